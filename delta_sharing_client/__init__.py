@@ -1,0 +1,1 @@
+"""Read tables shared over the open Delta Sharing protocol."""

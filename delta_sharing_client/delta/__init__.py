@@ -1,0 +1,1 @@
+"""What a Delta table is: actions, schema, features, log, deletion vectors. No network."""

@@ -1,0 +1,194 @@
+"""The actions of the Delta log, as typed values (Delta Transaction Log Protocol, "Actions").
+
+Both response formats of Delta Sharing and the commits and checkpoints of a local log are read into these. A shared
+file carries four more facts that only a sharing server knows (``file_id`` and the ``shared_*`` fields); they are
+``None`` in a local log and are never written to one.
+
+Field names are the specification's in snake case; JSON uses the specification's camel case. The structs are
+not garbage-collector tracked (``gc=False``), because a snapshot may hold a million of them; they hold no cycles.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Union
+
+import msgspec
+
+StorageType = Literal["u", "i", "p"]
+
+
+class Format(msgspec.Struct, rename="camel", frozen=True):
+    """``metaData.format``: the encoding of the data files; only ``parquet`` exists."""
+
+    provider: str = "parquet"
+    options: dict[str, str] = {}
+
+
+class Protocol(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """``protocol``: the reader and writer versions, and the table features, that a client must understand.
+
+    ``reader_features`` is a list if and only if ``min_reader_version`` is 3; likewise writers at 7.
+    """
+
+    min_reader_version: int
+    min_writer_version: int = 0
+    reader_features: Union[list[str], None] = None
+    writer_features: Union[list[str], None] = None
+
+
+class Metadata(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """``metaData``: id, schema, partition columns and configuration of the table."""
+
+    id: str
+    schema_string: str
+    format: Format = Format()
+    partition_columns: list[str] = []
+    configuration: Union[dict[str, str], None] = None
+    name: Union[str, None] = None
+    description: Union[str, None] = None
+    created_time: Union[int, None] = None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """``configuration``, an empty dict where the log or the server left it out."""
+        return self.configuration or {}
+
+
+class DeletionVectorDescriptor(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """``deletionVector``: where the deleted row positions of one data file lie.
+
+    ``storage_type`` is ``u`` (file named by a UUID, relative to the table), ``i`` (inline, Z85 text) or ``p``
+    (absolute path or URL). ``size_in_bytes`` is the length of the serialized bitmap, without its 4-byte length prefix
+    and 4-byte checksum. ``offset`` is the byte at which the length prefix lies in the file; ``None`` for inline.
+    """
+
+    storage_type: StorageType
+    path_or_inline_dv: str
+    size_in_bytes: int
+    cardinality: int
+    offset: Union[int, None] = None
+
+    @property
+    def unique_id(self) -> str:
+        """``storageType + pathOrInlineDv [@offset]``: the second half of a logical file's primary key."""
+        base = self.storage_type + self.path_or_inline_dv
+        return base if self.offset is None else f"{base}@{self.offset}"
+
+
+class AddFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """``add``: a data file of the table.
+
+    ``path`` is the percent-encoded path of the log, or the pre-signed URL of a sharing answer (used verbatim).
+    ``partition_values`` maps *physical* partition column names to serialized values.
+    """
+
+    path: str
+    partition_values: dict[str, Union[str, None]] = {}
+    size: int = -1
+    modification_time: int = 0
+    data_change: bool = True
+    stats: Union[str, None] = None
+    tags: Union[dict[str, Union[str, None]], None] = None
+    deletion_vector: Union[DeletionVectorDescriptor, None] = None
+    base_row_id: Union[int, None] = None
+    default_row_commit_version: Union[int, None] = None
+    clustering_provider: Union[str, None] = None
+    # --- what only the sharing server says of it ---
+    file_id: Union[str, None] = None
+    shared_deletion_vector_id: Union[str, None] = None
+    shared_version: Union[int, None] = None
+    shared_timestamp: Union[int, None] = None
+    shared_expiration: Union[int, None] = None
+
+
+class RemoveFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """``remove``: a data file that is no longer part of the table (a tombstone)."""
+
+    path: str
+    data_change: bool = True
+    deletion_timestamp: Union[int, None] = None
+    extended_file_metadata: Union[bool, None] = None
+    partition_values: Union[dict[str, Union[str, None]], None] = None
+    size: Union[int, None] = None
+    stats: Union[str, None] = None
+    tags: Union[dict[str, Union[str, None]], None] = None
+    deletion_vector: Union[DeletionVectorDescriptor, None] = None
+    base_row_id: Union[int, None] = None
+    default_row_commit_version: Union[int, None] = None
+    # --- what only the sharing server says of it ---
+    file_id: Union[str, None] = None
+    shared_deletion_vector_id: Union[str, None] = None
+    shared_version: Union[int, None] = None
+    shared_timestamp: Union[int, None] = None
+    shared_expiration: Union[int, None] = None
+
+
+class AddCdcFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """``cdc``: a file of change data, holding a physical ``_change_type`` column."""
+
+    path: str
+    partition_values: dict[str, Union[str, None]] = {}
+    size: int = -1
+    data_change: bool = False
+    tags: Union[dict[str, Union[str, None]], None] = None
+    # --- what only the sharing server says of it ---
+    file_id: Union[str, None] = None
+    shared_version: Union[int, None] = None
+    shared_timestamp: Union[int, None] = None
+    shared_expiration: Union[int, None] = None
+
+
+class Transaction(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """``txn``: the last version that a streaming application wrote."""
+
+    app_id: str
+    version: int
+    last_updated: Union[int, None] = None
+
+
+class DomainMetadata(msgspec.Struct, rename="camel", frozen=True):
+    """``domainMetadata``: a named configuration; the newest of a domain wins, ``removed`` deletes it."""
+
+    domain: str
+    configuration: str
+    removed: bool = False
+
+
+class CommitInfo(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """The fields of ``commitInfo`` that a reader needs; everything else in it is free text of the writer."""
+
+    timestamp: Union[int, None] = None
+    in_commit_timestamp: Union[int, None] = None
+    operation: Union[str, None] = None
+    operation_metrics: Union[dict[str, object], None] = None
+
+
+class CheckpointMetadata(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """``checkpointMetadata``: marks a V2 checkpoint."""
+
+    version: int
+    tags: Union[dict[str, Union[str, None]], None] = None
+
+
+class Sidecar(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """``sidecar``: a file of a V2 checkpoint that holds file actions; ``path`` is a name in ``_sidecars`` or absolute."""
+
+    path: str
+    size_in_bytes: int
+    modification_time: int
+    tags: Union[dict[str, Union[str, None]], None] = None
+
+
+FileAction = Union[AddFile, RemoveFile, AddCdcFile]
+Action = Union[
+    Protocol,
+    Metadata,
+    AddFile,
+    RemoveFile,
+    AddCdcFile,
+    Transaction,
+    DomainMetadata,
+    CommitInfo,
+    CheckpointMetadata,
+    Sidecar,
+]

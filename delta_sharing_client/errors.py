@@ -1,0 +1,151 @@
+"""The exceptions of the package, by who must act on them.
+
+::
+
+    DeltaSharingError
+    ├── UsageError (ValueError)       the caller: a bad argument, option, name, filter or column
+    ├── ProfileError                  the recipient: the profile file is missing, malformed or expired
+    ├── AuthError                     the recipient or the provider: credentials were refused
+    ├── RequestError                  the provider: the server answered with an error status
+    │   └── NotFoundError             ... that the share, schema, table or version does not exist
+    ├── TransportError                the network: no complete answer arrived within the retry limit
+    ├── ProtocolError                 the server: its answer breaks the Delta Sharing protocol
+    ├── UnsupportedFeatureError       us: the table needs a feature that this client refuses by name
+    └── DataError                     the data: bytes, checksums, lengths or types do not fit together
+        └── SchemaChangeError         ... a schema changed in a way that one read cannot span
+
+Every message says what was expected, what was found and what to do. Identifiers (table, file id, version) may appear;
+URLs with their query strings, tokens, passwords and keys never do.
+"""
+
+from __future__ import annotations
+
+
+class DeltaSharingError(Exception):
+    """Root of all errors raised by this package.
+
+    Parameters
+    ----------
+    message:
+        One sentence: expected, found, what to do.
+    table:
+        ``share.schema.table`` the error is about, if any.
+    version:
+        Table version the error is about, if any.
+    file_id:
+        The server's id of the data file the error is about, if any.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        table: str | None = None,
+        version: int | None = None,
+        file_id: str | None = None,
+    ) -> None:
+        self.message = message
+        self.table = table
+        self.version = version
+        self.file_id = file_id
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = [
+            f"{label} {value}"
+            for label, value in (("table", self.table), ("version", self.version), ("file", self.file_id))
+            if value is not None and str(value) not in self.message
+        ]
+        return f"{self.message} ({', '.join(where)})" if where else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark ships exceptions from executors by pickle; keyword-only fields would be lost by the default reduce.
+        return (_rebuild, (type(self), self.message, {k: v for k, v in vars(self).items() if k != "message"}))
+
+
+def _rebuild(cls: type[DeltaSharingError], message: str, fields: dict[str, object]) -> DeltaSharingError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.message = message
+    vars(error).update(fields)
+    return error
+
+
+class UsageError(DeltaSharingError, ValueError):
+    """An argument, option, name, filter or column that cannot be used as given."""
+
+
+class ProfileError(DeltaSharingError):
+    """A profile that cannot be found, read or used (missing field, newer version, expired token)."""
+
+
+class AuthError(DeltaSharingError):
+    """The server or the token endpoint refused the credentials."""
+
+
+class RequestError(DeltaSharingError):
+    """The server answered with an error.
+
+    Attributes
+    ----------
+    status:
+        The HTTP status code, or the ``httpStatusErrorCode`` of an end-of-stream action.
+    error_code:
+        The protocol's ``errorCode`` (for example ``INVALID_PARAMETER_VALUE``), if the body had one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        error_code: str | None = None,
+        table: str | None = None,
+        version: int | None = None,
+        file_id: str | None = None,
+    ) -> None:
+        super().__init__(message, table=table, version=version, file_id=file_id)
+        self.status = status
+        self.error_code = error_code
+
+
+class NotFoundError(RequestError):
+    """The share, schema, table, version or file does not exist, or is not shared with this recipient."""
+
+
+class TransportError(DeltaSharingError):
+    """No complete answer arrived: connection, timeout or a truncated body, after all retries."""
+
+
+class ProtocolError(DeltaSharingError):
+    """The server's answer breaks the Delta Sharing protocol or the Delta log protocol."""
+
+
+class UnsupportedFeatureError(DeltaSharingError):
+    """The table needs something this client does not read.
+
+    Attributes
+    ----------
+    feature:
+        The Delta table feature, type or protocol version, as the specification spells it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        feature: str | None = None,
+        table: str | None = None,
+        version: int | None = None,
+        file_id: str | None = None,
+    ) -> None:
+        super().__init__(message, table=table, version=version, file_id=file_id)
+        self.feature = feature
+
+
+class DataError(DeltaSharingError):
+    """Bytes that do not decode: a wrong length, checksum or type, or a value that does not fit the schema."""
+
+
+class SchemaChangeError(DataError):
+    """The schema changed inside the asked range in a way that one read or one stream cannot span."""

@@ -1,0 +1,67 @@
+"""How to read: one frozen value for every knob, handed down unchanged."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+
+class ResponseFormat(enum.Enum):
+    """Which response format to ask the server for (protocol, "responseFormat")."""
+
+    AUTO = "auto"
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
+class VariantAs(enum.Enum):
+    """How a ``variant`` column comes out.
+
+    ``JSON``: its JSON text (Arrow string). ``OBJECT``: as ``JSON`` in Arrow, Python objects in pandas.
+    ``STRUCT``: the raw ``struct<metadata: binary, value: binary>``, unshredded.
+    """
+
+    JSON = "json"
+    OBJECT = "object"
+    STRUCT = "struct"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """Knobs of the scan engine and of its requests.
+
+    Parameters
+    ----------
+    max_concurrent_requests:
+        Data requests in flight at once.
+    max_bytes_in_flight:
+        Bytes fetched or decoded but not yet handed out; at least one file is always admitted.
+    batch_rows:
+        Upper bound of rows in one record batch.
+    connect_timeout, read_timeout:
+        Seconds to wait for a connection, and for the next bytes of an answer.
+    max_attempts:
+        Tries per request, the first included.
+    max_retry_seconds:
+        Seconds after which no further try is made.
+    cache_directory:
+        Directory of the file cache, ``None`` for no cache.
+    cache_bytes:
+        Size limit of the cache in bytes.
+    progress:
+        ``None`` shows a progress bar where a person watches (terminal, notebook) and the read is long; a bool forces.
+    variant_as:
+        How ``variant`` columns come out.
+    """
+
+    max_concurrent_requests: int = 32
+    max_bytes_in_flight: int = 256 * 1024 * 1024
+    batch_rows: int = 65_536
+    connect_timeout: float = 10.0
+    read_timeout: float = 60.0
+    max_attempts: int = 8
+    max_retry_seconds: float = 120.0
+    cache_directory: str | None = None
+    cache_bytes: int = 10 * 1024 * 1024 * 1024
+    progress: bool | None = None
+    variant_as: VariantAs = VariantAs.JSON

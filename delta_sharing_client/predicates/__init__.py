@@ -1,0 +1,1 @@
+"""One predicate tree, with its readers (SQL, tuples) and its interpreters (Arrow, statistics, JSON hints)."""

@@ -1,0 +1,1 @@
+"""The wire: messages, paging and streaming of the Delta Sharing protocol."""

@@ -1,0 +1,68 @@
+"""Secrets as a type, and URLs without their signatures."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+MASK = "***"
+
+# The query string of a pre-signed URL is the credential; user info in a URL is one too.
+_QUERY = re.compile(r"(https?://[^\s\"'?#<>]+)[?#][^\s\"'<>]*")
+_USERINFO = re.compile(r"(https?://)[^\s/@\"']+@")
+
+
+class Secret:
+    """A string that no repr, str, format or log shows; ``reveal()`` gives it back.
+
+    It pickles with its value, because Spark executors need credentials; it compares and hashes by value.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the secret itself. Call it only where it goes on the wire."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK!r})"
+
+    def __str__(self) -> str:
+        return MASK
+
+    def __format__(self, spec: str) -> str:
+        return MASK
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        return (Secret, (self._value,))
+
+
+def safe_url(url: str) -> str:
+    """Return scheme, host and path of ``url``: what may be printed of a pre-signed URL."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "<unreadable URL>"
+    return f"{parts.scheme}://{host}{port}{parts.path}"
+
+
+def scrub(text: str) -> str:
+    """Return ``text`` with the query string and user info of every http(s) URL in it masked.
+
+    For messages of other libraries (urllib3, pyarrow, Spark) before they go into an error or a log of ours.
+    """
+    return _USERINFO.sub(rf"\1{MASK}@", _QUERY.sub(rf"\1?{MASK}", text))

@@ -1,0 +1,1 @@
+"""The scan engine: files behind URLs become Arrow batches."""

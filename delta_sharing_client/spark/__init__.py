@@ -1,0 +1,1 @@
+"""Apache Spark: batch, change feed and streaming in plain PySpark."""
