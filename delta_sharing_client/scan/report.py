@@ -1,0 +1,85 @@
+"""What a read cost: requests, bytes, skipped work and seconds per stage."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a read has come, as handed to ``ScanReport.on_progress``.
+
+    ``bytes_total`` is the size of the files still to be considered, an upper bound of what will be read.
+    """
+
+    files_done: int
+    files_total: int
+    bytes_done: int
+    bytes_total: int
+    rows: int
+
+
+@dataclasses.dataclass(slots=True)
+class ScanReport:
+    """Counters of one read. Threads of the engine add to it; read it when the read has ended.
+
+    Attributes
+    ----------
+    requests, bytes, retries:
+        Data requests sent (deletion vectors included), bytes of their bodies, and repeated attempts among them.
+    cache_hits:
+        Files served from the local cache without a request.
+    files, files_skipped:
+        Files read, and files that the plan left out or that a limit made unnecessary.
+    row_groups, row_groups_skipped:
+        Row groups read, and left out by their statistics.
+    rows, rows_deleted:
+        Rows returned, and rows hidden by deletion vectors.
+    seconds:
+        Seconds by stage: ``plan``, ``fetch`` and ``decode`` (summed over threads), ``total`` (wall clock).
+    on_progress:
+        Called from the reading thread with a ``Progress`` after each file; set it before the read.
+    """
+
+    requests: int = 0
+    bytes: int = 0
+    retries: int = 0
+    cache_hits: int = 0
+    files: int = 0
+    files_skipped: int = 0
+    row_groups: int = 0
+    row_groups_skipped: int = 0
+    rows: int = 0
+    rows_deleted: int = 0
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    on_progress: Callable[[Progress], None] | None = dataclasses.field(default=None, repr=False, compare=False)
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, **counts: int) -> None:
+        """Add to the named counters; safe from any thread."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time spent in the ``with`` block to ``seconds[name]``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            elapsed = time.perf_counter() - start
+            with self._lock:
+                self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
+
+    def __str__(self) -> str:
+        seconds = ", ".join(f"{name} {value:.3f} s" for name, value in self.seconds.items())
+        return (
+            f"{self.rows} rows from {self.files} files ({self.files_skipped} skipped) and {self.row_groups} row "
+            f"groups ({self.row_groups_skipped} skipped); {self.requests} requests, {self.bytes} bytes, {self.retries} "
+            f"retries, {self.cache_hits} from cache" + (f"; {seconds}" if seconds else "")
+        )

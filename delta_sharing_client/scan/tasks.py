@@ -1,0 +1,210 @@
+"""The work of a scan as values: what to read of each file, and what all files share.
+
+Everything here is frozen and pickles, so that the same code reads a task in a thread here and in a worker of Spark.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Union
+
+import msgspec
+import pyarrow as pa
+
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.options import ReadOptions
+
+if TYPE_CHECKING:
+    from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+    from delta_sharing_client.delta.schema import ColumnPath, StructType
+    from delta_sharing_client.predicates.expressions import Expression
+
+ROW_ID = "_row_id"
+ROW_COMMIT_VERSION = "_row_commit_version"
+CHANGE_TYPE = "_change_type"
+COMMIT_VERSION = "_commit_version"
+COMMIT_TIMESTAMP = "_commit_timestamp"
+
+ROW_LINEAGE_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_COMMIT_VERSION, pa.int64()))
+CHANGE_FIELDS = (
+    pa.field(CHANGE_TYPE, pa.string()),
+    pa.field(COMMIT_VERSION, pa.int64()),
+    pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", tz="UTC")),
+)
+
+
+class UrlSource(Protocol):
+    """Where a fresh pre-signed URL comes from. Implementations pickle, and serve many threads with one refresh."""
+
+    def url_for(self, key: str, rejected: str | None = None) -> str:
+        """Return a URL for the data file ``key`` (``FileTask.key``) or its deletion vector (``DeletionVectorRef.key``).
+
+        ``rejected`` is a URL that the storage refused or that expired: the answer is then another one, made anew.
+        Keys are those of ``delta.file_keys.url_key``. Raises a ``DeltaSharingError`` when there is none.
+        """
+        ...
+
+
+class ChangeKind(enum.Enum):
+    """How ``_change_type`` of a file's rows is known: a constant, or a physical column of a ``cdc`` file."""
+
+    INSERT = "insert"
+    DELETE = "delete"
+    IN_FILE = "in file"
+
+
+class Change(NamedTuple):
+    """The change feed's constants of one file: kind, commit version, and commit timestamp in epoch milliseconds."""
+
+    kind: ChangeKind
+    commit_version: int
+    commit_timestamp: int
+
+
+class DeletionVectorRef(msgspec.Struct, frozen=True, gc=False):
+    """A deletion vector and the key under which its URL is refreshed. Its repr shows no URL."""
+
+    descriptor: DeletionVectorDescriptor
+    key: str
+
+    def __repr__(self) -> str:
+        d = self.descriptor
+        return f"DeletionVectorRef({d.storage_type!r}, offset={d.offset}, size={d.size_in_bytes}, rows={d.cardinality})"
+
+
+class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One file to read: complete together with its ``ScanContext``, picklable, and masked in its repr.
+
+    Attributes
+    ----------
+    key, file_id, url, expiration_ms:
+        Name for ``UrlSource``, the server's file id, the pre-signed URL known at planning, and when that expires.
+    size:
+        Length of the file in bytes as declared, -1 where unknown.
+    without, only:
+        Deletion vectors: rows in ``without`` are left out; where ``only`` is given, rows outside it are left out too
+        (a change feed's difference of two vectors).
+    partition_values:
+        Serialized values by *physical* partition column name.
+    num_records:
+        Physical rows of the file where the statistics tell, deleted rows included.
+    base_row_id, default_row_commit_version:
+        Row tracking of the file, ``None`` without.
+    change:
+        The change feed's constants; ``None`` in a snapshot.
+    row_groups:
+        Ordinals of the row groups to read, ``None`` for all (a split of one large file over several tasks).
+    """
+
+    key: str
+    url: str
+    file_id: Union[str, None] = None
+    expiration_ms: Union[int, None] = None
+    size: int = -1
+    without: Union[DeletionVectorRef, None] = None
+    only: Union[DeletionVectorRef, None] = None
+    partition_values: Mapping[str, Union[str, None]] = {}
+    num_records: Union[int, None] = None
+    base_row_id: Union[int, None] = None
+    default_row_commit_version: Union[int, None] = None
+    change: Union[Change, None] = None
+    row_groups: Union[tuple[int, ...], None] = None
+
+    @property
+    def live_records(self) -> int | None:
+        """Rows that the deletion vectors leave, where known without reading the file."""
+        if self.only is not None:
+            return None if self.without is not None else self.only.descriptor.cardinality
+        if self.num_records is None:
+            return None
+        return self.num_records - (self.without.descriptor.cardinality if self.without is not None else 0)
+
+    def __repr__(self) -> str:
+        shown = [f"file_id={self.file_id!r}", f"size={self.size}"]
+        shown += [
+            f"{name}={value!r}"
+            for name in ("num_records", "without", "only", "change", "row_groups")
+            if (value := getattr(self, name)) is not None
+        ]
+        return f"FileTask({', '.join(shown)})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RowLineage:
+    """Physical names of the materialized row-tracking columns, ``None`` where the table does not name them."""
+
+    row_id_column: str | None
+    row_commit_version_column: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScanContext:
+    """What all tasks of a scan share; pickles.
+
+    Attributes
+    ----------
+    table, version:
+        Name for messages, and the version that is read (of a change feed: the last one).
+    schema, mapping_mode, partition_columns:
+        Logical schema of the snapshot, its column mapping, and the logical names of its partition columns.
+    columns:
+        Selected paths in schema spelling, ``None`` for all.
+    output_schema:
+        The exact schema of every batch.
+    predicate:
+        Bound to the schema (and to the extra columns of a change feed), or ``None``.
+    row_lineage:
+        Given where ``_row_id`` and ``_row_commit_version`` are asked for.
+    is_change_feed:
+        The three columns of the change feed exist (selected or not).
+    endpoint:
+        The profile's endpoint: only where it is ``http:`` may data URLs of another host be ``http:``.
+    """
+
+    table: str
+    version: int | None
+    schema: StructType
+    mapping_mode: ColumnMappingMode
+    partition_columns: tuple[str, ...]
+    columns: tuple[ColumnPath, ...] | None
+    output_schema: pa.Schema
+    predicate: Expression | None
+    options: ReadOptions
+    row_lineage: RowLineage | None = None
+    is_change_feed: bool = False
+    urls: UrlSource | None = None
+    endpoint: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Files that a plan leaves out: how many by partition values, and by statistics, and their bytes."""
+
+    by_partition: int = 0
+    by_statistics: int = 0
+    by_limit: int = 0
+    bytes: int = 0
+
+    @property
+    def files(self) -> int:
+        return self.by_partition + self.by_statistics + self.by_limit
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan:
+    """The files to read, in the order of their rows, and why others are not read.
+
+    ``limit`` is the number of rows after which ``execute`` stops; ``plan_seconds`` what planning took.
+    """
+
+    context: ScanContext
+    tasks: Sequence[FileTask]
+    limit: int | None = None
+    skipped: Skipped = Skipped()
+    plan_seconds: float = 0.0
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.context.output_schema
