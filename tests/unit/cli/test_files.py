@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_sharing_client.cli.files import FileFormat, format_of, write_file, write_stream
+from delta_sharing_client.errors import DataError, UsageError
+
+SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("at", pa.timestamp("us", "UTC"))])
+BATCHES = [
+    pa.RecordBatch.from_pydict({"id": [1, None], "tags": [["a,b", None], None], "at": [0, 1]}, schema=SCHEMA),
+    pa.RecordBatch.from_pydict({"id": [3], "tags": [[]], "at": [None]}, schema=SCHEMA),
+]
+
+
+@pytest.mark.parametrize(("name", "read"), [("t.parquet", pq.read_table), ("t.arrow", pa.ipc.open_file)])
+def test_columnar_files_hold_every_row_and_the_schema(tmp_path: Path, name: str, read: object) -> None:
+    target = tmp_path / name
+
+    assert write_file(iter(BATCHES), SCHEMA, target, format_of(target)) == 3
+
+    table = pq.read_table(target) if name.endswith("parquet") else pa.ipc.open_file(target).read_all()
+    assert table == pa.Table.from_batches(BATCHES)
+
+
+def test_csv_holds_nested_values_and_instants_as_text() -> None:
+    sink = io.BytesIO()
+
+    write_stream(BATCHES, SCHEMA, sink, FileFormat.CSV)
+
+    assert list(csv.reader(io.StringIO(sink.getvalue().decode()))) == [
+        ["id", "tags", "at"],
+        ["1", '["a,b",null]', "1970-01-01T00:00:00.000000Z"],
+        ["", "", "1970-01-01T00:00:00.000001Z"],
+        ["3", "[]", ""],
+    ]
+
+
+def test_json_lines_hold_one_object_a_row() -> None:
+    sink = io.BytesIO()
+
+    write_stream(BATCHES, SCHEMA, sink, FileFormat.JSONL)
+
+    assert [json.loads(line) for line in sink.getvalue().decode().splitlines()] == [
+        {"id": 1, "tags": ["a,b", None], "at": "1970-01-01T00:00:00.000000Z"},
+        {"id": None, "tags": None, "at": "1970-01-01T00:00:00.000001Z"},
+        {"id": 3, "tags": [], "at": None},
+    ]
+
+
+@pytest.mark.parametrize("file_format", list(FileFormat))
+def test_an_empty_result_is_a_complete_file(tmp_path: Path, file_format: FileFormat) -> None:
+    target = tmp_path / "empty"
+
+    assert write_file([], SCHEMA, target, file_format) == 0
+
+    if file_format is FileFormat.PARQUET:
+        assert pq.read_schema(target) == SCHEMA
+    assert target.exists()
+    assert stat.S_IMODE(target.stat().st_mode) & stat.S_IRUSR
+
+
+def test_a_failed_read_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "t.parquet"
+    target.write_text("old")
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield BATCHES[0]
+        raise DataError("the second file is short")
+
+    with pytest.raises(DataError, match="second file"):
+        write_file(broken(), SCHEMA, target, FileFormat.PARQUET)
+
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
+
+
+def test_an_unknown_ending_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"'t\.xlsx'.*\.parquet.*--format"):
+        format_of(Path("t.xlsx"))
+
+
+def test_a_missing_folder_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Cannot write '.*nowhere/t\.csv': No such file or directory"):
+        write_file(BATCHES, SCHEMA, tmp_path / "nowhere" / "t.csv", FileFormat.CSV)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.cli.values import compact_json, json_rows, json_values
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "expected"),
+    [
+        (pa.int64(), [2**63 - 1, None], [9223372036854775807, None]),
+        (pa.float64(), [0.1, float("nan"), float("inf"), float("-inf")], [0.1, "NaN", "Infinity", "-Infinity"]),
+        (pa.decimal128(38, 9), [Decimal("0.000000100"), Decimal(5)], ["0.000000100", "5.000000000"]),
+        (pa.binary(), [b"\x00\xff", b""], ["00ff", ""]),
+        (pa.timestamp("us", "UTC"), [1, -1], ["1970-01-01T00:00:00.000001Z", "1969-12-31T23:59:59.999999Z"]),
+        (pa.timestamp("us"), [253402300800000000], ["10000-01-01T00:00:00.000000"]),
+        (pa.date32(), [0, 3_000_000, None], ["1970-01-01", "10183-09-21", None]),
+        (pa.duration("us"), [-7, None], [-7, None]),
+        (pa.null(), [None, None], [None, None]),
+        (pa.map_(pa.int32(), pa.string()), [[(1, "a"), (2, None)], [], None], [[[1, "a"], [2, None]], [], None]),
+        (pa.struct([("a", pa.date32())]), [{"a": 0}, {"a": None}, None], [{"a": "1970-01-01"}, {"a": None}, None]),
+        (pa.list_(pa.list_(pa.binary())), [[[b"\x01"], None], None, []], [[["01"], None], None, []]),
+    ],
+    ids=str,
+)
+def test_values_of_each_type_become_exact_json(kind: pa.DataType, raw: list[object], expected: list[object]) -> None:
+    array = pa.array(raw, kind)
+
+    values = json_values(array)
+
+    assert values == expected
+    assert json.loads(compact_json(values)) == expected
+
+
+@given(
+    rows=st.lists(st.none() | st.lists(st.none() | st.lists(st.tuples(st.text(), st.none() | st.integers(0, 9))))),
+    cut=st.tuples(st.integers(0, 8), st.integers(0, 8)),
+)
+def test_a_slice_of_nested_values_equals_the_slice_of_the_values(rows: list[object], cut: tuple[int, int]) -> None:
+    array = pa.array(rows, pa.list_(pa.map_(pa.string(), pa.int8())))
+
+    assert json_values(array.slice(*cut)) == json_values(array)[cut[0] : cut[0] + cut[1]]
+
+
+def test_rows_keep_column_order_and_rows_without_columns_are_still_rows() -> None:
+    batch = pa.RecordBatch.from_pydict({"b": [1, 2], "a": ["x", None]})
+
+    assert [list(row.items()) for row in json_rows(batch)] == [[("b", 1), ("a", "x")], [("b", 2), ("a", None)]]
+    assert list(json_rows(batch.select([]))) == [{}, {}]
