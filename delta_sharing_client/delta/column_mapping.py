@@ -1,0 +1,97 @@
+"""Column mapping: from the names people see to the names in files (Delta log protocol, "Column Mapping")."""
+
+from __future__ import annotations
+
+import enum
+
+from delta_sharing_client.delta.actions import Metadata
+from delta_sharing_client.delta.data_types import (
+    FIELD_ID_KEY,
+    PHYSICAL_NAME_KEY,
+    ArrayType,
+    ColumnPath,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+)
+from delta_sharing_client.errors import ProtocolError, UsageError
+
+MODE_PROPERTY = "delta.columnMapping.mode"
+_MAPPING_KEYS = (PHYSICAL_NAME_KEY, FIELD_ID_KEY)
+
+
+class ColumnMappingMode(enum.Enum):
+    """How columns are found in data files: by display name, by physical name, or by Parquet field id."""
+
+    NONE = "none"
+    NAME = "name"
+    ID = "id"
+
+
+def mapping_mode(metadata: Metadata) -> ColumnMappingMode:
+    """Return the mapping mode of a table.
+
+    Whether the table's protocol allows a mode other than ``NONE`` is checked by
+    :func:`~delta_sharing_client.delta.features.check_readable`.
+
+    Raises
+    ------
+    ProtocolError
+        The property ``delta.columnMapping.mode`` is none of ``none``, ``name`` and ``id``.
+    """
+    text = metadata.properties.get(MODE_PROPERTY, "none")
+    try:
+        return ColumnMappingMode(text.lower())
+    except ValueError:
+        raise ProtocolError(f"the table property {MODE_PROPERTY} must be none, name or id, found {text!r}") from None
+
+
+def physical_path(struct: StructType, path: ColumnPath) -> ColumnPath:
+    """Translate a path of logical names into physical names.
+
+    ``element``, ``key`` and ``value`` step into arrays and maps; they have no physical name.
+
+    Raises
+    ------
+    UsageError
+        There is no such column.
+    """
+    physical: list[str] = []
+    node: DataType = struct
+    for step in path:
+        if isinstance(node, StructType) and (item := node.find(step)) is not None:
+            physical.append(item.physical_name)
+            node = item.type
+        elif isinstance(node, ArrayType) and step == "element":
+            physical.append(step)
+            node = node.element
+        elif isinstance(node, MapType) and step in ("key", "value"):
+            physical.append(step)
+            node = node.key if step == "key" else node.value
+        else:
+            raise UsageError(f"there is no column {'.'.join(path)!r} in the table: {step!r} was not found")
+    return tuple(physical)
+
+
+def without_mapping(struct: StructType) -> StructType:
+    """Return ``struct`` without physical names and column ids.
+
+    A table in mode ``NONE`` may keep them in its schema from an earlier mode; its files use the display names.
+    """
+    return StructType(tuple(_plain_field(item) for item in struct.fields))
+
+
+def _plain_field(item: StructField) -> StructField:
+    metadata = {key: value for key, value in item.metadata.items() if key not in _MAPPING_KEYS}
+    return StructField(item.name, _plain(item.type), item.nullable, metadata)
+
+
+def _plain(data_type: DataType) -> DataType:
+    if isinstance(data_type, StructType):
+        return without_mapping(data_type)
+    if isinstance(data_type, ArrayType):
+        return ArrayType(_plain(data_type.element), data_type.contains_null)
+    if isinstance(data_type, MapType):
+        return MapType(_plain(data_type.key), _plain(data_type.value), data_type.value_contains_null)
+    return data_type

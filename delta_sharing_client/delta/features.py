@@ -1,0 +1,255 @@
+"""Every table feature of the Delta protocol as a row of data: what it is, and what this client does with it.
+
+The refusal of a table, the capabilities header and the table in the documentation are all made from :data:`FEATURES`.
+Names compare regardless of case, as in Delta itself (older texts spell ``timestampNTZ``).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from delta_sharing_client.delta.actions import Metadata, Protocol
+from delta_sharing_client.delta.column_mapping import MODE_PROPERTY, ColumnMappingMode, mapping_mode
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+
+MAX_READER_VERSION = 3
+TABLE_FEATURES_READER_VERSION = 3
+TABLE_FEATURES_WRITER_VERSION = 7
+
+
+class Operation(enum.Enum):
+    """What a table is read for."""
+
+    SNAPSHOT = "snapshot"
+    CHANGES = "changes"
+    STREAMING = "streaming"
+
+
+class FeatureKind(enum.Enum):
+    """Who must understand a feature. A reader ignores a writer-only feature."""
+
+    READER_WRITER = "reader and writer"
+    WRITER = "writer"
+
+
+class ParquetFormat(enum.Enum):
+    """Whether a table with the feature can be served in the sharing protocol's parquet response format."""
+
+    CARRIES = "carries"
+    CANNOT = "cannot"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One table feature.
+
+    ``reader_version`` and ``writer_version`` are the protocol versions from which on the feature may be in use;
+    below version 3 (reader) or 7 (writer) it is implied by the version and not listed. ``operations`` are those this
+    client supports on a table with the feature; a writer-only feature never keeps a reader from reading.
+    """
+
+    name: str
+    kind: FeatureKind
+    reader_version: int
+    writer_version: int
+    operations: frozenset[Operation]
+    parquet_format: ParquetFormat
+    note: str
+
+
+_EVERYTHING = frozenset(Operation)
+_NOTHING: frozenset[Operation] = frozenset()
+
+
+def _reader(
+    name: str, note: str, *, parquet: ParquetFormat = ParquetFormat.CANNOT, versions: tuple[int, int] = (3, 7)
+) -> Feature:
+    return Feature(name, FeatureKind.READER_WRITER, *versions, _EVERYTHING, parquet, note)
+
+
+def _refused(name: str, note: str) -> Feature:
+    return Feature(name, FeatureKind.READER_WRITER, 3, 7, _NOTHING, ParquetFormat.CANNOT, note)
+
+
+def _writer(name: str, note: str, writer_version: int = 7) -> Feature:
+    return Feature(name, FeatureKind.WRITER, 1, writer_version, _EVERYTHING, ParquetFormat.CARRIES, note)
+
+
+FEATURES: tuple[Feature, ...] = (
+    _reader("columnMapping", "by name and by id", versions=(2, 5)),
+    _reader("deletionVectors", "on disk, inline and as URLs"),
+    _reader("timestampNtz", "timestamps without a time zone"),
+    _reader("typeWidening", "older files are cast to the table's type"),
+    _reader("typeWidening-preview", "as typeWidening"),
+    _reader("variantType", "as JSON text, Python objects or the raw struct"),
+    _reader("variantType-preview", "as variantType"),
+    _reader("variantShredding", "shredded files are put together again"),
+    _reader("variantShredding-preview", "as variantShredding"),
+    _reader(
+        "v2Checkpoint", "concerns the log only: JSON and Parquet manifests, sidecars", parquet=ParquetFormat.CARRIES
+    ),
+    _reader("vacuumProtocolCheck", "concerns VACUUM only", parquet=ParquetFormat.CARRIES),
+    _refused("catalogManaged", "the newest commits are known to the catalog only"),
+    _refused("catalogOwned-preview", "earlier name of catalogManaged"),
+    _refused("geospatial", "geometry and geography columns"),
+    _refused("intervalType-preview", "interval columns; their physical form is not specified yet"),
+    _refused("timestampNanos", "timestamps in nanoseconds; not in the specification yet"),
+    _refused("redirectReaderWriter-preview", "the table lives at another place"),
+    _writer("appendOnly", "writers may only add rows", 2),
+    _writer("invariants", "writers check column invariants", 2),
+    _writer("checkConstraints", "writers check constraints", 3),
+    _writer("changeDataFeed", "writers record change files; read through changes()", 4),
+    _writer("generatedColumns", "the values lie in the files", 4),
+    _writer("identityColumns", "the values lie in the files", 6),
+    _writer("allowColumnDefaults", "the values lie in the files"),
+    _writer("rowTracking", "row ids and row commit versions can be read"),
+    _writer("domainMetadata", "kept in the snapshot"),
+    _writer("inCommitTimestamp", "used as the commit's time"),
+    _writer("inCommitTimestamp-preview", "as inCommitTimestamp"),
+    _writer("icebergCompatV1", "nothing for a reader to do"),
+    _writer("icebergCompatV2", "nothing for a reader to do"),
+    _writer("icebergCompatV3", "nothing for a reader to do"),
+    _writer("icebergWriterCompatV1", "nothing for a reader to do"),
+    _writer("icebergWriterCompatV3", "nothing for a reader to do"),
+    _writer("clustering", "nothing for a reader to do"),
+    _writer("materializePartitionColumns", "partition values still come from the log"),
+    _writer("checkpointProtection", "concerns clean-up of the log only"),
+    _writer("collations", "values are read; filters compare such columns on the rows only"),
+    _writer("collations-preview", "as collations"),
+    _writer("coordinatedCommits-preview", "published commits are read"),
+    _writer("redirectWriterOnly-preview", "concerns writers only"),
+)
+
+_BY_NAME = {feature.name.lower(): feature for feature in FEATURES}
+
+
+def find_feature(name: str) -> Feature | None:
+    """Return the row for the feature called ``name``, regardless of case, or ``None`` for an unknown one."""
+    return _BY_NAME.get(name.lower())
+
+
+def check_readable(
+    protocol: Protocol, metadata: Metadata | None = None, *, operation: Operation, table: str | None = None
+) -> None:
+    """Refuse a table that this client cannot read correctly (Delta log protocol, "Table Features").
+
+    Parameters
+    ----------
+    protocol, metadata:
+        The table's; ``metadata`` adds the check that column mapping is allowed by the protocol.
+    operation:
+        What the table is read for.
+    table:
+        Its name, for the error.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The reader version is newer than 3, or a reader feature is unknown or not supported; the error names it.
+    ProtocolError
+        The protocol action contradicts itself: features are listed without version 3, or version 3 without features,
+        or column mapping is set although the protocol does not allow it.
+    """
+    version = protocol.min_reader_version
+    if version < 0:
+        raise ProtocolError(f"minReaderVersion must be 1 or more, found {version}", table=table)
+    if version > MAX_READER_VERSION:
+        raise UnsupportedFeatureError(
+            f"the table needs reader version {version}, but this client reads up to version {MAX_READER_VERSION}; "
+            "upgrade the client",
+            feature=f"minReaderVersion {version}",
+            table=table,
+        )
+    listed = protocol.reader_features
+    if version == TABLE_FEATURES_READER_VERSION and listed is None:
+        raise ProtocolError("a protocol of reader version 3 must list readerFeatures, found none", table=table)
+    if version != TABLE_FEATURES_READER_VERSION and listed:
+        raise ProtocolError(
+            f"readerFeatures may only be listed with minReaderVersion 3, found version {version} and {listed}",
+            table=table,
+        )
+    refused = [name for name in listed or () if not _supports(name, operation)]
+    if refused:
+        raise UnsupportedFeatureError(_refusal(refused, operation), feature=refused[0], table=table)
+    if metadata is not None and mapping_mode(metadata) is not ColumnMappingMode.NONE and not allows_mapping(protocol):
+        raise ProtocolError(
+            f"the table property {MODE_PROPERTY} is {metadata.properties[MODE_PROPERTY]!r}, but the protocol does not "
+            "have the feature columnMapping, so the names in the data files are not known",
+            table=table,
+        )
+
+
+def allows_mapping(protocol: Protocol) -> bool:
+    """Whether ``delta.columnMapping.mode`` counts.
+
+    The protocol says: reader version 2, or the feature listed for readers. Tables exist that list it for writers only
+    (an upgrade for Iceberg does); their files are written by physical name all the same, so it counts there too.
+    """
+    listed = [*(protocol.reader_features or ()), *(protocol.writer_features or ())]
+    return protocol.min_reader_version == 2 or any(name.lower() == "columnmapping" for name in listed)
+
+
+def reader_features(operation: Operation) -> tuple[str, ...]:
+    """Return the reader features supported for ``operation``, in lower case, for the capabilities header."""
+    return tuple(
+        feature.name.lower()
+        for feature in FEATURES
+        if feature.kind is FeatureKind.READER_WRITER and operation in feature.operations
+    )
+
+
+def has_writer_feature(protocol: Protocol, name: str) -> bool:
+    """Whether ``name`` is among the writer features of ``protocol``, regardless of case."""
+    return any(item.lower() == name.lower() for item in protocol.writer_features or ())
+
+
+def parquet_format_refusals(protocol: Protocol, metadata: Metadata) -> list[str]:
+    """Return what keeps a table from being served in the parquet response format; empty if nothing does.
+
+    The format has no place for a second file, for physical names or for a type outside its schema, so a client would
+    read wrong rows. Each entry is a table feature, or a table property with its value.
+    """
+    refusals = [
+        name
+        for name in protocol.reader_features or ()
+        if (feature := find_feature(name)) is None or feature.parquet_format is ParquetFormat.CANNOT
+    ]
+    mapping = metadata.properties.get(MODE_PROPERTY)
+    if mapping_mode(metadata) is not ColumnMappingMode.NONE:
+        refusals.append(f"{MODE_PROPERTY}={mapping}")
+    if metadata.properties.get("delta.enableDeletionVectors", "false").lower() == "true":
+        refusals.append("delta.enableDeletionVectors=true")
+    return refusals
+
+
+def markdown_table() -> str:
+    """Return :data:`FEATURES` as a Markdown table for the documentation."""
+    lines = [
+        "| feature | who must understand it | snapshot | changes | streaming | note |",
+        "|---|---|---|---|---|---|",
+    ]
+    for feature in FEATURES:
+        marks = " | ".join(_mark(feature, operation) for operation in Operation)
+        lines.append(f"| `{feature.name}` | {feature.kind.value} | {marks} | {feature.note} |")
+    return "\n".join(lines) + "\n"
+
+
+def _supports(name: str, operation: Operation) -> bool:
+    feature = find_feature(name)
+    return feature is not None and operation in feature.operations
+
+
+def _refusal(names: list[str], operation: Operation) -> str:
+    details = []
+    for name in names:
+        feature = find_feature(name)
+        details.append(f"{name} ({feature.note if feature else 'unknown to this client'})")
+    return (
+        f"the table needs reader features that this client does not support for {operation.value}: "
+        f"{', '.join(details)}; upgrade the client, or ask the provider for a table without them"
+    )
+
+
+def _mark(feature: Feature, operation: Operation) -> str:
+    return "yes" if operation in feature.operations else "no"

@@ -1,0 +1,77 @@
+"""The paths of a Delta log: URIs, percent-encoded once, relative to the table or absolute (Delta log protocol,
+"Add File and Remove File")."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.redact import safe_url
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+# What a path may hold unescaped: RFC 3986 pchar without the percent sign, plus the separator.
+_SAFE = "/-._~!$&'()*+,;=:@"
+
+
+def canonical_path(path: str) -> str:
+    """Return the form of ``path`` under which all spellings of one file are equal.
+
+    Percent escapes are decoded, ``file:`` URIs become plain absolute paths, and an http(s) URL loses its query string
+    (the signature changes from answer to answer, the file does not).
+    """
+    if "%" not in path and ":" not in path:
+        return path
+    if not _SCHEME.match(path):
+        return unquote(path)
+    scheme, _, rest = path.partition(":")
+    scheme = scheme.lower()
+    if scheme in ("http", "https"):
+        return path.partition("?")[0]
+    if scheme == "file":
+        return "/" + unquote(rest).lstrip("/")
+    return f"{scheme}:{unquote(rest)}"
+
+
+def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
+    """Return the local file that a log path means: decoded once, relative paths under ``table_root``.
+
+    Raises
+    ------
+    DataError
+        The path is empty, has a scheme other than ``file:``, holds a null byte, or climbs out of the table with ``..``.
+    """
+    if _SCHEME.match(path) and not path.lower().startswith("file:"):
+        raise DataError(f"a local table can only name local files, found {safe_url(path)!r}")
+    decoded = canonical_path(path)
+    if not decoded or "\0" in decoded:
+        raise DataError(f"a file path in the log must be a URI of a file, found {path[:200]!r}")
+    local = Path(decoded)
+    if local.is_absolute():
+        return local
+    if ".." in local.parts:
+        raise DataError(f"a relative file path in the log must stay inside the table, found {path[:200]!r}")
+    return Path(table_root) / local
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a log path is absolute (a URI with a scheme, or a path from the root) rather than relative."""
+    return path.startswith("/") or _SCHEME.match(path) is not None
+
+
+def encode_path(local: str | os.PathLike[str]) -> str:
+    """Return the log path of a local file: percent-encoded once, ``file:///`` in front of an absolute one."""
+    text = os.fspath(local).replace(os.sep, "/")
+    encoded = quote(text, safe=_SAFE)
+    if text.startswith("/"):
+        return f"file://{encoded}"
+    # A colon in the first segment would read as a scheme.
+    first, slash, rest = encoded.partition("/")
+    return first.replace(":", "%3A") + slash + rest
+
+
+def is_url(path: str) -> bool:
+    """Whether ``path`` is an http(s) URL, such as a sharing server signs."""
+    return path[:8].lower().startswith(("http://", "https://")) and bool(urlsplit(path).netloc)

@@ -1,0 +1,224 @@
+"""The ``schemaString`` of a table, to and from typed values (Delta log protocol, "Schema Serialization Format").
+
+The type model (:mod:`~delta_sharing_client.delta.data_types`) and its mapping to Arrow
+(:mod:`~delta_sharing_client.delta.arrow_types`) are importable from here too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from delta_sharing_client.delta.arrow_types import from_arrow_schema, from_arrow_type, to_arrow_schema, to_arrow_type
+from delta_sharing_client.delta.data_types import (
+    COLLATED,
+    DAY_TIME_UNITS,
+    SIMPLE_TYPES,
+    YEAR_MONTH_UNITS,
+    ArrayType,
+    ColumnPath,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+
+__all__ = [
+    "ArrayType",
+    "ColumnPath",
+    "DataType",
+    "DecimalType",
+    "MapType",
+    "PrimitiveType",
+    "StructField",
+    "StructType",
+    "from_arrow_schema",
+    "from_arrow_type",
+    "parse_schema",
+    "schema_to_json",
+    "to_arrow_schema",
+    "to_arrow_type",
+    "type_to_jsonable",
+]
+
+MAX_NESTING = 100
+"""Types nested deeper than this are refused: no writer makes them, and walking them would exhaust the stack."""
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,9})\s*,\s*(-?\d{1,9})\s*\)\Z")
+_SIZED_TEXT = re.compile(r"(char|varchar)\(\s*(\d{1,10})\s*\)\Z")
+_GEOSPATIAL = ("geometry", "geography")
+
+
+def parse_schema(schema_string: str) -> StructType:
+    """Parse a ``schemaString``.
+
+    Parameters
+    ----------
+    schema_string:
+        JSON of a struct type (Delta log protocol, "Schema Serialization Format").
+
+    Raises
+    ------
+    ProtocolError
+        The text is not JSON, not a struct, has two columns of one name (regardless of case) or nests too deep.
+    UnsupportedFeatureError
+        A column has a type that is not read; the error names the column and the type.
+    """
+    try:
+        document = msgspec.json.decode(schema_string)
+    except RecursionError:
+        raise ProtocolError(_too_deep()) from None
+    except (msgspec.DecodeError, UnicodeError, TypeError) as error:
+        raise ProtocolError(f"schemaString must be the JSON of a struct type, but it does not parse: {error}") from None
+    if not isinstance(document, dict) or document.get("type") != "struct":
+        raise ProtocolError(f"schemaString must be the JSON of a struct type, found {_shape(document)}")
+    return _struct(document, (), 0)
+
+
+def schema_to_json(struct: StructType) -> str:
+    """Return the ``schemaString`` of ``struct``: one line of JSON that :func:`parse_schema` reads back as equal."""
+    return msgspec.json.encode(type_to_jsonable(struct)).decode()
+
+
+def type_to_jsonable(data_type: DataType) -> object:
+    """Return ``data_type`` as the JSON value that the schema text holds for it."""
+    if isinstance(data_type, PrimitiveType):
+        return data_type.name
+    if isinstance(data_type, DecimalType):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    if isinstance(data_type, ArrayType):
+        return {
+            "type": "array",
+            "elementType": type_to_jsonable(data_type.element),
+            "containsNull": data_type.contains_null,
+        }
+    if isinstance(data_type, MapType):
+        return {
+            "type": "map",
+            "keyType": type_to_jsonable(data_type.key),
+            "valueType": type_to_jsonable(data_type.value),
+            "valueContainsNull": data_type.value_contains_null,
+        }
+    return {
+        "type": "struct",
+        "fields": [
+            {
+                "name": item.name,
+                "type": type_to_jsonable(item.type),
+                "nullable": item.nullable,
+                "metadata": dict(item.metadata),
+            }
+            for item in data_type.fields
+        ],
+    }
+
+
+def _struct(node: Mapping[str, object], path: ColumnPath, depth: int) -> StructType:
+    items = node.get("fields")
+    if not isinstance(items, list):
+        raise ProtocolError(f"{_where(path)}: a struct type must have a list of fields, found {_shape(items)}")
+    fields: list[StructField] = []
+    seen: dict[str, str] = {}
+    for item in items:
+        if not isinstance(item, dict) or not isinstance(name := item.get("name"), str) or "type" not in item:
+            raise ProtocolError(f"{_where(path)}: a struct field must have a name and a type, found {_shape(item)}")
+        if name.lower() in seen:
+            raise ProtocolError(
+                f"{_where(path)}: column names must be unique regardless of case, "
+                f"found {seen[name.lower()]!r} and {name!r}"
+            )
+        seen[name.lower()] = name
+        metadata = item.get("metadata")
+        if not isinstance(metadata, dict):
+            if metadata is not None:
+                raise ProtocolError(f"{_where((*path, name))}: metadata must be an object, found {_shape(metadata)}")
+            metadata = {}
+        nullable = _flag(item, "nullable", (*path, name))
+        fields.append(StructField(name, _type(item["type"], (*path, name), depth + 1), nullable, metadata))
+    return StructType(tuple(fields))
+
+
+def _type(node: object, path: ColumnPath, depth: int) -> DataType:
+    if depth > MAX_NESTING:
+        raise ProtocolError(_too_deep())
+    if isinstance(node, str):
+        return _primitive(node, path)
+    if not isinstance(node, dict) or not isinstance(kind := node.get("type"), str):
+        raise ProtocolError(f"{_where(path)}: a type must be a name or an object with a type, found {_shape(node)}")
+    if kind == "struct":
+        return _struct(node, path, depth)
+    if kind == "array":
+        element = _type(node.get("elementType"), (*path, "element"), depth + 1)
+        return ArrayType(element, _flag(node, "containsNull", path))
+    if kind == "map":
+        key = _type(node.get("keyType"), (*path, "key"), depth + 1)
+        value = _type(node.get("valueType"), (*path, "value"), depth + 1)
+        return MapType(key, value, _flag(node, "valueContainsNull", path))
+    # The protocol spells a nested variant {"type": "variant"}.
+    return _primitive(kind, path)
+
+
+def _primitive(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
+    if name in SIMPLE_TYPES:
+        return PrimitiveType(name)
+    if name == "null":
+        return PrimitiveType("void")
+    if name == "decimal":
+        return DecimalType(10, 0)
+    if match := _DECIMAL.match(name):
+        precision, scale = int(match[1]), int(match[2])
+        if not (1 <= precision <= 38 and 0 <= scale <= precision):
+            raise ProtocolError(
+                f"{_where(path)}: a decimal must have 1 to 38 digits and a scale from 0 to its digits, found {name!r}"
+            )
+        return DecimalType(precision, scale)
+    if _SIZED_TEXT.match(name) or COLLATED.match(name) or _is_interval(name):
+        return PrimitiveType(name)
+    if name.startswith(_GEOSPATIAL):
+        raise UnsupportedFeatureError(
+            f"{_where(path)} has the type {name!r} of the table feature geospatial, which is not supported; "
+            "ask the provider to share a view without this column",
+            feature="geospatial",
+        )
+    raise UnsupportedFeatureError(
+        f"{_where(path)} has the type {name[:100]!r}, which is not supported; upgrade the client, or ask the provider "
+        "to share a view without this column",
+        feature=name[:100],
+    )
+
+
+def _is_interval(name: str) -> bool:
+    words = name.split(" ")
+    if len(words) not in (2, 4) or words[0] != "interval" or (len(words) == 4 and words[2] != "to"):
+        return False
+    units = words[1::2]
+    for family in (DAY_TIME_UNITS, YEAR_MONTH_UNITS):
+        if all(unit in family for unit in units):
+            return len(units) == 1 or family.index(units[0]) < family.index(units[1])
+    return False
+
+
+def _flag(node: Mapping[str, object], key: str, path: ColumnPath) -> bool:
+    # Old writers leave the flag out; "may be null" is the answer that is never wrong.
+    value = node.get(key, True)
+    if not isinstance(value, bool):
+        raise ProtocolError(f"{_where(path)}: {key} must be true or false, found {_shape(value)}")
+    return value
+
+
+def _where(path: ColumnPath) -> str:
+    return f"column {'.'.join(path)!r}" if path else "the table schema"
+
+
+def _shape(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _too_deep() -> str:
+    return f"schemaString nests types more than {MAX_NESTING} levels deep; no Delta writer does, so it is refused"
