@@ -1,0 +1,299 @@
+"""Deletion vectors: which rows of a data file are deleted (Delta log protocol, "Deletion Vectors").
+
+::
+
+    inline (i)     Z85 text of the serialized bitmap, padded to 4 bytes
+    file (u, p)    version byte 1 | (size u32 BE | serialized bitmap | CRC-32 u32 BE)*
+
+Nothing is believed: size, checksum, layout and cardinality must agree with each other and with the descriptor, and
+memory stays in proportion to the bytes that were actually sent.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Union
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyroaring
+
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.delta.roaring import MAX_POSITION, Serialization, deserialize, serialize
+from delta_sharing_client.delta.z85 import z85_decode, z85_encode
+from delta_sharing_client.errors import DataError, UsageError
+
+BytesLike = Union[bytes, bytearray, memoryview]
+
+FILE_VERSION = 1
+_FIRST_OFFSET = 1  # right after the version byte; what an absent offset of a stored vector means
+_SIZE_BYTES = 4
+_CHECKSUM_BYTES = 4
+_LARGEST_SIZE = (1 << 31) - 1  # sizeInBytes and offset are Java ints
+_UUID_CHARACTERS = 20
+
+
+class DeletionVector:
+    """An immutable set of 64-bit row positions, counted from 0 in file order."""
+
+    __slots__ = ("_bitmap",)
+
+    def __init__(self, bitmap: pyroaring.BitMap64) -> None:
+        self._bitmap = bitmap
+
+    @classmethod
+    def from_positions(cls, positions: Iterable[int]) -> DeletionVector:
+        """Return the vector of ``positions``, in any order, repeated or not.
+
+        Raises
+        ------
+        UsageError
+            A position is negative or not below 2^63.
+        """
+        if isinstance(positions, range) and positions.step == 1 and 0 <= positions.start:
+            inside = positions.stop <= MAX_POSITION + 1
+            bitmap = pyroaring.BitMap64(positions) if inside and len(positions) else pyroaring.BitMap64()
+        else:
+            values = [int(position) for position in positions]
+            inside = not values or (min(values) >= 0 and max(values) <= MAX_POSITION)
+            bitmap = pyroaring.BitMap64(values) if inside else pyroaring.BitMap64()
+        if not inside:
+            raise UsageError("row positions must lie between 0 and 2^63 - 1, found one that does not")
+        bitmap.run_optimize()
+        return cls(bitmap)
+
+    @property
+    def cardinality(self) -> int:
+        """How many rows are deleted."""
+        return len(self._bitmap)
+
+    def positions(self) -> npt.NDArray[np.uint64]:
+        """Return the deleted positions in ascending order (8 bytes each)."""
+        return _to_array(self._bitmap)
+
+    def keep_mask(self, start: int, length: int) -> pa.BooleanArray | None:
+        """Return which of the rows ``[start, start + length)`` stay.
+
+        ``True`` is a row that stays. ``None`` if all of them do, so that a caller need not filter.
+        """
+        stop = start + length
+        if length <= 0 or not self._bitmap or not self._bitmap.range_cardinality(start, stop):
+            return None
+        mask = np.ones(length, dtype=bool)
+        inside = self._bitmap & pyroaring.BitMap64(range(start, stop))
+        mask[_to_array(inside) - np.uint64(start)] = False
+        packed = pa.py_buffer(np.packbits(mask, bitorder="little").tobytes())
+        return pa.Array.from_buffers(pa.bool_(), length, [None, packed])
+
+    def count_in(self, start: int, length: int) -> int:
+        """Return how many of the rows ``[start, start + length)`` are deleted."""
+        return int(self._bitmap.range_cardinality(start, start + length)) if length > 0 else 0
+
+    def difference(self, other: DeletionVector) -> DeletionVector:
+        """Return the positions that are deleted here and not in ``other``."""
+        return DeletionVector(self._bitmap - other._bitmap)
+
+    __sub__ = difference
+
+    def union(self, other: DeletionVector) -> DeletionVector:
+        """Return the positions that are deleted in either."""
+        return DeletionVector(self._bitmap | other._bitmap)
+
+    __or__ = union
+
+    def contains(self, position: int) -> bool:
+        """Say whether the row at ``position`` is deleted."""
+        return 0 <= position <= MAX_POSITION and position in self._bitmap
+
+    __contains__ = contains
+
+    def __len__(self) -> int:
+        return len(self._bitmap)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeletionVector) and bool(self._bitmap == other._bitmap)
+
+    def __hash__(self) -> int:
+        last = self._bitmap.max() if self._bitmap else -1
+        return hash((DeletionVector, len(self._bitmap), last))
+
+    def __repr__(self) -> str:
+        return f"DeletionVector(cardinality={self.cardinality})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_from_bytes, (serialize(self._bitmap, Serialization.PORTABLE),))
+
+
+# === Reading ===
+
+
+def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
+    """Return the deletion vector that an inline descriptor (storage type ``i``) carries.
+
+    Raises
+    ------
+    DataError
+        The text is not Z85, or size, layout or cardinality disagree with the descriptor.
+    """
+    _check_numbers(descriptor)
+    if descriptor.storage_type != "i":
+        raise DataError(f"an inline deletion vector has the storage type 'i', found {descriptor.storage_type!r}")
+    data = z85_decode(descriptor.path_or_inline_dv)
+    size = descriptor.size_in_bytes
+    if not size <= len(data) < size + 4:
+        raise DataError(f"an inline deletion vector of sizeInBytes {size} padded to 4 bytes, found {len(data)} bytes")
+    return _decode(memoryview(data)[:size], descriptor)
+
+
+def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: int = 0) -> DeletionVector:
+    """Return the deletion vector that ``descriptor`` points to in a deletion vector file.
+
+    Parameters
+    ----------
+    blob:
+        Bytes of the file from byte ``base`` on; at least :func:`byte_range`.
+    descriptor:
+        Where the vector lies (storage type ``u`` or ``p``).
+    base:
+        Position in the file of the first byte of ``blob``. The file's version is checked where ``blob`` has it (0).
+
+    Raises
+    ------
+    DataError
+        The bytes end too soon, or version, size, checksum, layout or cardinality disagree.
+    """
+    start, stop = byte_range(descriptor)
+    view = memoryview(blob).cast("B")
+    if base == 0:
+        if not len(view):
+            raise DataError("a deletion vector file starts with a version byte, found no bytes")
+        if view[0] != FILE_VERSION:
+            raise DataError(f"a deletion vector file has the format version {FILE_VERSION}, found {view[0]}")
+    if base < 0 or start < base or stop > base + len(view):
+        raise DataError(
+            f"a deletion vector lies in bytes {start} to {stop} of its file,"
+            f" found only bytes {base} to {base + len(view)}: the file or the answer is truncated"
+        )
+    record = view[start - base : stop - base]
+    (size,) = struct.unpack_from(">I", record, 0)
+    if size != descriptor.size_in_bytes:
+        raise DataError(
+            f"a deletion vector's size prefix must equal its sizeInBytes {descriptor.size_in_bytes}, found {size}"
+        )
+    data = record[_SIZE_BYTES : _SIZE_BYTES + size]
+    (expected,) = struct.unpack_from(">I", record, _SIZE_BYTES + size)
+    found = zlib.crc32(data)
+    if found != expected:
+        raise DataError(f"a deletion vector's CRC-32 must be {expected:#010x} as stored, found {found:#010x}")
+    return _decode(data, descriptor)
+
+
+def byte_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
+    """Return ``(start, stop)``: the bytes of the file that hold size prefix, bitmap and checksum.
+
+    Raises
+    ------
+    DataError
+        The vector is inline, or offset or size are out of range.
+    """
+    _check_numbers(descriptor)
+    if descriptor.storage_type == "i":
+        raise DataError("an inline deletion vector lies in no file: decode it with decode_inline")
+    start = _FIRST_OFFSET if descriptor.offset is None else descriptor.offset
+    return start, start + _SIZE_BYTES + descriptor.size_in_bytes + _CHECKSUM_BYTES
+
+
+def relative_path(descriptor: DeletionVectorDescriptor) -> str:
+    """Return the path of the file below the table's root, for storage type ``u``: ``[prefix/]deletion_vector_<uuid>.bin``.
+
+    Raises
+    ------
+    DataError
+        The storage type is another, the text ends in no Z85 UUID, or its prefix is not one plain directory name.
+    """
+    text = descriptor.path_or_inline_dv
+    if descriptor.storage_type != "u":
+        raise DataError(f"only storage type 'u' names a file by UUID, found {descriptor.storage_type!r}")
+    if len(text) < _UUID_CHARACTERS:
+        raise DataError(f"a deletion vector file is named by {_UUID_CHARACTERS} Z85 characters, found {len(text)}")
+    prefix, encoded = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
+    # The prefix becomes a directory name; one that climbs out of the table would read somebody else's file.
+    if prefix in (".", "..") or any(character in "/\\\0" for character in prefix):
+        raise DataError(f"the prefix of a deletion vector file must be one directory name, found {prefix!r}")
+    name = f"deletion_vector_{uuid.UUID(bytes=z85_decode(encoded))}.bin"
+    return f"{prefix}/{name}" if prefix else name
+
+
+# === Writing: for tests and sample tables ===
+
+
+def encode_inline(
+    vector: DeletionVector, *, serialization: Serialization = Serialization.PORTABLE
+) -> DeletionVectorDescriptor:
+    """Return an inline descriptor that carries ``vector``."""
+    data = serialize(vector._bitmap, serialization)
+    text = z85_encode(data + bytes(-len(data) % 4))
+    return DeletionVectorDescriptor("i", text, len(data), vector.cardinality)
+
+
+def encode_file(
+    vectors: Sequence[DeletionVector],
+    name: uuid.UUID | str,
+    *,
+    prefix: str = "",
+    serialization: Serialization = Serialization.PORTABLE,
+) -> tuple[bytes, list[DeletionVectorDescriptor]]:
+    """Return the bytes of a file that holds ``vectors`` one after the other, and a descriptor for each.
+
+    Parameters
+    ----------
+    vectors:
+        What to store.
+    name:
+        A UUID for storage type ``u`` (:func:`relative_path` gives the path), or an absolute path or URL for ``p``.
+    prefix:
+        Directory below the table's root, for a UUID.
+    serialization:
+        The form of the bitmaps.
+    """
+    if isinstance(name, uuid.UUID):
+        storage, text = "u", prefix + z85_encode(name.bytes)
+    else:
+        storage, text = "p", name
+    blob = bytearray([FILE_VERSION])
+    descriptors = []
+    for vector in vectors:
+        data = serialize(vector._bitmap, serialization)
+        descriptors.append(
+            DeletionVectorDescriptor(
+                "u" if storage == "u" else "p", text, len(data), vector.cardinality, offset=len(blob)
+            )
+        )
+        blob += struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    return bytes(blob), descriptors
+
+
+def _decode(data: memoryview, descriptor: DeletionVectorDescriptor) -> DeletionVector:
+    return DeletionVector(deserialize(data, cardinality=descriptor.cardinality))
+
+
+def _check_numbers(descriptor: DeletionVectorDescriptor) -> None:
+    size, offset = descriptor.size_in_bytes, descriptor.offset
+    if not 0 <= size <= _LARGEST_SIZE:
+        raise DataError(f"a deletion vector's sizeInBytes must lie between 0 and {_LARGEST_SIZE}, found {size}")
+    if offset is not None and not 0 <= offset <= _LARGEST_SIZE:
+        raise DataError(f"a deletion vector's offset must lie between 0 and {_LARGEST_SIZE}, found {offset}")
+    if descriptor.cardinality < 0:
+        raise DataError(f"a deletion vector's cardinality must not be negative, found {descriptor.cardinality}")
+
+
+def _to_array(bitmap: pyroaring.BitMap64) -> npt.NDArray[np.uint64]:
+    return np.frombuffer(bitmap.to_array(), dtype=np.uint64) if bitmap else np.empty(0, dtype=np.uint64)
+
+
+def _from_bytes(data: bytes) -> DeletionVector:
+    return DeletionVector(deserialize(memoryview(data)))
