@@ -54,7 +54,7 @@ class DeletionVector:
         UsageError
             A position is negative or not below 2^63.
         """
-        if isinstance(positions, range) and positions.step == 1 and 0 <= positions.start:
+        if isinstance(positions, range) and positions.step == 1 and positions.start >= 0:
             inside = positions.stop <= MAX_POSITION + 1
             bitmap = pyroaring.BitMap64(positions) if inside and len(positions) else pyroaring.BitMap64()
         else:
@@ -208,7 +208,7 @@ def byte_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
 
 
 def relative_path(descriptor: DeletionVectorDescriptor) -> str:
-    """Return the path of the file below the table's root, for storage type ``u``: ``[prefix/]deletion_vector_<uuid>.bin``.
+    """Return the file's path below the table's root, for storage type ``u``: ``[prefix/]deletion_vector_<uuid>.bin``.
 
     Raises
     ------

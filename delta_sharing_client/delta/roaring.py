@@ -78,7 +78,7 @@ def deserialize(data: memoryview, *, cardinality: int | None = None) -> pyroarin
     if cardinality is not None and found != cardinality:
         raise DataError(f"the bitmap must hold {cardinality} row positions (its cardinality), found {found}")
     filled = [(key, bitmap) for key, bitmap, count in buckets if count]
-    parts = [struct.pack("<Q", len(filled))]
+    parts: list[bytes | memoryview] = [struct.pack("<Q", len(filled))]
     for key, bitmap in filled:
         parts += (struct.pack("<I", key), bitmap)
     return pyroaring.BitMap64.deserialize(b"".join(parts))
@@ -91,10 +91,12 @@ def serialize(bitmap: pyroaring.BitMap64, serialization: Serialization) -> bytes
         return struct.pack("<I", PORTABLE_MAGIC) + portable
     by_key = {key: data for key, data, _ in _portable_buckets(memoryview(struct.pack("<I", PORTABLE_MAGIC) + portable))}
     empty = memoryview(struct.pack("<II", _COOKIE_PLAIN, 0))
-    parts = [b""]
+    parts: list[bytes | memoryview] = []
     count = max(by_key, default=-1) + 1
     if count > 1 << 16:
-        raise DataError(f"the native form lists every bucket up to the last, {count} are too many: use the portable form")
+        raise DataError(
+            f"the native form lists every bucket up to the last, {count} are too many: use the portable form"
+        )
     for key in range(count):
         data = by_key.get(key, empty)
         parts += (struct.pack("<I", len(data)), data)
@@ -123,7 +125,9 @@ def _portable_buckets(data: memoryview) -> Iterator[tuple[int, memoryview, int]]
         yield key, data[at + 4 : at + 4 + size], values
         at += 4 + size
     if at != len(data):
-        raise DataError(f"a bitmap of {len(data)} bytes must end with its last bucket, found {len(data) - at} bytes more")
+        raise DataError(
+            f"a bitmap of {len(data)} bytes must end with its last bucket, found {len(data) - at} bytes more"
+        )
 
 
 def _native_buckets(data: memoryview, byte_order: str) -> Iterator[tuple[int, memoryview, int]]:
@@ -145,7 +149,9 @@ def _native_buckets(data: memoryview, byte_order: str) -> Iterator[tuple[int, me
         yield key, data[at + 4 : at + 4 + size], values
         at += 4 + size
     if at != len(data):
-        raise DataError(f"a bitmap of {len(data)} bytes must end with its last bucket, found {len(data) - at} bytes more")
+        raise DataError(
+            f"a bitmap of {len(data)} bytes must end with its last bucket, found {len(data) - at} bytes more"
+        )
 
 
 def _check_bucket_count(count: int, available: int) -> None:
@@ -177,7 +183,9 @@ def _walk_bitmap(data: memoryview) -> tuple[int, int]:
             raise DataError(f"a 32-bit bitmap has at most 65536 containers, found {containers}")
         at = 8
     else:
-        raise DataError(f"a 32-bit bitmap starts with the cookie {_COOKIE_PLAIN} or {_COOKIE_WITH_RUNS}, found {cookie}")
+        raise DataError(
+            f"a 32-bit bitmap starts with the cookie {_COOKIE_PLAIN} or {_COOKIE_WITH_RUNS}, found {cookie}"
+        )
     if not containers:
         return at, 0
     _need(data, at, 4 * containers, "its container headers")

@@ -55,4 +55,5 @@ def z85_encode(data: bytes) -> str:
         raise UsageError(f"Z85 encodes a multiple of 4 bytes, found {len(data)}: pad the data with zero bytes")
     words = np.frombuffer(data, dtype=">u4").astype(np.uint64)
     digits = (words[:, None] // _POWERS) % np.uint64(85)
-    return _CHARACTERS[digits.astype(np.uint8)].tobytes().decode("ascii")
+    text: bytes = _CHARACTERS[digits.astype(np.uint8)].tobytes()
+    return text.decode("ascii")

@@ -1,0 +1,385 @@
+"""Partition values: text of the log to typed values and back (Delta log protocol, "Partition Value Serialization").
+
+The column's *current* type decides how a text is read, so a value written before a type was widened (``5`` under a
+column that is ``long`` or ``decimal`` now, ``2020-01-01`` under ``timestamp_ntz``) needs no special case.
+
+What a text may be is narrower than what Spark's cast would take: a value that a writer of the specification cannot have
+written is an error, because reading it as something else would put every row of the file in the wrong partition.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import re
+import struct
+from decimal import Decimal
+from typing import Final
+
+import pyarrow as pa
+
+from delta_sharing_client.delta.arrow_types import to_arrow_type
+from delta_sharing_client.delta.data_types import DataType, DecimalType, PrimitiveType
+from delta_sharing_client.errors import DataError, UsageError
+
+MICROS_PER_SECOND: Final = 1_000_000
+MICROS_PER_DAY: Final = 86_400 * MICROS_PER_SECOND
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_EPOCH_NTZ = datetime.datetime(1970, 1, 1)
+_EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
+_DAYS_0000_TO_1970 = 719_528
+_INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_MOST_DIGITS = 76  # of a decimal, so that no exponent expands to gigabytes of zeros
+_LONGEST_SHOWN = 60
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}\Z")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?\Z")
+_SPECIAL_FLOATS = {
+    "nan": math.nan, "+nan": math.nan, "-nan": math.nan,
+    "infinity": math.inf, "+infinity": math.inf, "-infinity": -math.inf,
+    "inf": math.inf, "+inf": math.inf, "-inf": -math.inf,
+}  # fmt: skip
+_DATE = re.compile(r"([+-]?)([0-9]{1,7})-([0-9]{1,2})-([0-9]{1,2})\Z")
+_TIMESTAMP = re.compile(
+    r"(?P<date>[+-]?[0-9]{1,7}-[0-9]{1,2}-[0-9]{1,2})"
+    r"(?:[ T](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
+    r"(?P<zone> ?(?:Z|UTC|[+-][0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2})?)?))?)?\Z"
+)
+_ESCAPED_BINARY = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+\Z")
+
+
+def parse_partition_value(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
+    """Return the Python value of a serialized partition value.
+
+    ``int``, ``float``, ``bool``, ``str``, ``bytes``, :class:`~decimal.Decimal` (with the type's scale),
+    :class:`~datetime.date`, and :class:`~datetime.datetime` (aware, UTC, for ``timestamp``; naive for
+    ``timestamp_ntz``). Dates and timestamps outside the years 1 to 9999 are ``int``: days, or microseconds, since 1970. ``None`` and the
+    empty text are null for every type.
+
+    Parameters
+    ----------
+    text:
+        The value in the log.
+    data_type:
+        The column's type now.
+    column:
+        The column's name, for the error.
+
+    Raises
+    ------
+    DataError
+        The text is not a value of the type, or outside its range.
+    """
+    if text is None or text == "":
+        return None
+    try:
+        return _parse(text, data_type)
+    except DataError as error:
+        raise DataError(f"{_label(column)}{error.message}, found {_shown(text)}") from None
+
+
+def comparable_partition_value(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
+    """As :func:`parse_partition_value`; dates are ``int`` days and timestamps ``int`` microseconds since 1970."""
+    return _epoch_units(parse_partition_value(text, data_type, column=column))
+
+
+def partition_scalar(text: str | None, data_type: DataType, *, column: str | None = None) -> pa.Scalar:
+    """Return the value of :func:`parse_partition_value` as a scalar of the Arrow type that the column comes out in.
+
+    Raises
+    ------
+    DataError
+        As :func:`parse_partition_value`.
+    """
+    value = comparable_partition_value(text, data_type, column=column)
+    arrow_type = to_arrow_type(data_type)
+    if value is not None and (pa.types.is_timestamp(arrow_type) or pa.types.is_date32(arrow_type)):
+        storage = pa.int64() if pa.types.is_timestamp(arrow_type) else pa.int32()
+        return pa.scalar(value, storage).cast(arrow_type)
+    return pa.scalar(value, arrow_type)
+
+
+def serialize_partition_value(value: object, data_type: DataType) -> str | None:
+    """Return the text that a log holds for ``value``; the opposite of :func:`parse_partition_value`.
+
+    Timestamps are written in UTC without a zone, as the specification says. The empty string and empty bytes become
+    ``None``, because a log cannot tell them from null.
+
+    Raises
+    ------
+    UsageError
+        ``value`` is not of the type.
+    """
+    if value is None:
+        return None
+    text = _serialize(value, data_type)
+    try:
+        _parse(text, data_type) if text else None
+    except DataError as error:
+        raise UsageError(f"{error.message}, found the value {_shown(text)}") from None
+    return text or None
+
+
+# === Parsing, by type ===
+
+
+def _parse(text: str, data_type: DataType) -> object:
+    if isinstance(data_type, DecimalType):
+        return _decimal(text, data_type)
+    if not isinstance(data_type, PrimitiveType):
+        raise DataError("a partition column must have a simple type, this one is nested")
+    base = data_type.base
+    if base == "string":
+        return text
+    if base in _INTEGER_BITS:
+        return _integer(text, base)
+    if base == "date":
+        return _date(text)
+    if base == "timestamp":
+        return _timestamp(text)
+    if base == "timestamp_ntz":
+        return _timestamp_ntz(text)
+    if base == "boolean":
+        return _boolean(text)
+    if base in ("double", "float"):
+        return _float(text, base)
+    if base == "binary":
+        return _binary(text)
+    if base == "void":
+        raise DataError("a partition value of type void must be null")
+    raise DataError(f"a partition column must have a simple type, {data_type.name} is not one")
+
+
+def _integer(text: str, base: str) -> int:
+    limit = 1 << (_INTEGER_BITS[base] - 1)
+    if not _INTEGER.match(text):
+        raise DataError(f"a partition value of type {base} must be a whole number")
+    value = int(text)
+    if not -limit <= value < limit:
+        raise DataError(f"a partition value of type {base} must lie between {-limit} and {limit - 1}")
+    return value
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise DataError("a partition value of type boolean must be true or false")
+    return lowered == "true"
+
+
+def _float(text: str, base: str) -> float:
+    special = _SPECIAL_FLOATS.get(text.lower())
+    if special is not None:
+        return special
+    if not _NUMBER.match(text):
+        raise DataError(f"a partition value of type {base} must be a number, NaN, Infinity or -Infinity")
+    value = float(text)
+    if base == "float" and math.isfinite(value):
+        try:
+            (value,) = struct.unpack("<f", struct.pack("<f", value))
+        except OverflowError:
+            value = math.inf
+    if math.isinf(value):
+        raise DataError(f"a partition value of type {base} must lie in the range of the type")
+    return value
+
+
+def _decimal(text: str, data_type: DecimalType) -> Decimal:
+    name = f"decimal({data_type.precision},{data_type.scale})"
+    if not _NUMBER.match(text):
+        raise DataError(f"a partition value of type {name} must be a decimal number")
+    value = Decimal(text)
+    if not value:
+        return Decimal((0, (0,), -data_type.scale))
+    if value.adjusted() >= data_type.precision - data_type.scale:
+        raise DataError(
+            f"a partition value of type {name} must have at most {_before(data_type)} digits before the point"
+        )
+    context = decimal.Context(prec=data_type.precision, traps=[decimal.Inexact, decimal.InvalidOperation])
+    try:
+        return value.quantize(Decimal((0, (1,), -data_type.scale)), context=context)
+    except (decimal.Inexact, decimal.InvalidOperation):
+        raise DataError(
+            f"a partition value of type {name} must have at most {data_type.scale} digits after the point"
+        ) from None
+
+
+def _before(data_type: DecimalType) -> int:
+    return data_type.precision - data_type.scale
+
+
+def _binary(text: str) -> bytes:
+    # Two spellings exist: the bytes as the characters of a string (Spark), and each byte as a spelled-out \u00XX.
+    if _ESCAPED_BINARY.match(text):
+        return bytes.fromhex(text.replace("\\u00", ""))
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError("a partition value of type binary must be characters, not half of a surrogate pair") from None
+
+
+def _date(text: str) -> datetime.date | int:
+    days = _days(text, "date")
+    ordinal = days + _EPOCH_ORDINAL
+    return datetime.date.fromordinal(ordinal) if 1 <= ordinal <= datetime.date.max.toordinal() else days
+
+
+def _timestamp(text: str) -> datetime.datetime | int:
+    micros, _ = _micros(text, "timestamp")
+    try:
+        return _EPOCH + datetime.timedelta(microseconds=micros)
+    except OverflowError:
+        return micros
+
+
+def _timestamp_ntz(text: str) -> datetime.datetime | int:
+    micros, zone = _micros(text, "timestamp_ntz")
+    if zone:
+        raise DataError("a partition value of type timestamp_ntz must have no time zone")
+    try:
+        return _EPOCH_NTZ + datetime.timedelta(microseconds=micros)
+    except OverflowError:
+        return micros
+
+
+def _days(text: str, name: str) -> int:
+    """Days since 1970 in the proleptic Gregorian calendar, for the years 0 to 9999999."""
+    match = _DATE.match(text)
+    if not match:
+        raise DataError(f"a partition value of type {name} must start with a date such as 1970-01-31")
+    sign, year, month, day = match[1], int(match[2]), int(match[3]), int(match[4])
+    if sign == "-":
+        raise DataError(f"a partition value of type {name} must not have a negative year")
+    if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(year, month):
+        raise DataError(f"a partition value of type {name} must be a day of the calendar")
+    # Years start in March here, so that the leap day is the last of its year.
+    years = year - (month < 3)
+    leap_days = years // 4 - years // 100 + years // 400
+    return years * 365 + leap_days + (153 * ((month + 9) % 12) + 2) // 5 + day + 59 - _DAYS_0000_TO_1970
+
+
+def _days_in_month(year: int, month: int) -> int:
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month in (4, 6, 9, 11) else 31
+
+
+def _micros(text: str, name: str) -> tuple[int, str | None]:
+    """Microseconds since 1970 (UTC where the text has no zone), and the zone of the text."""
+    match = _TIMESTAMP.match(text)
+    if not match:
+        raise DataError(f"a partition value of type {name} must be a date and time such as 1970-01-31 00:00:00.123456")
+    hour, minute, second = int(match["hour"] or 0), int(match["minute"] or 0), int(match["second"] or 0)
+    if hour > 23 or minute > 59 or second > 59:
+        raise DataError(f"a partition value of type {name} must be a time of the day")
+    fraction = (match["fraction"] or "").ljust(9, "0")
+    if fraction[6:] != "000":
+        raise DataError(f"a partition value of type {name} must be whole microseconds")
+    seconds = hour * 3600 + minute * 60 + second - _offset_seconds(match["zone"], name)
+    micros = _days(match["date"], name) * MICROS_PER_DAY + seconds * MICROS_PER_SECOND + int(fraction[:6])
+    if not -(1 << 63) <= micros < 1 << 63:
+        raise DataError(f"a partition value of type {name} must lie within 2^63 microseconds of 1970")
+    return micros, match["zone"]
+
+
+def _offset_seconds(zone: str | None, name: str) -> int:
+    text = (zone or "").strip().replace(":", "")
+    if text in ("", "Z", "UTC"):
+        return 0
+    hours, minutes, seconds = int(text[1:3]), int(text[3:5] or 0), int(text[5:7] or 0)
+    if hours > 18 or minutes > 59 or seconds > 59:
+        raise DataError(f"a partition value of type {name} must have a zone offset of at most 18 hours")
+    offset = hours * 3600 + minutes * 60 + seconds
+    return -offset if text[0] == "-" else offset
+
+
+# === Serializing ===
+
+
+def _serialize(value: object, data_type: DataType) -> str:
+    name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
+    base = data_type.base if isinstance(data_type, PrimitiveType) else name
+    if base == "boolean" and isinstance(value, bool):
+        return "true" if value else "false"
+    if base in _INTEGER_BITS and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if base in ("float", "double") and isinstance(value, float):
+        return _float_text(value)
+    if base == "decimal" and isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) <= _MOST_DIGITS:
+        return format(value, "f")
+    if base == "string" and isinstance(value, str):
+        return value
+    if base == "binary" and isinstance(value, bytes):
+        return _binary_text(value)
+    if base == "date" and isinstance(value, (datetime.date, int)) and not isinstance(value, (datetime.datetime, bool)):
+        return _date_text(int(_as_int(value)))
+    if base in ("timestamp", "timestamp_ntz") and isinstance(value, (datetime.datetime, int)):
+        zoned = not isinstance(value, datetime.datetime) or (value.tzinfo is not None) == (base == "timestamp")
+        if zoned and not isinstance(value, bool):
+            days, micros = divmod(_as_int(value), MICROS_PER_DAY)
+            return f"{_date_text(days)} {_time_text(micros)}"
+    raise UsageError(f"a partition value of type {name} cannot be a {type(value).__name__}")
+
+
+def _as_int(value: object) -> int:
+    converted = _epoch_units(value)
+    if not isinstance(converted, int):
+        raise UsageError(f"a point in time must be a date, a datetime or a number, found {type(value).__name__}")
+    return converted
+
+
+def _epoch_units(value: object) -> object:
+    if isinstance(value, datetime.datetime):
+        since = value - (_EPOCH_NTZ if value.tzinfo is None else _EPOCH)
+        return since // datetime.timedelta(microseconds=1)
+    if isinstance(value, datetime.date):
+        return value.toordinal() - _EPOCH_ORDINAL
+    return value
+
+
+def _date_text(days: int) -> str:
+    days += _DAYS_0000_TO_1970 - 60
+    if days < -60:
+        raise UsageError("a partition value cannot have a negative year")
+    # The inverse of _days: 400-year cycles of 146097 days, years that start in March.
+    cycle, day_of_cycle = divmod(days, 146_097)
+    year_of_cycle = (day_of_cycle - day_of_cycle // 1460 + day_of_cycle // 36_524 - day_of_cycle // 146_096) // 365
+    day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle // 4 - year_of_cycle // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * shifted + 2) // 5 + 1
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    year = cycle * 400 + year_of_cycle + (month < 3)
+    return f"{year:04d}-{month:02d}-{day:02d}"
+
+
+def _time_text(micros: int) -> str:
+    seconds, fraction = divmod(micros, MICROS_PER_SECOND)
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{text}.{fraction:06d}" if fraction else text
+
+
+def _float_text(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value)
+
+
+def _binary_text(value: bytes) -> str:
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if value and (not text or _ESCAPED_BINARY.match(text)):
+        return "".join(f"\\u{byte:04X}" for byte in value)
+    return text
+
+
+def _label(column: str | None) -> str:
+    return "" if column is None else f"partition column {column!r}: "
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}..."

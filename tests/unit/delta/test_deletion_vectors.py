@@ -1,0 +1,483 @@
+from __future__ import annotations
+
+import pickle
+import struct
+import tracemalloc
+import uuid
+import zlib
+
+import numpy as np
+import pyroaring
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.delta.deletion_vectors import (
+    DeletionVector,
+    byte_range,
+    decode_file,
+    decode_inline,
+    encode_file,
+    encode_inline,
+    relative_path,
+)
+from delta_sharing_client.delta.roaring import NATIVE_MAGIC, PORTABLE_MAGIC, Serialization
+from delta_sharing_client.delta.z85 import z85_decode, z85_encode
+from delta_sharing_client.errors import DataError, UsageError
+
+EXAMPLE = [3, 4, 7, 11, 18, 29]
+EXAMPLE_FILE = "ab^-aqEH.-t@S}K{vb[*k^"
+
+
+def inline(data: bytes, cardinality: int, size: int | None = None) -> DeletionVectorDescriptor:
+    text = z85_encode(data + bytes(-len(data) % 4))
+    return DeletionVectorDescriptor("i", text, len(data) if size is None else size, cardinality)
+
+
+# === An independent decoder, written from the format specification only ===
+
+
+def read_bits(data: bytes) -> set[int]:
+    """Decode either serialization by the letter of the specification; trusts its input."""
+    if data[:4] == struct.pack("<I", PORTABLE_MAGIC):
+        (count,) = struct.unpack_from("<Q", data, 4)
+        at, values = 12, set()
+        for _ in range(count):
+            (key,) = struct.unpack_from("<I", data, at)
+            at, low = read_bitmap(data, at + 4)
+            values |= {key << 32 | value for value in low}
+        assert at == len(data)
+        return values
+    order = "<" if data[:4] == struct.pack("<I", NATIVE_MAGIC) else ">"
+    (count,) = struct.unpack_from(order + "I", data, 4)
+    at, values = 8, set()
+    for key in range(count):
+        (size,) = struct.unpack_from(order + "I", data, at)
+        end, low = read_bitmap(data, at + 4)
+        assert end == at + 4 + size
+        at = end
+        values |= {key << 32 | value for value in low}
+    return values
+
+
+def read_bitmap(data: bytes, start: int) -> tuple[int, set[int]]:
+    (cookie,) = struct.unpack_from("<I", data, start)
+    at = start + 4
+    run_flags = 0
+    if cookie & 0xFFFF == 12347:
+        containers = (cookie >> 16) + 1
+        flag_bytes = -(-containers // 8)
+        run_flags = int.from_bytes(data[at : at + flag_bytes], "little")
+        at += flag_bytes
+    else:
+        (containers,) = struct.unpack_from("<I", data, at)
+        at += 4
+    headers = [struct.unpack_from("<HH", data, at + 4 * index) for index in range(containers)]
+    at += 4 * containers
+    if cookie & 0xFFFF != 12347 or containers >= 4:
+        at += 4 * containers
+    values = set()
+    for index, (key, count_less_one) in enumerate(headers):
+        if run_flags >> index & 1:
+            (runs,) = struct.unpack_from("<H", data, at)
+            at += 2
+            for _ in range(runs):
+                first, more = struct.unpack_from("<HH", data, at)
+                values |= {key << 16 | value for value in range(first, first + more + 1)}
+                at += 4
+        elif count_less_one < 4096:
+            values |= {key << 16 | value for value in struct.unpack_from(f"<{count_less_one + 1}H", data, at)}
+            at += 2 * (count_less_one + 1)
+        else:
+            bits = int.from_bytes(data[at : at + 8192], "little")
+            values |= {key << 16 | value for value in range(65536) if bits >> value & 1}
+            at += 8192
+    return at, values
+
+
+@st.composite
+def position_sets(draw) -> set[int]:
+    """Scattered values, runs and dense blocks, in several containers and several 32-bit buckets."""
+    values = set(draw(st.lists(st.integers(0, 5 << 32), max_size=30)))
+    values |= set(draw(st.lists(st.integers(0, 300_000), max_size=30)))
+    for start, length, step in draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from([0, 65_530, 131_072, (1 << 32) - 10, 3 << 32]), st.integers(0, 6000), st.integers(1, 3)
+            ),
+            max_size=4,
+        )
+    ):
+        values |= set(range(start, start + length * step, step))
+    return values
+
+
+# === Examples of the specification and of real tables ===
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40),
+        # The design document prints this one with "0" for the "i" of the bitmap's cookie.
+        ("^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 44),
+    ],
+    ids=["native big-endian", "portable"],
+)
+def test_inline_examples_of_the_specification_decode_to_their_rows(text, size):
+    vector = decode_inline(DeletionVectorDescriptor("i", text, size, 6))
+    assert vector.positions().tolist() == EXAMPLE
+
+
+def test_relative_path_of_the_specification_has_prefix_and_uuid():
+    descriptor = DeletionVectorDescriptor("u", EXAMPLE_FILE, 40, 6, 4)
+    assert relative_path(descriptor) == "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    assert byte_range(descriptor) == (4, 52)
+    assert byte_range(DeletionVectorDescriptor("u", EXAMPLE_FILE, 40, 6)) == (1, 49)
+
+
+GOLDEN_FILE = (
+    # deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin of delta-rs and delta-kernel: rows 0 and 9
+    "01000000 24d1d3 39640100 00000000 00000000 00003a30 00000100 00000000 01001000 00000000 0900"
+)
+
+
+def test_bytes_of_a_real_file_decode_to_rows_0_and_9():
+    blob = bytes.fromhex(GOLDEN_FILE)
+    data = blob[5:]
+    descriptor = DeletionVectorDescriptor("u", "vBn[lx{q8@P<9BNH/isA", 36, 2, 1)
+    vector = decode_file(blob + struct.pack(">I", zlib.crc32(data)), descriptor)
+    assert vector.positions().tolist() == [0, 9]
+    assert relative_path(descriptor) == "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
+
+
+# === Round trips ===
+
+
+@settings(deadline=None, max_examples=60)
+@given(position_sets(), st.sampled_from(Serialization))
+def test_inline_vectors_survive_and_agree_with_an_independent_decoder(values, serialization):
+    descriptor = encode_inline(DeletionVector.from_positions(values), serialization=serialization)
+    assert descriptor.cardinality == len(values)
+    assert set(decode_inline(descriptor).positions().tolist()) == values
+    assert read_bits(z85_decode(descriptor.path_or_inline_dv)[: descriptor.size_in_bytes]) == values
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(position_sets(), min_size=1, max_size=4), st.booleans(), st.sampled_from(Serialization))
+def test_vectors_of_one_file_decode_by_offset_from_the_file_or_their_range(sets, by_uuid, serialization):
+    vectors = [DeletionVector.from_positions(values) for values in sets]
+    name = uuid.UUID(int=7) if by_uuid else "https://host/dv.bin"
+    blob, descriptors = encode_file(vectors, name, prefix="x1" if by_uuid else "", serialization=serialization)
+    for vector, descriptor, values in zip(vectors, descriptors, sets, strict=True):
+        start, stop = byte_range(descriptor)
+        assert decode_file(blob, descriptor) == vector
+        assert set(decode_file(blob[start:stop], descriptor, base=start).positions().tolist()) == values
+        assert decode_file(memoryview(blob), descriptor) == decode_file(bytearray(blob), descriptor)
+
+
+@settings(deadline=None, max_examples=40)
+@given(position_sets(), st.booleans())
+def test_bitmaps_of_pyroaring_decode(values, with_runs):
+    bitmap = pyroaring.BitMap64(values)
+    if with_runs:
+        bitmap.run_optimize()
+    data = struct.pack("<I", PORTABLE_MAGIC) + bitmap.serialize()
+    assert set(decode_inline(inline(data, len(values))).positions().tolist()) == values
+
+
+def test_bitmaps_of_big_endian_native_form_decode():
+    vector = DeletionVector.from_positions([1, (1 << 32) + 5, (3 << 32) + 9])
+    little = z85_decode(encode_inline(vector, serialization=Serialization.NATIVE).path_or_inline_dv)
+    big = bytearray(little)
+    for at in (0, 4):
+        big[at : at + 4] = little[at : at + 4][::-1]
+    at = 8
+    for _ in range(4):
+        (size,) = struct.unpack_from("<I", little, at)
+        big[at : at + 4] = little[at : at + 4][::-1]
+        at += 4 + size
+    assert decode_inline(inline(bytes(big[:at]), 3)) == vector
+
+
+def test_empty_buckets_of_other_writers_are_read():
+    empty = struct.pack("<II", 12346, 0)
+    data = struct.pack("<IQ", PORTABLE_MAGIC, 2) + struct.pack("<I", 0) + empty + struct.pack("<I", 1) + empty
+    assert decode_inline(inline(data, 0)).cardinality == 0
+
+
+# === Masks and sets ===
+
+
+@settings(deadline=None, max_examples=100)
+@given(position_sets(), st.integers(0, 200_000), st.integers(0, 3000))
+def test_keep_mask_is_false_exactly_for_deleted_rows(values, start, length):
+    vector = DeletionVector.from_positions(values)
+    mask = vector.keep_mask(start, length)
+    expected = [position not in values for position in range(start, start + length)]
+    assert mask is None if all(expected) else mask.to_pylist() == expected
+    assert vector.count_in(start, length) == expected.count(False)
+
+
+def test_keep_mask_beyond_32_bits_is_exact():
+    start = (1 << 32) - 2
+    vector = DeletionVector.from_positions([start + 1, start + 2, 1 << 62])
+    assert vector.keep_mask(start, 5).to_pylist() == [True, False, False, True, True]
+    assert vector.keep_mask((1 << 62) - 1, 2).to_pylist() == [True, False]
+    assert vector.keep_mask(0, 1000) is None
+
+
+def test_keep_mask_does_not_visit_rows_one_by_one():
+    vector = DeletionVector.from_positions(range(0, 3_000_000, 2))
+    mask = vector.keep_mask(1_000_000, 1_000_000)
+    assert mask.true_count == 500_000
+    assert mask.null_count == 0
+
+
+@given(position_sets(), position_sets())
+@settings(deadline=None, max_examples=40)
+def test_difference_and_union_are_those_of_sets(left, right):
+    first, second = DeletionVector.from_positions(left), DeletionVector.from_positions(right)
+    assert set((first - second).positions().tolist()) == left - right
+    assert set((first | second).positions().tolist()) == left | right
+    assert (first == second) == (left == right)
+
+
+def test_vector_is_a_value():
+    vector = DeletionVector.from_positions(EXAMPLE)
+    assert 18 in vector
+    assert 19 not in vector
+    assert -1 not in vector
+    assert len(vector) == vector.cardinality == 6
+    assert repr(vector) == "DeletionVector(cardinality=6)"
+    copy = pickle.loads(pickle.dumps(vector))
+    assert copy == vector
+    assert hash(copy) == hash(vector)
+    assert vector.positions().dtype == np.uint64
+
+
+@pytest.mark.parametrize("positions", [[-1], [1 << 63], range((1 << 63) - 1, (1 << 63) + 1)])
+def test_positions_outside_63_bits_are_refused(positions):
+    with pytest.raises(UsageError, match="row positions"):
+        DeletionVector.from_positions(positions)
+
+
+# === Damage: every disagreement is an error that names it ===
+
+
+def example_file() -> tuple[bytearray, DeletionVectorDescriptor]:
+    blob, (descriptor,) = encode_file([DeletionVector.from_positions(EXAMPLE)], uuid.UUID(int=1))
+    return bytearray(blob), descriptor
+
+
+def changed(descriptor: DeletionVectorDescriptor, **fields: object) -> DeletionVectorDescriptor:
+    values = {name: getattr(descriptor, name) for name in descriptor.__struct_fields__}
+    return DeletionVectorDescriptor(**{**values, **fields})
+
+
+def test_wrong_version_byte_is_refused():
+    blob, descriptor = example_file()
+    blob[0] = 2
+    with pytest.raises(DataError, match="format version 1, found 2"):
+        decode_file(blob, descriptor)
+
+
+def test_wrong_size_prefix_is_refused():
+    blob, descriptor = example_file()
+    blob[4] -= 4
+    with pytest.raises(DataError, match="size prefix must equal its sizeInBytes 44, found 40"):
+        decode_file(blob, descriptor)
+
+
+def test_every_flipped_bit_of_the_bitmap_fails_the_checksum():
+    blob, descriptor = example_file()
+    for at in range(5, len(blob)):
+        damaged = bytearray(blob)
+        damaged[at] ^= 1
+        with pytest.raises(DataError, match="CRC-32"):
+            decode_file(damaged, descriptor)
+
+
+@pytest.mark.parametrize("length", [0, 1, 4, 5, 30, 52])
+def test_truncated_file_is_refused(length):
+    blob, descriptor = example_file()
+    with pytest.raises(DataError, match=r"truncated|found no bytes"):
+        decode_file(blob[:length], descriptor)
+
+
+def test_range_that_starts_after_the_vector_is_refused():
+    blob, descriptor = example_file()
+    with pytest.raises(DataError, match="bytes 1 to 53"):
+        decode_file(blob[2:], descriptor, base=2)
+
+
+@pytest.mark.parametrize("cardinality", [5, 7, 0])
+def test_wrong_cardinality_is_refused(cardinality):
+    blob, descriptor = example_file()
+    with pytest.raises(DataError, match=f"hold {cardinality} row positions .* found 6"):
+        decode_file(blob, changed(descriptor, cardinality=cardinality))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"size_in_bytes": -1}, "sizeInBytes"),
+        ({"size_in_bytes": 1 << 31}, "sizeInBytes"),
+        ({"offset": -5}, "offset"),
+        ({"offset": 1 << 40}, "offset"),
+        ({"cardinality": -1}, "cardinality"),
+        ({"storage_type": "i"}, "lies in no file"),
+        ({"size_in_bytes": (1 << 31) - 1}, "truncated"),
+    ],
+)
+def test_descriptor_numbers_out_of_range_are_refused(fields, reason):
+    blob, descriptor = example_file()
+    with pytest.raises(DataError, match=reason):
+        decode_file(blob, changed(descriptor, **fields))
+
+
+@pytest.mark.parametrize("size", [40, 48])
+def test_inline_size_that_is_not_the_texts_is_refused(size):
+    descriptor = encode_inline(DeletionVector.from_positions(EXAMPLE))
+    with pytest.raises(DataError, match=f"sizeInBytes {size}"):
+        decode_inline(changed(descriptor, size_in_bytes=size))
+
+
+def test_inline_decoder_refuses_stored_vectors():
+    _, descriptor = example_file()
+    with pytest.raises(DataError, match="'i', found 'u'"):
+        decode_inline(descriptor)
+
+
+def test_misprinted_example_of_the_design_document_is_refused():
+    text = "^Bg9^0rr9100000000000XQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
+    with pytest.raises(DataError, match="cookie"):
+        decode_inline(DeletionVectorDescriptor("i", text, 44, 6))
+
+
+def bitmap_of(*containers: tuple[int, int, bytes], keys_first: bytes | None = None) -> bytes:
+    """A portable vector of one bucket of plain containers (key, count, body), with right offsets."""
+    header = struct.pack("<II", 12346, len(containers))
+    header += b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
+    at = len(header) + 4 * len(containers)
+    for _, _, body in containers:
+        header += struct.pack("<I", at)
+        at += len(body)
+    bucket = header + b"".join(body for _, _, body in containers)
+    return struct.pack("<IQ", PORTABLE_MAGIC, 1) + (keys_first or struct.pack("<I", 0)) + bucket
+
+
+def run_bitmap(count: int, *pairs: tuple[int, int]) -> bytes:
+    body = struct.pack("<H", len(pairs)) + b"".join(struct.pack("<HH", *pair) for pair in pairs)
+    bucket = struct.pack("<IBHH", 12347, 1, 0, count - 1) + body
+    return struct.pack("<IQI", PORTABLE_MAGIC, 1, 0) + bucket
+
+
+def array(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}H", *values)
+
+
+@pytest.mark.parametrize(
+    ("data", "cardinality", "reason"),
+    [
+        (b"\x01\x02", 0, "magic number of 4 bytes"),
+        (struct.pack("<I", PORTABLE_MAGIC + 1), 0, "magic number"),
+        (struct.pack(">I", PORTABLE_MAGIC) + bytes(8), 0, "magic number"),
+        (struct.pack("<I", PORTABLE_MAGIC) + bytes(4), 0, "header of 12 bytes"),
+        (struct.pack("<I", NATIVE_MAGIC), 0, "header of 8 bytes"),
+        (struct.pack("<IQ", PORTABLE_MAGIC, 1 << 31), 1, "2147483648 buckets"),
+        (struct.pack("<IQ", PORTABLE_MAGIC, (1 << 64) - 1), 1, "buckets"),
+        (struct.pack("<II", NATIVE_MAGIC, 1 << 31), 1, "buckets"),
+        (bitmap_of((0, 2, array(5, 3))), 2, "must ascend"),
+        (bitmap_of((0, 2, array(3, 3))), 2, "must ascend"),
+        (bitmap_of((1, 1, array(3)), (1, 1, array(4))), 2, "containers must ascend"),
+        (bitmap_of((0, 5, array(3))), 5, "ends inside an array container"),
+        (bitmap_of((0, 5000, b"\xff" * 8192)), 5000, "bitset container must hold 5000 values"),
+        (bitmap_of((0, 5000, b"\xff" * 8000)), 5000, "ends inside a bitset container"),
+        (bitmap_of((0, 1, array(3)), keys_first=struct.pack("<I", 1 << 31)), 1, "keys of a bitmap's buckets"),
+        (bitmap_of((0, 1, array(3))) + b"\0\0\0\0", 1, "4 bytes more"),
+        (run_bitmap(3, (0, 1)), 3, "run container must hold 3"),
+        (run_bitmap(4, (0, 2), (2, 0)), 4, "runs of a run container must ascend"),
+        (run_bitmap(3, (65535, 2)), 3, "within 65536"),
+        (run_bitmap(1), 1, "run container must hold 1"),
+    ],
+)
+def test_bitmaps_that_contradict_themselves_are_refused(data, cardinality, reason):
+    with pytest.raises(DataError, match=reason):
+        decode_inline(inline(data, cardinality))
+
+
+def test_wrong_container_offset_is_refused():
+    data = bytearray(bitmap_of((0, 1, array(3)), (1, 1, array(4))))
+    data[16 + 8 + 8] += 1
+    with pytest.raises(DataError, match="its header says"):
+        decode_inline(inline(bytes(data), 2))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack("<IQ", PORTABLE_MAGIC, 1 << 31) + bytes(64),
+        struct.pack("<II", NATIVE_MAGIC, 1 << 31) + bytes(64),
+        struct.pack("<IQIII", PORTABLE_MAGIC, 1, 0, 12346, 65536) + bytes(64),
+        struct.pack("<IQII", PORTABLE_MAGIC, 1, 0, 0xFFFF303B) + bytes(64),
+        struct.pack("<II", NATIVE_MAGIC, 1) + struct.pack("<I", 0xFFFFFFF0) + bytes(64),
+    ],
+)
+def test_huge_counts_are_refused_without_memory(data):
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError):
+            decode_inline(inline(data, 1 << 40))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_billions_of_deleted_rows_in_few_bytes_stay_few_bytes():
+    # 65536 containers of one full run each: 2^32 rows in less than a megabyte.
+    count = 1 << 16
+    keys = np.zeros((count, 2), dtype="<u2")
+    keys[:, 0] = np.arange(count)
+    keys[:, 1] = 65535
+    header = 4 + count // 8 + 8 * count
+    offsets = (header + np.arange(count, dtype="<u4") * 6).astype("<u4")
+    bodies = struct.pack("<HHH", 1, 0, 65535) * count
+    bucket = struct.pack("<I", 0xFFFF303B) + b"\xff" * (count // 8) + keys.tobytes() + offsets.tobytes() + bodies
+    vector = decode_inline(inline(struct.pack("<IQI", PORTABLE_MAGIC, 1, 0) + bucket, 1 << 32))
+    assert vector.cardinality == 1 << 32
+    assert vector.keep_mask((1 << 32) - 2, 4).to_pylist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("prefix", ["../", "..", ".", "a/b", "a\\b", "/"])
+def test_prefix_that_leaves_the_table_is_refused(prefix):
+    with pytest.raises(DataError, match="one directory name"):
+        relative_path(DeletionVectorDescriptor("u", prefix + EXAMPLE_FILE[2:], 40, 6, 4))
+
+
+@pytest.mark.parametrize(
+    ("storage", "text"), [("u", "short"), ("u", "~" * 20), ("i", EXAMPLE_FILE), ("p", EXAMPLE_FILE)]
+)
+def test_text_without_a_uuid_is_refused(storage, text):
+    with pytest.raises(DataError):
+        relative_path(DeletionVectorDescriptor(storage, text, 40, 6, 4))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_damaged_bitmaps_decode_to_their_cardinality_or_are_data_errors(data):
+    values = data.draw(position_sets())
+    descriptor = encode_inline(
+        DeletionVector.from_positions(values), serialization=data.draw(st.sampled_from(Serialization))
+    )
+    blob = bytearray(z85_decode(descriptor.path_or_inline_dv)[: descriptor.size_in_bytes])
+    for _ in range(data.draw(st.integers(1, 3))):
+        blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        vector = decode_inline(inline(bytes(blob), len(values)))
+    except DataError:
+        return
+    assert len(vector.positions()) == len(values)
+    assert read_bits(bytes(blob)) == set(vector.positions().tolist())

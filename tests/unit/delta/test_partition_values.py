@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from delta_sharing_client.delta.data_types import ArrayType, DecimalType, PrimitiveType
+from delta_sharing_client.delta.partition_values import (
+    comparable_partition_value,
+    parse_partition_value,
+    partition_scalar,
+    serialize_partition_value,
+)
+from delta_sharing_client.errors import DataError, UsageError
+
+UTC = datetime.timezone.utc
+ALL_TYPES = [
+    *(
+        PrimitiveType(name)
+        for name in [
+            "string",
+            "char(3)",
+            "varchar(4)",
+            "long",
+            "integer",
+            "short",
+            "byte",
+            "float",
+            "double",
+            "boolean",
+            "binary",
+            "date",
+            "timestamp",
+            "timestamp_ntz",
+            "void",
+        ]
+    ),
+    DecimalType(38, 10),
+]
+
+
+def kind(name: str) -> PrimitiveType:
+    return PrimitiveType(name)
+
+
+@pytest.mark.parametrize("data_type", ALL_TYPES, ids=str)
+@pytest.mark.parametrize("text", ["", None])
+def test_empty_and_none_are_null_for_every_type(data_type, text):
+    assert parse_partition_value(text, data_type) is None
+    scalar = partition_scalar(text, data_type)
+    assert not scalar.is_valid
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("string", "null", "null"),
+        ("string", "__HIVE_DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__"),
+        ("string", " a/b%20 ", " a/b%20 "),
+        ("varchar(5)", "ab", "ab"),
+        ("long", "-9223372036854775808", -(2**63)),
+        ("long", "5", 5),
+        ("integer", "+7", 7),
+        ("byte", "127", 127),
+        ("byte", "-128", -128),
+        ("short", "-32768", -32768),
+        ("boolean", "TRUE", True),
+        ("boolean", "False", False),
+        ("double", "5", 5.0),
+        ("double", "1.0E10", 1e10),
+        ("double", "-Infinity", -math.inf),
+        ("float", "Infinity", math.inf),
+        ("float", "3.4", 3.4000000953674316),
+        ("binary", "hello", b"hello"),
+        ("binary", "\x01\x02\x03", b"\x01\x02\x03"),
+        ("binary", "\\u0001\\u00fF\\u0041", b"\x01\xffA"),
+        ("binary", "é", "é".encode()),
+        ("date", "1970-01-01", datetime.date(1970, 1, 1)),
+        ("date", "1582-10-10", datetime.date(1582, 10, 10)),
+        ("date", "0001-01-01", datetime.date(1, 1, 1)),
+        ("date", "10000-01-01", 2932897),
+        ("date", "+10000-01-01", 2932897),
+        ("date", "0000-12-31", -719163),
+        ("timestamp", "1970-01-01 00:00:00", datetime.datetime(1970, 1, 1, tzinfo=UTC)),
+        ("timestamp", "1970-01-01 00:00:00.123456", datetime.datetime(1970, 1, 1, 0, 0, 0, 123456, tzinfo=UTC)),
+        ("timestamp", "1969-12-31 23:59:59.5", datetime.datetime(1969, 12, 31, 23, 59, 59, 500000, tzinfo=UTC)),
+        ("timestamp", "2024-01-01T10:00:00.000000Z", datetime.datetime(2024, 1, 1, 10, tzinfo=UTC)),
+        ("timestamp", "2024-01-01T10:00:00.000-08:00", datetime.datetime(2024, 1, 1, 18, tzinfo=UTC)),
+        ("timestamp", "2024-01-01T10:00:00+0530", datetime.datetime(2024, 1, 1, 4, 30, tzinfo=UTC)),
+        ("timestamp", "2024-01-01", datetime.datetime(2024, 1, 1, tzinfo=UTC)),
+        ("timestamp", "12000-01-01 00:00:00", 316516204800000000),
+        ("timestamp_ntz", "2020-01-01", datetime.datetime(2020, 1, 1)),
+        ("timestamp_ntz", "2020-01-01 12:34:56.000001", datetime.datetime(2020, 1, 1, 12, 34, 56, 1)),
+        ("timestamp_ntz", "1500-01-01 00:00:00", datetime.datetime(1500, 1, 1)),
+    ],
+)
+def test_text_of_the_log_becomes_the_value(name, text, value):
+    found = parse_partition_value(text, kind(name))
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_nan_is_read_in_both_float_types():
+    assert math.isnan(parse_partition_value("NaN", kind("double")))
+    assert math.isnan(parse_partition_value("NaN", kind("float")))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("byte", "128"),
+        ("byte", "-129"),
+        ("short", "32768"),
+        ("integer", "2147483648"),
+        ("long", "9223372036854775808"),
+        ("long", "9" * 5000),
+        ("long", "5.0"),
+        ("long", "1_000"),
+        ("long", "\u0665"),
+        ("long", " 5"),
+        ("long", "5\n"),
+        ("boolean", "yes"),
+        ("boolean", "1"),
+        ("double", "1_0.0"),
+        ("double", "0x10"),
+        ("double", "1e999"),
+        ("double", "1e99999999999"),
+        ("float", "1e39"),
+        ("float", "abc"),
+        ("date", "-0001-01-01"),
+        ("date", "2023-02-29"),
+        ("date", "1900-02-29"),
+        ("date", "2023-13-01"),
+        ("date", "20230101"),
+        ("date", "2023-01-01 00:00:00"),
+        ("timestamp", "2023-01-01 24:00:00"),
+        ("timestamp", "2023-01-01 00:60:00"),
+        ("timestamp", "2023-01-01 00:00:60"),
+        ("timestamp", "2023-01-01 00:00:00.0000001"),
+        ("timestamp", "-0044-03-15 00:00:00"),
+        ("timestamp", "2023-01-01 00:00:00+19:00"),
+        ("timestamp", "9999999-01-01 00:00:00"),
+        ("timestamp", "2023-01-01 00:00:00 Europe/Berlin"),
+        ("timestamp_ntz", "2023-01-01 00:00:00Z"),
+        ("void", "1"),
+        ("interval year to month", "1"),
+        ("variant", "1"),
+        ("binary", "\ud800"),
+    ],
+)
+def test_text_that_is_no_value_of_the_type_is_refused_with_column_and_value(name, text):
+    with pytest.raises(DataError, match="partition column 'p'") as caught:
+        parse_partition_value(text, kind(name), column="p")
+    assert repr(text[:60])[1:20] in str(caught.value)
+
+
+def test_nested_partition_type_is_refused():
+    with pytest.raises(DataError, match="nested"):
+        parse_partition_value("1", ArrayType(kind("long")))
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale", "text", "value"),
+    [
+        (38, 0, "9" * 38, "9" * 38),
+        (38, 38, "-0." + "9" * 38, "-0." + "9" * 38),
+        (12, 5, "-2342342.23423", "-2342342.23423"),
+        (10, 3, "5", "5.000"),
+        (10, 1, "1.2000", "1.2"),
+        (38, 18, "0E-18", "0.000000000000000000"),
+        (5, 2, "1.5E+2", "150.00"),
+        (5, 2, "-0", "0.00"),
+    ],
+)
+def test_decimals_are_exact_and_rescaled(precision, scale, text, value):
+    found = parse_partition_value(text, DecimalType(precision, scale))
+    assert format(found, "f") == value
+    assert partition_scalar(text, DecimalType(precision, scale)).as_py() == Decimal(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("1000.00", "before the point"),
+        ("1E+999999999", "before the point"),
+        ("1E9999999999", "decimal number"),
+        ("0.001", "after the point"),
+        ("1E-999999999", "after the point"),
+        ("NaN", "decimal number"),
+        ("0" * 3 + "1,5", "decimal number"),
+    ],
+)
+def test_decimals_that_do_not_fit_are_refused(text, reason):
+    with pytest.raises(DataError, match=reason):
+        parse_partition_value(text, DecimalType(5, 2))
+
+
+def test_json_escapes_of_the_specification_become_bytes():
+    text = json.loads(r'"\u0001\u0002\u0003"')
+    assert parse_partition_value(text, kind("binary")) == b"\x01\x02\x03"
+
+
+@pytest.mark.parametrize(
+    ("data_type", "text", "arrow_type"),
+    [
+        (kind("byte"), "5", pa.int8()),
+        (kind("float"), "0.5", pa.float32()),
+        (kind("binary"), "x", pa.binary()),
+        (kind("date"), "10000-01-01", pa.date32()),
+        (kind("timestamp"), "12000-01-01 00:00:00", pa.timestamp("us", tz="UTC")),
+        (kind("timestamp_ntz"), "2020-01-01", pa.timestamp("us")),
+        (kind("boolean"), "true", pa.bool_()),
+        (DecimalType(20, 5), "1.5", pa.decimal128(20, 5)),
+    ],
+)
+def test_scalars_have_the_arrow_type_of_the_column(data_type, text, arrow_type):
+    scalar = partition_scalar(text, data_type)
+    assert scalar.type == arrow_type
+    assert scalar.is_valid
+
+
+def test_out_of_range_timestamp_keeps_its_microseconds_in_arrow():
+    scalar = partition_scalar("12000-01-01 00:00:00.000001", kind("timestamp"))
+    assert scalar.value == 316516204800000001
+
+
+def test_comparable_values_are_days_and_microseconds():
+    assert comparable_partition_value("1970-01-02", kind("date")) == 1
+    assert comparable_partition_value("1970-01-01 00:00:01", kind("timestamp")) == 1_000_000
+    assert comparable_partition_value("1969-12-31 23:59:59.999999", kind("timestamp_ntz")) == -1
+
+
+# === Round trips ===
+
+MICROS = st.integers(-62_167_219_200_000_000, (1 << 63) - 1 - 86_400_000_000)
+
+
+@st.composite
+def typed_values(draw):
+    name = draw(
+        st.sampled_from(
+            ["string", "long", "integer", "short", "byte", "double", "float", "boolean", "binary", "date", "timestamp",
+             "timestamp_ntz", "decimal"]
+        )
+    )  # fmt: skip
+    if name == "decimal":
+        precision = draw(st.integers(1, 38))
+        scale = draw(st.integers(0, precision))
+        unscaled = draw(st.integers(-(10**precision) + 1, 10**precision - 1))
+        return DecimalType(precision, scale), Decimal(unscaled).scaleb(-scale) if unscaled else Decimal(0)
+    values = {
+        "string": st.text(min_size=1),
+        "long": st.integers(-(2**63), 2**63 - 1),
+        "integer": st.integers(-(2**31), 2**31 - 1),
+        "short": st.integers(-(2**15), 2**15 - 1),
+        "byte": st.integers(-128, 127),
+        "double": st.floats(allow_nan=False),
+        "float": st.floats(allow_nan=False, width=32),
+        "boolean": st.booleans(),
+        "binary": st.binary(min_size=1),
+        "date": st.dates() | st.integers(-719_528, 2**31 - 1).filter(lambda days: days < 2_000_000_000),
+        "timestamp": st.datetimes(timezones=st.just(UTC)) | MICROS,
+        "timestamp_ntz": st.datetimes() | MICROS,
+    }
+    return kind(name), draw(values[name])
+
+
+@given(typed_values())
+def test_serialized_values_parse_to_themselves(case):
+    data_type, value = case
+    text = serialize_partition_value(value, data_type)
+    found = comparable_partition_value(text, data_type)
+    if isinstance(value, datetime.datetime):
+        epoch = datetime.datetime(1970, 1, 1, tzinfo=value.tzinfo)
+        value = (value - epoch) // datetime.timedelta(microseconds=1)
+    elif isinstance(value, datetime.date):
+        value = (value - datetime.date(1970, 1, 1)).days
+    assert found == value
+
+
+@given(st.dates())
+def test_dates_agree_with_the_standard_library(day):
+    assert parse_partition_value(day.isoformat(), kind("date")) == day
+    assert serialize_partition_value(day, kind("date")) == day.isoformat()
+
+
+@given(st.datetimes(timezones=st.timezones()))
+def test_zoned_datetimes_keep_their_instant(moment):
+    try:
+        instant = moment.astimezone(UTC)
+    except OverflowError:
+        assume(False)
+    assert parse_partition_value(serialize_partition_value(moment, kind("timestamp")), kind("timestamp")) == instant
+
+
+@given(st.text(max_size=30), st.sampled_from(ALL_TYPES))
+def test_any_text_parses_or_is_a_data_error(text, data_type):
+    try:
+        parse_partition_value(text, data_type)
+    except DataError:
+        return
+    assert text or parse_partition_value(text, data_type) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (True, "long"),
+        (1, "boolean"),
+        (1, "double"),
+        ("x", "long"),
+        (128, "byte"),
+        (datetime.datetime(2020, 1, 1), "timestamp"),
+        (datetime.datetime(2020, 1, 1, tzinfo=UTC), "timestamp_ntz"),
+        (datetime.datetime(2020, 1, 1), "date"),
+        (-800_000, "date"),
+        (1e300, "float"),
+        ("x", "void"),
+    ],
+)
+def test_values_of_another_type_are_not_serialized(value, name):
+    with pytest.raises(UsageError):
+        serialize_partition_value(value, kind(name))
+
+
+def test_empty_text_and_bytes_serialize_to_null():
+    assert serialize_partition_value("", kind("string")) is None
+    assert serialize_partition_value(b"", kind("binary")) is None
+    assert serialize_partition_value(None, kind("long")) is None
