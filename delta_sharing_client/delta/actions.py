@@ -10,11 +10,13 @@ not garbage-collector tracked (``gc=False``), because a snapshot may hold a mill
 
 from __future__ import annotations
 
-from typing import Literal, Union
+from typing import Annotated, Literal, Union
 
 import msgspec
 
 StorageType = Literal["u", "i", "p"]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+"""A number of bytes or rows, or a position: a negative one is malformed and does not decode."""
 
 
 class Format(msgspec.Struct, rename="camel", frozen=True):
@@ -64,9 +66,9 @@ class DeletionVectorDescriptor(msgspec.Struct, rename="camel", frozen=True, omit
 
     storage_type: StorageType
     path_or_inline_dv: str
-    size_in_bytes: int
-    cardinality: int
-    offset: Union[int, None] = None
+    size_in_bytes: Count
+    cardinality: Count
+    offset: Union[Count, None] = None
 
     @property
     def unique_id(self) -> str:
@@ -84,13 +86,13 @@ class AddFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
     path: str
     partition_values: dict[str, Union[str, None]] = {}
-    size: int = -1
+    size: Annotated[int, msgspec.Meta(ge=-1)] = -1
     modification_time: int = 0
     data_change: bool = True
     stats: Union[str, None] = None
     tags: Union[dict[str, Union[str, None]], None] = None
     deletion_vector: Union[DeletionVectorDescriptor, None] = None
-    base_row_id: Union[int, None] = None
+    base_row_id: Union[Count, None] = None
     default_row_commit_version: Union[int, None] = None
     clustering_provider: Union[str, None] = None
     # --- what only the sharing server says of it ---
@@ -109,11 +111,11 @@ class RemoveFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     deletion_timestamp: Union[int, None] = None
     extended_file_metadata: Union[bool, None] = None
     partition_values: Union[dict[str, Union[str, None]], None] = None
-    size: Union[int, None] = None
+    size: Union[Count, None] = None
     stats: Union[str, None] = None
     tags: Union[dict[str, Union[str, None]], None] = None
     deletion_vector: Union[DeletionVectorDescriptor, None] = None
-    base_row_id: Union[int, None] = None
+    base_row_id: Union[Count, None] = None
     default_row_commit_version: Union[int, None] = None
     # --- what only the sharing server says of it ---
     file_id: Union[str, None] = None
@@ -128,7 +130,7 @@ class AddCdcFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
     path: str
     partition_values: dict[str, Union[str, None]] = {}
-    size: int = -1
+    size: Annotated[int, msgspec.Meta(ge=-1)] = -1
     data_change: bool = False
     tags: Union[dict[str, Union[str, None]], None] = None
     # --- what only the sharing server says of it ---
@@ -154,6 +156,12 @@ class DomainMetadata(msgspec.Struct, rename="camel", frozen=True):
     removed: bool = False
 
 
+class RowIdHighWaterMark(msgspec.Struct, rename="camel", frozen=True):
+    """``rowIdHighWaterMark``: the highest row id given out, in the first form of row tracking."""
+
+    high_water_mark: int
+
+
 class CommitInfo(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """The fields of ``commitInfo`` that a reader needs; everything else in it is free text of the writer."""
 
@@ -174,7 +182,7 @@ class Sidecar(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """``sidecar``: a file of a V2 checkpoint that holds file actions; ``path`` is a name in ``_sidecars`` or absolute."""
 
     path: str
-    size_in_bytes: int
+    size_in_bytes: Count
     modification_time: int
     tags: Union[dict[str, Union[str, None]], None] = None
 
@@ -188,6 +196,7 @@ Action = Union[
     AddCdcFile,
     Transaction,
     DomainMetadata,
+    RowIdHighWaterMark,
     CommitInfo,
     CheckpointMetadata,
     Sidecar,

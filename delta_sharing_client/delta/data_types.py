@@ -15,7 +15,8 @@ FIELD_ID_KEY = "delta.columnMapping.id"
 COLLATIONS_KEY = "__COLLATIONS"
 
 SIMPLE_TYPES = frozenset(
-    "string long integer short byte float double boolean binary date timestamp timestamp_ntz void variant".split()
+    ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary")
+    + ("date", "timestamp", "timestamp_ntz", "void", "variant")
 )
 COLLATED = re.compile(r"string\s+collate\s+(\S+)\Z", re.IGNORECASE)
 DAY_TIME_UNITS = ("day", "hour", "minute", "second")
@@ -30,8 +31,8 @@ class PrimitiveType:
 
     @property
     def base(self) -> str:
-        """The kind to switch on: ``"string"`` for every text type (char, varchar, collated), ``"day_time_interval"`` and
-        ``"year_month_interval"`` for the interval types, ``name`` for all others."""
+        """The kind to switch on: ``"string"`` for every text type (char, varchar, collated),
+        ``"day_time_interval"`` and ``"year_month_interval"`` for the interval types, ``name`` for all others."""
         if self.name in SIMPLE_TYPES:
             return self.name
         if self.name.startswith("interval "):
@@ -75,7 +76,7 @@ class StructField:
 
     @property
     def physical_name(self) -> str:
-        """The name in data files, partition values and statistics under column mapping; ``name`` where none is given."""
+        """The name in data files, partition values and statistics under column mapping; ``name`` if none is given."""
         physical = self.metadata.get(PHYSICAL_NAME_KEY)
         return physical if isinstance(physical, str) else self.name
 

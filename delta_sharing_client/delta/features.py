@@ -86,9 +86,7 @@ FEATURES: tuple[Feature, ...] = (
     _reader("variantType-preview", "as variantType"),
     _reader("variantShredding", "shredded files are put together again"),
     _reader("variantShredding-preview", "as variantShredding"),
-    _reader(
-        "v2Checkpoint", "concerns the log only: JSON and Parquet manifests, sidecars", parquet=ParquetFormat.CARRIES
-    ),
+    _reader("v2Checkpoint", "concerns the log only: manifests and sidecars", parquet=ParquetFormat.CARRIES),
     _reader("vacuumProtocolCheck", "concerns VACUUM only", parquet=ParquetFormat.CARRIES),
     _refused("catalogManaged", "the newest commits are known to the catalog only"),
     _refused("catalogOwned-preview", "earlier name of catalogManaged"),

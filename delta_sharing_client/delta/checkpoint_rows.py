@@ -1,0 +1,228 @@
+"""Rows of a Parquet checkpoint as actions, column by column (Delta log protocol, "Checkpoint Schema").
+
+A checkpoint may have a million rows, so values cross from Arrow to Python a column at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delta_sharing_client.delta.actions import Action, AddFile, DeletionVectorDescriptor, RemoveFile
+from delta_sharing_client.delta.checkpoint_structs import partition_texts, statistics_texts
+from delta_sharing_client.delta.log_json import convert_action
+from delta_sharing_client.delta.snapshot import Want
+from delta_sharing_client.errors import ProtocolError
+
+_FIELDS: dict[str, tuple[type[AddFile] | type[RemoveFile], dict[str, str]]] = {
+    "add": (
+        AddFile,
+        {
+            "path": "text",
+            "partitionValues": "map",
+            "size": "integer",
+            "modificationTime": "integer",
+            "dataChange": "boolean",
+            "stats": "text",
+            "tags": "map",
+            "deletionVector": "vector",
+            "baseRowId": "integer",
+            "defaultRowCommitVersion": "integer",
+            "clusteringProvider": "text",
+        },
+    ),
+    "remove": (
+        RemoveFile,
+        {
+            "path": "text",
+            "dataChange": "boolean",
+            "deletionTimestamp": "integer",
+            "extendedFileMetadata": "boolean",
+            "partitionValues": "map",
+            "size": "integer",
+            "stats": "text",
+            "tags": "map",
+            "deletionVector": "vector",
+            "baseRowId": "integer",
+            "defaultRowCommitVersion": "integer",
+        },
+    ),
+}
+_REQUIRED = {"add": ("path", "size", "partitionValues"), "remove": ("path",)}
+_DEFAULTS = {"modificationTime": 0, "dataChange": True}
+_COUNTS = ("size", "baseRowId")
+
+
+class FileRows:
+    """Turns the ``add`` or the ``remove`` column of one checkpoint file into actions.
+
+    Parameters
+    ----------
+    schema:
+        The Arrow schema of the file.
+    column:
+        ``"add"`` or ``"remove"``.
+    want:
+        Whether statistics are wanted.
+    source:
+        The name of the file, for errors.
+    """
+
+    def __init__(self, schema: pa.Schema, column: str, want: Want, source: str) -> None:
+        self._column = column
+        self._source = source
+        self._kind, self._fields = _FIELDS[column]
+        struct = schema.field(column).type
+        if not pa.types.is_struct(struct):
+            raise ProtocolError(f"{source}: the column {column} must be a struct, found {struct}")
+        self._present = {struct.field(i).name for i in range(struct.num_fields)}
+        self._with_stats = Want.STATS in want and column == "add"
+        present = self._present | ({"partitionValues"} if "partitionValues_parsed" in self._present else set())
+        missing = [name for name in _REQUIRED[column] if name not in present]
+        if missing:
+            raise ProtocolError(f"{source}: the column {column} must have the field {missing[0]}, found none")
+        # Maps repeat from file to file (all files of a partition), so equal ones are one object.
+        self._maps: dict[tuple[object, ...], dict[str, str | None]] = {}
+
+    def leaves(self, group: pq.RowGroupMetaData) -> list[str]:
+        """Return the columns to read of a row group; struct forms only where the text form leaves values out."""
+        wanted = [name for name in self._fields if name in self._present and name != "stats"]
+        if self._with_stats:
+            if "stats" in self._present:
+                wanted.append("stats")
+            if "stats_parsed" in self._present and not self._complete(group, "stats"):
+                wanted.append("stats_parsed")
+        if self._column == "add" and "partitionValues" not in self._present:
+            wanted += [name for name in ("partitionValues_parsed",) if name in self._present]
+        return [f"{self._column}.{name}" for name in wanted]
+
+    def actions(self, column: pa.StructArray) -> list[Action]:
+        """Return the actions of the rows in which ``column`` is not null."""
+        rows = column.filter(column.is_valid())
+        if len(rows) == 0:
+            return []
+        arrays = {rows.type.field(i).name: array for i, array in enumerate(rows.flatten())}
+        values = [self._values(name, kind, arrays, len(rows)) for name, kind in self._fields.items()]
+        kind = self._kind
+        return [kind(*row) for row in zip(*values, strict=True)]
+
+    def _complete(self, group: pq.RowGroupMetaData, name: str) -> bool:
+        # Nulls of a leaf include the rows that are other actions; a file without the text adds to those of its path.
+        nulls: dict[str, int] = {}
+        for index in range(group.num_columns):
+            chunk = group.column(index)
+            statistics = chunk.statistics
+            if statistics is not None and statistics.has_null_count:
+                nulls[chunk.path_in_schema] = statistics.null_count
+        text, path = nulls.get(f"{self._column}.{name}"), nulls.get(f"{self._column}.path")
+        return text is not None and text == path
+
+    def _values(self, name: str, kind: str, arrays: dict[str, pa.Array], count: int) -> list[Any]:
+        array = arrays.get(name)
+        if name == "stats" and (not self._with_stats or array is None or array.null_count == count):
+            parsed = arrays.get("stats_parsed")
+            return [None] * count if parsed is None else statistics_texts(parsed)
+        if name == "partitionValues" and array is None:
+            parsed = arrays.get("partitionValues_parsed")
+            if parsed is not None:
+                return partition_texts(parsed)
+            return self._absent(name, count)
+        if array is None or array.null_count == count:
+            return self._absent(name, count)
+        try:
+            values = self._column_values(array, kind)
+        except (pa.ArrowException, TypeError, ValueError, msgspec.ValidationError) as error:
+            raise ProtocolError(f"{self._source}: the field {self._column}.{name} has a wrong type: {error}") from None
+        if name == "stats" and array.null_count and "stats_parsed" in arrays:
+            fallback = statistics_texts(arrays["stats_parsed"])
+            values = [text if text is not None else other for text, other in zip(values, fallback, strict=True)]
+        return self._checked(name, values, array.null_count)
+
+    def _absent(self, name: str, count: int) -> list[Any]:
+        self._refuse_missing(name)
+        return [_DEFAULTS.get(name)] * count
+
+    def _checked(self, name: str, values: list[Any], null_count: int) -> list[Any]:
+        if null_count:
+            self._refuse_missing(name)
+            if name in _DEFAULTS:
+                values = [_DEFAULTS[name] if value is None else value for value in values]
+        if name in _COUNTS and min((value for value in values if value is not None), default=0) < 0:
+            raise ProtocolError(f"{self._source}: {self._column}.{name} must not be negative")
+        return values
+
+    def _refuse_missing(self, name: str) -> None:
+        if name in _REQUIRED[self._column]:
+            raise ProtocolError(f"{self._source}: a row of {self._column} must have a {name}, found none")
+
+    def _column_values(self, array: pa.Array, kind: str) -> list[Any]:
+        if kind == "text":
+            return _texts(array)
+        if kind == "integer":
+            return _integers(array)
+        if kind == "boolean":
+            return array.cast(pa.bool_()).to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+        if kind == "map":
+            return self._map_values(array)
+        return [
+            None if row is None else msgspec.convert(_without_nulls(row), DeletionVectorDescriptor)
+            for row in array.to_pylist()
+        ]
+
+    def _map_values(self, array: pa.MapArray) -> list[Any]:
+        if not pa.types.is_map(array.type):
+            raise TypeError(f"expected a map, found {array.type}")
+        offsets = array.offsets.to_pylist()
+        keys, items = _texts(array.keys), _texts(array.items)
+        # The child arrays of a slice are whole; its offsets are not.
+        known = self._maps
+        values: list[Any] = []
+        for row, valid in enumerate(array.is_valid().to_pylist()):
+            if not valid:
+                values.append(None)
+                continue
+            start, stop = offsets[row], offsets[row + 1]
+            signature = (*keys[start:stop], *items[start:stop])
+            value = known.get(signature)
+            if value is None:
+                value = known[signature] = dict(zip(keys[start:stop], items[start:stop], strict=True))
+            values.append(value)
+        return values
+
+
+def other_rows(column: pa.Array, kind: type[Any], source: str) -> Iterator[Action]:
+    """Yield the actions of type ``kind`` in a column that has few of them."""
+    rows = column.filter(column.is_valid())
+    for index in range(len(rows)):
+        yield convert_action(_plain(rows[index].as_py(), rows.type), kind, source)
+
+
+def _texts(array: pa.Array) -> list[Any]:
+    return array.cast(pa.string()).to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+
+
+def _integers(array: pa.Array) -> list[Any]:
+    numbers = array.cast(pa.int64())
+    if not numbers.null_count:
+        return numbers.to_numpy().tolist()  # type: ignore[no-any-return]
+    return numbers.to_pylist()  # type: ignore[no-any-return]
+
+
+def _plain(value: Any, arrow_type: pa.DataType) -> Any:
+    # Arrow gives maps as lists of pairs; a null field is a field left out.
+    if value is None:
+        return None
+    if pa.types.is_map(arrow_type):
+        return dict(value)
+    if pa.types.is_struct(arrow_type):
+        plain = {item.name: _plain(value[item.name], item.type) for item in arrow_type}
+        return _without_nulls(plain)
+    return value
+
+
+def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}

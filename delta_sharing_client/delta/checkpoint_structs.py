@@ -1,0 +1,104 @@
+"""The struct forms of a checkpoint, as the texts that commits hold: ``stats_parsed`` as ``stats`` JSON, and
+``partitionValues_parsed`` as serialized partition values (Delta log protocol, "Checkpoints").
+
+Bounds lose nothing on the way: timestamps keep their microseconds and decimals their digits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+_NAMES = {"nullCounts": "nullCount"}
+
+
+def statistics_texts(parsed: pa.StructArray) -> list[str | None]:
+    """Return the ``stats`` JSON of each row of a ``stats_parsed`` column, ``None`` where it is null.
+
+    Values that are null are left out: an absent bound is an unknown one.
+    """
+    return [
+        None if row is None else _ENCODER.encode({_NAMES.get(key, key): value for key, value in row.items()}).decode()
+        for row in _json_values(parsed)
+    ]
+
+
+def partition_texts(parsed: pa.StructArray) -> list[dict[str, str | None]]:
+    """Return the ``partitionValues`` of each row of a ``partitionValues_parsed`` column."""
+    names = [parsed.type.field(i).name for i in range(parsed.type.num_fields)]
+    columns = [_partition_column(array) for array in parsed.flatten()]
+    if not columns:
+        return [{} for _ in range(len(parsed))]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _json_values(array: pa.Array) -> list[Any]:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return _json_objects(array)
+    if pa.types.is_timestamp(kind):
+        zone = "Z" if kind.tz is not None else ""
+        return _mapped(_local_text(array), lambda text: text.replace(" ", "T") + zone)
+    if pa.types.is_date(kind):
+        return _texts(array)
+    if pa.types.is_floating(kind):
+        return _mapped(array.to_pylist(), _json_float)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
+        # Binary columns, lists and maps have no bounds in the JSON form.
+        return [None] * len(array)
+    return array.to_pylist()  # type: ignore[no-any-return]
+
+
+def _json_objects(array: pa.StructArray) -> list[Any]:
+    names = [array.type.field(i).name for i in range(array.type.num_fields)]
+    columns = [_json_values(child) for child in array.flatten()]
+    valid = array.is_valid().to_pylist()
+    rows: list[Any] = []
+    for index, present in enumerate(valid):
+        if present:
+            rows.append({n: c[index] for n, c in zip(names, columns, strict=True) if c[index] is not None})
+        else:
+            rows.append(None)
+    return rows
+
+
+def _partition_column(array: pa.Array) -> list[str | None]:
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        if kind.tz is None:
+            return _local_text(array)
+        return _mapped(_local_text(array), lambda text: text.replace(" ", "T") + "Z")
+    if pa.types.is_boolean(kind):
+        return _mapped(array.to_pylist(), lambda value: "true" if value else "false")
+    if pa.types.is_floating(kind):
+        return _mapped(array.to_pylist(), lambda value: str(_json_float(value)))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        # A binary partition value is text whose characters are its bytes.
+        return _mapped(array.to_pylist(), lambda value: value.decode("utf-8", "surrogateescape"))
+    return _texts(array)
+
+
+def _local_text(array: pa.Array) -> list[Any]:
+    # Through the zone-less type: the text is the UTC wall clock, with microseconds, and years beyond 9999 work.
+    micros = array.cast(pa.timestamp("us", tz=array.type.tz), safe=False)
+    return _texts(micros.cast(pa.int64()).cast(pa.timestamp("us")))
+
+
+def _texts(array: pa.Array) -> list[Any]:
+    return pc.cast(array, pa.string()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _json_float(value: float) -> object:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def _mapped(values: list[Any], function: Callable[[Any], Any]) -> list[Any]:
+    return [None if value is None else function(value) for value in values]

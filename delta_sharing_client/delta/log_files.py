@@ -1,0 +1,192 @@
+"""The files of a ``_delta_log`` directory, and which of them rebuild a version (Delta log protocol, "File Types")."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from delta_sharing_client.errors import DataError, UsageError
+
+LOG_DIRECTORY = "_delta_log"
+
+_COMMIT = re.compile(r"(\d{20})\.json\Z")
+_COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json\Z")
+_CHECKPOINT = re.compile(
+    r"(?P<version>\d{20})\.checkpoint"
+    r"(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet|\.(?P<uuid>[0-9A-Za-z\-]{36})\.(?:json|parquet)|\.parquet)\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A commit (``first == last``) or a compacted log file for the versions ``first`` to ``last``."""
+
+    path: Path
+    first: int
+    last: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint: one file, or all parts in order."""
+
+    version: int
+    files: tuple[Path, ...]
+    modified_ms: int
+
+    @property
+    def name(self) -> str:
+        """The name of its (first) file."""
+        return self.files[0].name
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegment:
+    """What to read for one version: a checkpoint, if any, then commits and compacted files, oldest first."""
+
+    version: int
+    checkpoint: Checkpoint | None
+    deltas: tuple[LogFile, ...]
+
+
+@dataclass(frozen=True)
+class LogListing:
+    """One look at a log directory."""
+
+    table: str
+    commits: Mapping[int, LogFile]
+    compacted: Mapping[int, Sequence[LogFile]]
+    checkpoints: Mapping[int, Sequence[Checkpoint]]
+    directory: Path = field(default=Path())
+
+    @classmethod
+    def read(cls, directory: Path, table: str) -> LogListing:
+        """List ``directory``.
+
+        Raises
+        ------
+        DataError
+            There is no such directory, or it has neither a commit nor a complete checkpoint.
+        """
+        commits: dict[int, LogFile] = {}
+        compacted: dict[int, list[LogFile]] = {}
+        parts: dict[tuple[int, str], dict[int, LogFile]] = {}
+        try:
+            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            raise DataError(
+                f"a Delta table must have the directory {LOG_DIRECTORY}, which was not found", table=table
+            ) from None
+        for entry in entries:
+            name = entry.name
+            if match := _COMMIT.match(name):
+                version = int(match[1])
+                commits[version] = _log_file(entry, version, version)
+            elif match := _COMPACTED.match(name):
+                if int(match[1]) <= int(match[2]):
+                    compacted.setdefault(int(match[1]), []).append(_log_file(entry, int(match[1]), int(match[2])))
+            elif match := _CHECKPOINT.match(name):
+                version = int(match["version"])
+                group = f"parts {match['parts']}" if match["parts"] else name
+                parts.setdefault((version, group), {})[int(match["part"] or 1)] = _log_file(entry, version, version)
+        listing = cls(table, commits, compacted, _complete(parts), directory)
+        if not commits and not listing.checkpoints:
+            raise DataError(f"{LOG_DIRECTORY} must hold at least one commit or checkpoint, found none", table=table)
+        return listing
+
+    @property
+    def latest(self) -> int:
+        """The newest version that a commit, a compacted file or a complete checkpoint names."""
+        newest = max((item.last for group in self.compacted.values() for item in group), default=-1)
+        return max(newest, max(self.commits, default=-1), max(self.checkpoints, default=-1))
+
+    @property
+    def earliest(self) -> int:
+        """The oldest version that can be rebuilt.
+
+        Raises
+        ------
+        DataError
+            None can: there is no checkpoint and no commit 0.
+        """
+        if self._delta_at(0, self.latest) is not None:
+            return 0
+        if not self.checkpoints:
+            raise DataError(
+                f"no version can be rebuilt: there is no checkpoint, and the commits start at {min(self.commits)} "
+                "instead of 0",
+                table=self.table,
+            )
+        return min(self.checkpoints)
+
+    def segment(self, version: int, preferred: Checkpoint | None = None) -> LogSegment:
+        """Return the files that rebuild ``version``, from the newest usable checkpoint on.
+
+        ``preferred`` is taken among several checkpoints of that same version.
+
+        Raises
+        ------
+        UsageError
+            ``version`` does not exist (yet).
+        DataError
+            ``version`` cannot be rebuilt any more; or a commit is missing, which is named.
+        """
+        latest = self.latest
+        if not 0 <= version <= latest:
+            raise UsageError(
+                f"the version must be between {self.earliest} and {latest}, found {version}", table=self.table
+            )
+        if version < self.earliest:
+            raise DataError(
+                f"version {version} cannot be rebuilt any more because older log files were cleaned up; the nearest "
+                f"version that can is {self.earliest}",
+                table=self.table,
+                version=version,
+            )
+        base = max((item for item in self.checkpoints if item <= version), default=None)
+        checkpoint = None
+        if base is not None:
+            candidates = self.checkpoints[base]
+            checkpoint = preferred if preferred in candidates else candidates[0]
+        deltas: list[LogFile] = []
+        following = 0 if base is None else base + 1
+        while following <= version:
+            delta = self._delta_at(following, version)
+            if delta is None:
+                raise DataError(
+                    f"the log has a gap: commit {following} is missing, so version {version} cannot be rebuilt",
+                    table=self.table,
+                    version=version,
+                )
+            deltas.append(delta)
+            following = delta.last + 1
+        return LogSegment(version, checkpoint, tuple(deltas))
+
+    def _delta_at(self, first: int, limit: int) -> LogFile | None:
+        usable = [item for item in self.compacted.get(first, ()) if item.last <= limit]
+        return max(usable, key=lambda item: item.last, default=self.commits.get(first))
+
+
+def _log_file(entry: os.DirEntry[str], first: int, last: int) -> LogFile:
+    try:
+        nanoseconds = entry.stat().st_mtime_ns
+    except FileNotFoundError:
+        # Cleaned up between listing and looking: opening it will say so if it is needed.
+        nanoseconds = 0
+    # A time set through a float (os.utime) may lie some hundred nanoseconds below the millisecond that was meant.
+    return LogFile(Path(entry.path), first, last, (nanoseconds + 1000) // 1_000_000)
+
+
+def _complete(parts: Mapping[tuple[int, str], Mapping[int, LogFile]]) -> dict[int, list[Checkpoint]]:
+    checkpoints: dict[int, list[Checkpoint]] = {}
+    for (version, group), files in sorted(parts.items()):
+        expected = int(group.split(" ")[1]) if group.startswith("parts ") else 1
+        if len(files) == expected and sorted(files) == list(range(1, expected + 1)):
+            paths = tuple(files[number].path for number in sorted(files))
+            modified = max(item.modified_ms for item in files.values())
+            checkpoints.setdefault(version, []).append(Checkpoint(version, paths, modified))
+    return checkpoints

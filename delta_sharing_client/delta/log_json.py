@@ -1,0 +1,170 @@
+"""The lines of a commit, a compacted log file or a JSON checkpoint, to and from actions (Delta log protocol,
+"Actions")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar, Union
+
+import msgspec
+
+from delta_sharing_client.delta.actions import (
+    Action,
+    AddCdcFile,
+    AddFile,
+    CheckpointMetadata,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    RowIdHighWaterMark,
+    Sidecar,
+    Transaction,
+)
+from delta_sharing_client.errors import ProtocolError
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+class _DomainMetadataLine(msgspec.Struct, rename="camel"):
+    # The configuration is a text for writers of today and was a map in the first specification.
+    domain: str
+    configuration: Union[str, dict[str, object]] = ""
+    removed: bool = False
+
+
+class _Line(msgspec.Struct, rename="camel"):
+    add: Union[AddFile, None] = None
+    remove: Union[RemoveFile, None] = None
+    cdc: Union[AddCdcFile, None] = None
+    protocol: Union[Protocol, None] = None
+    meta_data: Union[Metadata, None] = None
+    txn: Union[Transaction, None] = None
+    domain_metadata: Union[_DomainMetadataLine, None] = None
+    row_id_high_water_mark: Union[RowIdHighWaterMark, None] = None
+    checkpoint_metadata: Union[CheckpointMetadata, None] = None
+    sidecar: Union[Sidecar, None] = None
+    # Free text of the writer: read leniently, below.
+    commit_info: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+_KEYS: dict[type, str] = {
+    Protocol: "protocol",
+    Metadata: "metaData",
+    AddFile: "add",
+    RemoveFile: "remove",
+    AddCdcFile: "cdc",
+    Transaction: "txn",
+    DomainMetadata: "domainMetadata",
+    RowIdHighWaterMark: "rowIdHighWaterMark",
+    CommitInfo: "commitInfo",
+    CheckpointMetadata: "checkpointMetadata",
+    Sidecar: "sidecar",
+}
+
+
+def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
+    """Decode newline-delimited JSON actions, in order. Unknown actions and fields are ignored, empty lines skipped.
+
+    Parameters
+    ----------
+    lines:
+        The lines, with or without their line ends.
+    source:
+        The name of the file, for errors.
+
+    Raises
+    ------
+    ProtocolError
+        A line is not JSON, nests too deep, lacks a required field or has a value of a wrong type; the error names the
+        file and the line.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line or line.isspace():
+            continue
+        try:
+            item = _DECODER.decode(line)
+        except RecursionError:
+            raise ProtocolError(f"{source}, line {number}: the JSON nests too deep to be a Delta action") from None
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise ProtocolError(f"{source}, line {number} must be a Delta action: {error}") from None
+        if item.add is not None:
+            yield item.add
+        elif item.remove is not None:
+            yield item.remove
+        else:
+            yield from _other_actions(item)
+
+
+def parse_commit_info(raw: bytes) -> CommitInfo | None:
+    """Read the fields of a ``commitInfo`` that we know, leaving out any that its writer gave another type."""
+    try:
+        return msgspec.json.decode(raw, type=CommitInfo)
+    except msgspec.ValidationError:
+        document = msgspec.json.decode(raw)
+    if not isinstance(document, dict):
+        return None
+    fields = {}
+    for name in CommitInfo.__struct_encode_fields__:
+        try:
+            msgspec.convert({name: document.get(name)}, CommitInfo)
+        except msgspec.ValidationError:
+            continue
+        fields[name] = document.get(name)
+    return msgspec.convert(fields, CommitInfo)
+
+
+def encode_action(action: Action) -> bytes:
+    """Return ``action`` as the line of a log, without the line end."""
+    return msgspec.json.encode({_KEYS[type(action)]: action})
+
+
+def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:
+    """Return the action of type ``kind`` whose JSON fields are ``fields``, as a checkpoint row gives them.
+
+    Raises
+    ------
+    ProtocolError
+        A required field is missing or has a wrong type.
+    """
+    try:
+        if kind is DomainMetadata:
+            return _domain_metadata(msgspec.convert(fields, _DomainMetadataLine))  # type: ignore[return-value]
+        return msgspec.convert(fields, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ProtocolError(f"{source}: a row must be a Delta {_KEYS[kind]} action: {error}") from None
+
+
+def _other_actions(item: _Line) -> Iterator[Action]:
+    if item.cdc is not None:
+        yield item.cdc
+    if item.protocol is not None:
+        yield item.protocol
+    if item.meta_data is not None:
+        yield item.meta_data
+    if item.txn is not None:
+        yield item.txn
+    if item.domain_metadata is not None:
+        yield _domain_metadata(item.domain_metadata)
+    if item.row_id_high_water_mark is not None:
+        yield item.row_id_high_water_mark
+    if item.checkpoint_metadata is not None:
+        yield item.checkpoint_metadata
+    if item.sidecar is not None:
+        yield item.sidecar
+    if (info := _commit_info_of(item)) is not None:
+        yield info
+
+
+def _commit_info_of(item: _Line) -> CommitInfo | None:
+    raw = bytes(item.commit_info)
+    return None if raw == b"null" else parse_commit_info(raw)
+
+
+def _domain_metadata(line: _DomainMetadataLine) -> DomainMetadata:
+    configuration = line.configuration
+    if not isinstance(configuration, str):
+        configuration = msgspec.json.encode(configuration).decode()
+    return DomainMetadata(line.domain, configuration, line.removed)

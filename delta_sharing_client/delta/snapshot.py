@@ -1,0 +1,210 @@
+"""A table at one version, from the actions that led to it (Delta log protocol, "Action Reconciliation")."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Union
+
+from delta_sharing_client.delta.actions import (
+    Action,
+    AddCdcFile,
+    AddFile,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    RowIdHighWaterMark,
+    Transaction,
+)
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode, without_mapping
+from delta_sharing_client.delta.data_types import StructType
+from delta_sharing_client.delta.paths import canonical_path, is_url
+from delta_sharing_client.delta.schema import parse_schema
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+
+FileKey = Union[str, tuple[str, str]]
+"""Identity of a logical file: the data file alone, or with the unique id of its deletion vector."""
+
+
+class Want(enum.Flag):
+    """What to keep of a log beside the live files themselves."""
+
+    NOTHING = 0
+    STATS = enum.auto()
+    """The statistics of live files: most of the memory of a large table."""
+    TOMBSTONES = enum.auto()
+    """Files that were removed but may not have been deleted yet."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at one version.
+
+    ``files`` are the live data files in the order in which the log first named them. ``timestamp_ms`` is the commit's
+    time in milliseconds since the epoch, ``None`` where it is not known (a sharing answer need not say).
+    ``transactions`` are keyed by application id, ``domain_metadata`` by domain (removed ones left out); ``tombstones``
+    are only kept where they were asked for.
+    """
+
+    version: int
+    timestamp_ms: int | None
+    protocol: Protocol
+    metadata: Metadata
+    files: Sequence[AddFile] = field(repr=False)
+    transactions: Mapping[str, Transaction] = field(default_factory=dict)
+    domain_metadata: Mapping[str, DomainMetadata] = field(default_factory=dict)
+    row_id_high_water_mark: RowIdHighWaterMark | None = None
+    tombstones: Sequence[RemoveFile] = field(default=(), repr=False)
+    table: str | None = None
+
+    @classmethod
+    def from_actions(
+        cls, version: int, actions: Iterable[Action], *, table: str | None = None, timestamp_ms: int | None = None
+    ) -> Snapshot:
+        """Reconcile ``actions``, oldest first, into the table they describe.
+
+        Parameters
+        ----------
+        version:
+            The version that the last action belongs to.
+        actions:
+            Actions of a log or of a sharing answer; how the stream was cut into pages makes no difference.
+        table:
+            The table's name, for errors.
+        timestamp_ms:
+            The commit's time, if known.
+
+        Raises
+        ------
+        ProtocolError
+            There is no protocol or no metadata among the actions.
+        UnsupportedFeatureError
+            The data files are not Parquet.
+        """
+        replay = Replay()
+        replay.apply(actions)
+        return replay.snapshot(version, table=table, timestamp_ms=timestamp_ms)
+
+    @cached_property
+    def schema(self) -> StructType:
+        """The columns, with physical names only where the table's files use them.
+
+        Raises
+        ------
+        ProtocolError, UnsupportedFeatureError
+            See :func:`~delta_sharing_client.delta.schema.parse_schema`; also if a partition column is not a column.
+        """
+        return table_schema(self.metadata, table=self.table)
+
+
+def table_schema(metadata: Metadata, *, table: str | None = None) -> StructType:
+    """Return the columns of a table; see :attr:`Snapshot.schema`."""
+    try:
+        schema = parse_schema(metadata.schema_string)
+        mode = mapping_mode(metadata)
+        for name in metadata.partition_columns:
+            if schema.find(name) is None:
+                raise ProtocolError(f"the partition column {name!r} must be a column of the schema, which has none")
+    except (ProtocolError, UnsupportedFeatureError) as error:
+        error.table = error.table or table
+        raise
+    return without_mapping(schema) if mode is ColumnMappingMode.NONE else schema
+
+
+def logical_file_key(action: AddFile | RemoveFile) -> FileKey:
+    """Return the primary key of the logical file that an action names: data file and deletion vector.
+
+    The file is the server's id of it, or its canonical path. A deletion vector behind a signed URL is known by the
+    server's id of it, or by the URL without its signature; both with the offset, as one file holds many.
+    """
+    base = action.file_id or canonical_path(action.path)
+    vector = action.deletion_vector
+    if vector is None:
+        return base
+    if vector.storage_type == "p" and (action.shared_deletion_vector_id or is_url(vector.path_or_inline_dv)):
+        stable = action.shared_deletion_vector_id or canonical_path(vector.path_or_inline_dv)
+        return (base, f"p{stable}@{vector.offset}")
+    return (base, vector.unique_id)
+
+
+class Replay:
+    """Reconciliation under way: feed it actions oldest first, then take the snapshot."""
+
+    def __init__(self, want: Want = Want.STATS) -> None:
+        self._want = want
+        self.protocol: Protocol | None = None
+        self.metadata: Metadata | None = None
+        self._files: dict[FileKey, AddFile] = {}
+        self._tombstones: dict[FileKey, RemoveFile] = {}
+        self._transactions: dict[str, Transaction] = {}
+        self._domains: dict[str, DomainMetadata] = {}
+        self._high_water_mark: RowIdHighWaterMark | None = None
+
+    def apply(self, actions: Iterable[Action]) -> None:
+        """Take in the next actions; the newest of each kind or key wins."""
+        files = self._files
+        with_stats, with_tombstones = Want.STATS in self._want, Want.TOMBSTONES in self._want
+        for action in actions:
+            kind = type(action)
+            if kind is AddFile:
+                # The common case inline: a million of these pass here.
+                key = logical_file_key(action)  # type: ignore[arg-type]
+                if not with_stats:
+                    action.stats = None  # type: ignore[union-attr]
+                files[key] = action  # type: ignore[assignment]
+                if self._tombstones:
+                    self._tombstones.pop(key, None)
+            elif kind is RemoveFile:
+                key = logical_file_key(action)  # type: ignore[arg-type]
+                files.pop(key, None)
+                if with_tombstones:
+                    self._tombstones[key] = action  # type: ignore[assignment]
+            elif kind is not AddCdcFile:
+                self._apply_other(action)
+
+    def snapshot(self, version: int, *, table: str | None = None, timestamp_ms: int | None = None) -> Snapshot:
+        """Return the table after all actions taken in; see :meth:`Snapshot.from_actions` for the errors."""
+        protocol, metadata = self.protocol, self.metadata
+        for action, name in ((protocol, "protocol"), (metadata, "metaData")):
+            if action is None:
+                raise ProtocolError(
+                    f"a table must have a {name} action, found none up to version {version}",
+                    table=table,
+                    version=version,
+                )
+        assert protocol is not None
+        assert metadata is not None
+        if metadata.format.provider.lower() != "parquet":
+            raise UnsupportedFeatureError(
+                f"the data files must be Parquet, found the format {metadata.format.provider!r}",
+                feature=metadata.format.provider,
+                table=table,
+                version=version,
+            )
+        return Snapshot(
+            version=version,
+            timestamp_ms=timestamp_ms,
+            protocol=protocol,
+            metadata=metadata,
+            files=list(self._files.values()),
+            transactions=dict(self._transactions),
+            domain_metadata={name: item for name, item in self._domains.items() if not item.removed},
+            row_id_high_water_mark=self._high_water_mark,
+            tombstones=tuple(self._tombstones.values()),
+            table=table,
+        )
+
+    def _apply_other(self, action: Action) -> None:
+        if isinstance(action, Protocol):
+            self.protocol = action
+        elif isinstance(action, Metadata):
+            self.metadata = action
+        elif isinstance(action, Transaction):
+            self._transactions[action.app_id] = action
+        elif isinstance(action, DomainMetadata):
+            self._domains[action.domain] = action
+        elif isinstance(action, RowIdHighWaterMark):
+            self._high_water_mark = action
