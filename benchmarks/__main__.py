@@ -1,0 +1,46 @@
+"""``python -m benchmarks [--case NAME ...] [--json FILE] [--save]``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from typing import Annotated, Optional
+
+import typer
+from rich.console import Console
+
+from benchmarks import measure, results
+from benchmarks.cases import CASES
+
+
+def main(
+    case: Annotated[Optional[list[str]], typer.Option(help="A case to run; all of them when not given.")] = None,
+    json_file: Annotated[Optional[pathlib.Path], typer.Option("--json", help="Write the numbers to this file.")] = None,
+    save: Annotated[bool, typer.Option("--save", help="Keep the numbers in benchmarks/RESULTS.md.")] = False,
+) -> None:
+    """Measure this client against its peer and against physical limits, all in one run."""
+    names = case or list(CASES)
+    unknown = [name for name in names if name not in CASES]
+    if unknown:
+        raise typer.BadParameter(f"no case {', '.join(unknown)}; the cases are {', '.join(CASES)}")
+    console = Console(width=140)
+    found = []
+    for name in names:
+        console.print(f"[bold]{name}[/]: {CASES[name].goal}")
+        result = measure.run(CASES[name])
+        console.print(results.table(result))
+        found.append(result)
+    if json_file is not None:
+        facts = [
+            {"case": result.case.name, "reference": result.reference}
+            | {"measured": [dataclasses.asdict(one) for one in result.measured]}
+            for result in found
+        ]
+        json_file.write_text(json.dumps({"machine": results.machine(), "results": facts}, indent=2), "utf-8")
+    if save:
+        results.save(found)
+
+
+if __name__ == "__main__":
+    typer.run(main)

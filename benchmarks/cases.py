@@ -1,0 +1,149 @@
+"""The cases: what is served, over what line, what is read, and what must be reached."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping
+
+from benchmarks import data
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """One measurement.
+
+    Attributes
+    ----------
+    table:
+        Makes (once) and returns the folder to serve; its only table has the folder's name.
+    contenders:
+        Who is measured, of ``workers.WORKERS``; the first is ours.
+    reference:
+        A physical limit to compare with: ``chunks`` (bytes of the needed column chunks and footers), ``table`` (bytes
+        of all files) or ``line`` (seconds that the line needs for all files).
+    action:
+        What a worker does: ``pandas``, ``batches``, ``plan`` or ``changes``.
+    arguments:
+        Columns, filter and limit of the read.
+    latency, bandwidth:
+        Of the line, in seconds per answer and bytes per second; 0 and ``None`` for the bare loopback.
+    goal:
+        What the project promised, in words.
+    """
+
+    name: str
+    table: Callable[[], pathlib.Path]
+    contenders: tuple[str, ...]
+    goal: str
+    reference: str | None = None
+    action: str = "pandas"
+    arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    latency: float = 0.0
+    bandwidth: int | None = None
+    repeats: int = 5
+
+
+ALL = ("ours", "incumbent-delta", "incumbent-parquet", "local")
+MEGA = 1_000_000
+
+
+def full() -> pathlib.Path:
+    return data.wide_table("full", files=16, rows=100_000)
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case(
+            name="loopback-full",
+            table=full,
+            contenders=ALL,
+            goal="within 1.4x of local pyarrow; faster than both modes of the incumbent",
+        ),
+        Case(
+            name="latency-many",
+            table=lambda: data.wide_table("many", files=64, rows=10_000),
+            contenders=ALL,
+            latency=0.05,
+            repeats=3,
+            goal="8x faster than the incumbent's delta mode, 70x than its parquet mode",
+        ),
+        Case(
+            name="projection",
+            table=full,
+            contenders=("ours",),
+            reference="chunks",
+            arguments={"columns": ["id", "city"]},
+            latency=0.05,
+            bandwidth=50 * MEGA,
+            goal="bytes within 1.1x of the needed column chunks and footers",
+        ),
+        Case(
+            name="needle",
+            table=lambda: data.wide_table("needle", files=16, rows=100_000, row_groups=10),
+            contenders=("ours",),
+            reference="table",
+            arguments={"filter": "id = 1234567"},
+            latency=0.05,
+            bandwidth=50 * MEGA,
+            goal="under 3% of the table's bytes",
+        ),
+        Case(
+            name="limit",
+            table=lambda: data.wide_table("many", files=64, rows=10_000),
+            contenders=("ours", "incumbent-delta", "incumbent-parquet"),
+            arguments={"limit": 10},
+            latency=0.05,
+            repeats=3,
+            goal="at most 4 requests for data",
+        ),
+        Case(
+            name="bandwidth",
+            table=lambda: data.wide_table("line", files=16, rows=104_000),
+            contenders=("ours",),
+            reference="line",
+            bandwidth=50 * MEGA,
+            repeats=3,
+            goal="90% of the line (200 MB at 50 MB/s)",
+        ),
+        Case(
+            name="plan-100k",
+            table=lambda: data.listed_table("plan-100k", 100_000),
+            contenders=("ours", "incumbent-parquet"),
+            action="plan",
+            repeats=3,
+            goal="100,000 files/s; under 1 kB of memory a file",
+        ),
+        Case(
+            name="plan-1m",
+            table=lambda: data.listed_table("plan-1m", 1_000_000),
+            contenders=("ours",),
+            action="plan",
+            repeats=1,
+            goal="100,000 files/s; under 1 kB of memory a file",
+        ),
+        Case(
+            name="stream-memory",
+            table=lambda: data.wide_table("stream", files=170, rows=100_000, distinct=16),
+            contenders=("ours",),
+            action="batches",
+            repeats=1,
+            goal="peak under 400 MB above an idle process, over 2 GB",
+        ),
+        Case(
+            name="deletion-vectors",
+            table=lambda: data.deleted_table("deleted", files=16, rows=100_000, fraction=0.1),
+            contenders=("ours", "incumbent-delta"),
+            goal="within 1.2x of loopback-full; at most one more request per file",
+        ),
+        Case(
+            name="changes-1000",
+            table=lambda: data.history_table("changes", versions=1000, rows=200),
+            contenders=("ours", "incumbent-delta", "incumbent-parquet"),
+            action="changes",
+            repeats=1,
+            goal="linear in versions",
+        ),
+    )
+}

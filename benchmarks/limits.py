@@ -1,0 +1,28 @@
+"""What no reader can go below."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+import pyarrow.parquet as pq
+
+# Around the footer: its length (4 bytes) and the closing magic (4 bytes).
+_TAIL = 8
+
+
+def table_bytes(directory: pathlib.Path) -> int:
+    """Return the bytes of all data files below ``directory``."""
+    return sum(file.stat().st_size for file in directory.rglob("*.parquet"))
+
+
+def chunk_bytes(directory: pathlib.Path, columns: Sequence[str]) -> int:
+    """Return the bytes of the column chunks of ``columns`` and of the footers, over all data files."""
+    total = 0
+    for file in directory.rglob("*.parquet"):
+        footer = pq.read_metadata(file)
+        total += footer.serialized_size + _TAIL
+        for group in range(footer.num_row_groups):
+            chunks = (footer.row_group(group).column(column) for column in range(footer.num_columns))
+            total += sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns)
+    return total

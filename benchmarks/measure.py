@@ -1,0 +1,186 @@
+"""Run a case: one server with the case's line, and every contender in fresh processes, taking turns."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterator
+from typing import Any
+
+import requests
+
+from benchmarks import limits
+from benchmarks.cases import Case
+
+HERE = pathlib.Path(__file__).parent
+INCUMBENT = "delta-sharing"
+INCUMBENT_PYTHON = "DELTA_SHARING_INCUMBENT_PYTHON"
+_START_SECONDS = 30
+_RUN_SECONDS = 900
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One contender in one case; ``seconds`` of every repeat, the rest of the last one."""
+
+    contender: str
+    seconds: list[float]
+    rows: int
+    requests: int
+    bytes: int
+    memory: int
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        return max(self.seconds) - min(self.seconds)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """A case with what was measured, and the value of its reference (bytes or seconds)."""
+
+    case: Case
+    measured: list[Measured]
+    reference: float | None
+
+
+def run(case: Case) -> Result:
+    """Measure ``case`` and return its numbers.
+
+    Raises
+    ------
+    RuntimeError
+        If a contender fails, or if two contenders read a different number of rows.
+    """
+    directory = case.table()
+    table = f"bench.default.{directory.name}"
+    found: dict[str, list[dict[str, Any]]] = {contender: [] for contender in case.contenders}
+    with serve(directory, case) as server:
+        for _ in range(case.repeats):
+            for contender in case.contenders:
+                server.reset()
+                numbers = work(
+                    {
+                        "contender": contender,
+                        "action": case.action,
+                        "arguments": dict(case.arguments),
+                        "profile": str(server.profile),
+                        "table": table,
+                        "directory": str(directory),
+                    }
+                )
+                found[contender].append(numbers | server.stats())
+    counts = {contender: runs[-1]["rows"] for contender, runs in found.items()}
+    if len(set(counts.values())) > 1:
+        raise RuntimeError(f"case {case.name}: the contenders read different numbers of rows: {counts}")
+    measured = [
+        Measured(
+            contender=contender,
+            seconds=[run["seconds"] for run in runs],
+            rows=runs[-1]["rows"],
+            requests=runs[-1]["requests"],
+            bytes=runs[-1]["bytes"],
+            memory=max(run["peak_bytes"] - run["idle_bytes"] for run in runs),
+        )
+        for contender, runs in found.items()
+    ]
+    return Result(case=case, measured=measured, reference=_reference(case, directory))
+
+
+def work(job: dict[str, Any]) -> dict[str, Any]:
+    """Run one contender in a fresh process and return what it printed."""
+    python = incumbent_python() if job["contender"].startswith("incumbent") else sys.executable
+    finished = subprocess.run(
+        [python, str(HERE / "workers.py"), json.dumps(job)],
+        capture_output=True,
+        text=True,
+        timeout=_RUN_SECONDS,
+        check=False,
+        cwd=HERE.parent,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    if finished.returncode:
+        raise RuntimeError(f"{job['contender']} failed: {finished.stderr.strip().splitlines()[-1:]}")
+    return json.loads(finished.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def incumbent_python() -> str:
+    """Return the interpreter of an environment with the incumbent; it is made the first time."""
+    named = os.environ.get(INCUMBENT_PYTHON)
+    if named:
+        return named
+    home = HERE / ".env"
+    python = home / "bin" / "python"
+    if not python.exists():
+        venv.create(home, with_pip=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", INCUMBENT], check=True)
+    return str(python)
+
+
+class Server:
+    """A running mock server, its profile and its counters."""
+
+    def __init__(self, profile: pathlib.Path) -> None:
+        self.profile = profile
+        facts = json.loads(profile.read_text(encoding="utf-8"))
+        self._stats = facts["endpoint"].rstrip("/") + "/_stats"
+        self._headers = {"Authorization": f"Bearer {facts['bearerToken']}"}
+
+    def reset(self) -> None:
+        requests.post(self._stats, headers=self._headers, timeout=_START_SECONDS).raise_for_status()
+
+    def stats(self) -> dict[str, int]:
+        """Return ``requests`` for data and ``bytes`` of data since the last reset."""
+        answer = requests.get(self._stats, headers=self._headers, timeout=_START_SECONDS)
+        answer.raise_for_status()
+        counters = answer.json()
+        return {"requests": counters["requests"].get("data", 0), "bytes": counters["bytes"].get("data", 0)}
+
+
+@contextlib.contextmanager
+def serve(directory: pathlib.Path, case: Case) -> Iterator[Server]:
+    """Start ``mock_server`` over ``directory`` with the case's latency and bandwidth; stop it afterwards."""
+    with tempfile.TemporaryDirectory() as scratch:
+        profile = pathlib.Path(scratch) / "bench.share"
+        arguments = ["--tables", str(directory), "--port", "0", "--profile-out", str(profile), "--stats"]
+        if case.latency:
+            arguments += ["--latency", str(case.latency)]
+        if case.bandwidth:
+            arguments += ["--bandwidth", str(case.bandwidth)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mock_server", *arguments], stdout=subprocess.DEVNULL, cwd=HERE.parent
+        )
+        try:
+            deadline = time.monotonic() + _START_SECONDS
+            while not profile.exists():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError("the mock server did not start")
+                time.sleep(0.05)
+            yield Server(profile)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _reference(case: Case, directory: pathlib.Path) -> float | None:
+    if case.reference == "chunks":
+        return limits.chunk_bytes(directory, list(case.arguments["columns"]))  # type: ignore[call-overload]
+    if case.reference == "table":
+        return limits.table_bytes(directory)
+    if case.reference == "line":
+        assert case.bandwidth is not None
+        return limits.table_bytes(directory) / case.bandwidth
+    return None

@@ -1,0 +1,91 @@
+"""The contenders. Each measures one read in a fresh process and prints one line of JSON.
+
+Run as ``python workers.py JOB``, by the interpreter of the environment that holds the contender; so this file imports
+nothing of the project at its top.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+
+
+def ours(job: dict) -> int:
+    import delta_sharing_client as ds
+
+    arguments = job["arguments"]
+    with ds.SharingClient(job["profile"]) as client:
+        table = client.table(job["table"])
+        start_clock()
+        if job["action"] == "plan":
+            return len(table.scan().plan().tasks)
+        if job["action"] == "batches":
+            return sum(batch.num_rows for batch in table.scan(**arguments).to_batches())
+        if job["action"] == "changes":
+            return len(table.changes(starting_version=1, **arguments).to_pandas())
+        return len(table.scan(**arguments).to_pandas())
+
+
+def incumbent(job: dict, use_delta_format: bool) -> int:
+    import delta_sharing
+
+    url = f"{job['profile']}#{job['table']}"
+    limit = job["arguments"].get("limit")
+    start_clock()
+    if job["action"] == "plan":
+        # what its loaders do before they touch data
+        name = delta_sharing.protocol.Table(*reversed(job["table"].split(".")))
+        profile = delta_sharing.protocol.DeltaSharingProfile.read_from_file(job["profile"])
+        answer = delta_sharing.rest_client.DataSharingRestClient(profile).list_files_in_table(name)
+        return len(answer.add_files)
+    if job["action"] == "changes":
+        return len(
+            delta_sharing.load_table_changes_as_pandas(url, starting_version=1, use_delta_format=use_delta_format)
+        )
+    return len(delta_sharing.load_as_pandas(url, limit=limit, use_delta_format=use_delta_format))
+
+
+def local(job: dict) -> int:
+    """The limit: the same files from the local disk, through pyarrow, into pandas."""
+    import pathlib
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = sorted(pathlib.Path(job["directory"]).rglob("*.parquet"))
+    start_clock()
+    return len(pa.concat_tables([pq.read_table(file) for file in files]).to_pandas(split_blocks=True, self_destruct=True))
+
+
+WORKERS = {
+    "ours": ours,
+    "incumbent-delta": lambda job: incumbent(job, True),
+    "incumbent-parquet": lambda job: incumbent(job, False),
+    "local": local,
+}
+
+_started = {"at": 0.0, "peak": 0}
+
+
+def start_clock() -> None:
+    """Called by a contender when its imports are done."""
+    _started.update(at=time.perf_counter(), peak=peak_bytes())
+
+
+def peak_bytes() -> int:
+    """Return the largest resident size of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    rows = WORKERS[job["contender"]](job)
+    seconds = time.perf_counter() - _started["at"]
+    found = {"seconds": seconds, "rows": rows, "idle_bytes": _started["peak"], "peak_bytes": peak_bytes()}
+    sys.stdout.write("\n" + json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,291 @@
+"""One-liners over ``SharingClient``, with the names and parameters of the ``delta-sharing`` package.
+
+Changing the import is enough: every parameter of the incumbent is here with its meaning; ``columns``, ``filter``,
+``row_lineage``, ``dtype_backend`` and ``options`` are ours. ``docs/from-delta-sharing.md`` lists the differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pyarrow as pa
+
+from delta_sharing_client.client import SharingClient
+from delta_sharing_client.delta.actions import Protocol
+from delta_sharing_client.names import parse_table_url
+from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.predicates.json_hints import from_json_hints
+from delta_sharing_client.reads import Changes, Filter, Scan
+from delta_sharing_client.scan.tasks import COMMIT_TIMESTAMP
+from delta_sharing_client.table import SharedTable, TableDetails
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyspark.sql
+
+    from delta_sharing_client.columns import ColumnName
+    from delta_sharing_client.table import Timestamp
+
+
+def load_as_pandas(
+    url: str,
+    limit: int | None = None,
+    version: int | None = None,
+    timestamp: Timestamp = None,
+    jsonPredicateHints: str | None = None,  # noqa: N803 - the incumbent's spelling
+    use_delta_format: bool | None = None,
+    convert_in_batches: bool = False,
+    *,
+    columns: Sequence[ColumnName] | None = None,
+    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
+    row_lineage: bool = False,
+    dtype_backend: str | None = None,
+    options: ReadOptions | None = None,
+) -> pd.DataFrame:
+    """Return a shared table as a pandas frame.
+
+    Parameters
+    ----------
+    url:
+        ``<profile>#<share>.<schema>.<table>``.
+    limit, version, timestamp, columns, filter, row_lineage, options:
+        As in ``SharedTable.scan``.
+    jsonPredicateHints:
+        A JSON predicate of the protocol ("JSON predicates for Filtering"). It is applied to the rows as well.
+    use_delta_format:
+        ``True`` and ``False`` insist on a response format, ``None`` leaves it to the server. The rows are the same.
+    convert_in_batches:
+        Accepted and without effect: conversion always works batch by batch.
+    dtype_backend:
+        As in ``Scan.to_pandas``.
+
+    Raises
+    ------
+    DeltaSharingError
+        See ``errors``.
+    """
+    scan = _scan(url, limit, version, timestamp, jsonPredicateHints, use_delta_format, columns, filter, row_lineage, options)
+    return scan.to_pandas(dtype_backend)
+
+
+def load_as_arrow(
+    url: str,
+    limit: int | None = None,
+    version: int | None = None,
+    timestamp: Timestamp = None,
+    jsonPredicateHints: str | None = None,  # noqa: N803 - as in load_as_pandas
+    use_delta_format: bool | None = None,
+    *,
+    columns: Sequence[ColumnName] | None = None,
+    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
+    row_lineage: bool = False,
+    options: ReadOptions | None = None,
+) -> pa.Table:
+    """Return a shared table as a ``pyarrow.Table``; parameters as in ``load_as_pandas``."""
+    return _scan(
+        url, limit, version, timestamp, jsonPredicateHints, use_delta_format, columns, filter, row_lineage, options
+    ).to_arrow()
+
+
+def load_as_polars(
+    url: str,
+    limit: int | None = None,
+    version: int | None = None,
+    timestamp: Timestamp = None,
+    jsonPredicateHints: str | None = None,  # noqa: N803 - as in load_as_pandas
+    use_delta_format: bool | None = None,
+    *,
+    columns: Sequence[ColumnName] | None = None,
+    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
+    row_lineage: bool = False,
+    options: ReadOptions | None = None,
+) -> pl.DataFrame:
+    """Return a shared table as a Polars frame (extra ``polars``); parameters as in ``load_as_pandas``."""
+    return _scan(
+        url, limit, version, timestamp, jsonPredicateHints, use_delta_format, columns, filter, row_lineage, options
+    ).to_polars()
+
+
+def load_as_spark(
+    url: str,
+    version: int | None = None,
+    timestamp: Timestamp = None,
+    delta_sharing_profile: object | None = None,
+    *,
+    columns: Sequence[ColumnName] | None = None,
+    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
+    limit: int | None = None,
+    row_lineage: bool = False,
+    spark: pyspark.sql.SparkSession | None = None,
+) -> pyspark.sql.DataFrame:
+    """Return a shared table as a Spark frame, read on the executors with plain PySpark (extra ``spark``).
+
+    ``delta_sharing_profile`` is a profile to use instead of the one in ``url``; ``spark`` is the session, the active
+    one by default. Other parameters as in ``load_as_pandas``.
+    """
+    table = _table(url, delta_sharing_profile)
+    scan = table.scan(columns, filter, limit, version=version, timestamp=timestamp, row_lineage=row_lineage)
+    return scan.to_spark(spark)
+
+
+def load_table_changes_as_pandas(
+    url: str,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: Timestamp = None,
+    ending_timestamp: Timestamp = None,
+    use_delta_format: bool | None = None,
+    convert_in_batches: bool = False,
+    *,
+    columns: Sequence[ColumnName] | None = None,
+    filter: Filter = None,  # noqa: A002 - as in SharedTable.changes
+    limit: int | None = None,
+    dtype_backend: str | None = None,
+    options: ReadOptions | None = None,
+) -> pd.DataFrame:
+    """Return the change data feed of a shared table as a pandas frame.
+
+    Bounds, columns, filter and limit are those of ``SharedTable.changes``. As in the incumbent, ``_commit_timestamp``
+    is an integer of epoch milliseconds unless ``use_delta_format`` is ``True``, and a UTC timestamp if it is.
+    """
+    bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
+    frame = _changes(url, bounds, use_delta_format, columns, filter, limit, options).to_pandas(dtype_backend)
+    if not use_delta_format and COMMIT_TIMESTAMP in frame.columns:
+        millis = frame[COMMIT_TIMESTAMP].astype("datetime64[ms, UTC]").astype("int64")
+        frame[COMMIT_TIMESTAMP] = millis
+    return frame
+
+
+def load_table_changes_as_arrow(
+    url: str,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: Timestamp = None,
+    ending_timestamp: Timestamp = None,
+    use_delta_format: bool | None = None,
+    *,
+    columns: Sequence[ColumnName] | None = None,
+    filter: Filter = None,  # noqa: A002 - as in SharedTable.changes
+    limit: int | None = None,
+    options: ReadOptions | None = None,
+) -> pa.Table:
+    """Return the change data feed as a ``pyarrow.Table``; parameters as in ``load_table_changes_as_pandas``."""
+    bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
+    return _changes(url, bounds, use_delta_format, columns, filter, limit, options).to_arrow()
+
+
+def load_table_changes_as_polars(
+    url: str,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: Timestamp = None,
+    ending_timestamp: Timestamp = None,
+    use_delta_format: bool | None = None,
+    *,
+    columns: Sequence[ColumnName] | None = None,
+    filter: Filter = None,  # noqa: A002 - as in SharedTable.changes
+    limit: int | None = None,
+    options: ReadOptions | None = None,
+) -> pl.DataFrame:
+    """Return the change data feed as a Polars frame; parameters as in ``load_table_changes_as_pandas``."""
+    bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
+    return _changes(url, bounds, use_delta_format, columns, filter, limit, options).to_polars()
+
+
+def load_table_changes_as_spark(
+    url: str,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: Timestamp = None,
+    ending_timestamp: Timestamp = None,
+    delta_sharing_profile: object | None = None,
+    *,
+    columns: Sequence[ColumnName] | None = None,
+    filter: Filter = None,  # noqa: A002 - as in SharedTable.changes
+    spark: pyspark.sql.SparkSession | None = None,
+) -> pyspark.sql.DataFrame:
+    """Return the change data feed as a Spark frame; see ``load_as_spark`` and ``load_table_changes_as_pandas``."""
+    changes = _table(url, delta_sharing_profile).changes(
+        starting_version,
+        ending_version,
+        starting_timestamp=starting_timestamp,
+        ending_timestamp=ending_timestamp,
+        columns=columns,
+        filter=filter,
+    )
+    return changes.to_spark(spark)
+
+
+def get_table_version(url: str, starting_timestamp: Timestamp = None) -> int:
+    """Return the current version of a shared table, or the earliest one at or after ``starting_timestamp``."""
+    return _table(url).version(starting_timestamp)
+
+
+def get_table_metadata(url: str) -> TableDetails:
+    """Return the description of a shared table."""
+    return _table(url).metadata()
+
+
+def get_table_protocol(url: str) -> Protocol:
+    """Return the protocol versions and features of a shared table."""
+    return _table(url).protocol()
+
+
+def _table(url: str, profile: object | None = None) -> SharedTable:
+    source, name = parse_table_url(url, profile_given=profile is not None)
+    return SharingClient(profile if profile is not None else source).table(name)
+
+
+def _scan(
+    url: str,
+    limit: int | None,
+    version: int | None,
+    timestamp: Timestamp,
+    hints: str | None,
+    use_delta_format: bool | None,
+    columns: Sequence[ColumnName] | None,
+    condition: Filter,
+    row_lineage: bool,
+    options: ReadOptions | None,
+) -> Scan:
+    scan = _table(url).scan(
+        columns,
+        condition,
+        limit,
+        version=version,
+        timestamp=timestamp,
+        row_lineage=row_lineage,
+        response_format=_response_format(use_delta_format),
+        options=options,
+    )
+    return scan if hints is None else scan.where(from_json_hints(hints))
+
+
+def _changes(
+    url: str,
+    bounds: tuple[int | None, int | None, Timestamp, Timestamp],
+    use_delta_format: bool | None,
+    columns: Sequence[ColumnName] | None,
+    condition: Filter,
+    limit: int | None,
+    options: ReadOptions | None,
+) -> Changes:
+    return _table(url).changes(
+        bounds[0],
+        bounds[1],
+        starting_timestamp=bounds[2],
+        ending_timestamp=bounds[3],
+        columns=columns,
+        filter=condition,
+        limit=limit,
+        response_format=_response_format(use_delta_format),
+        options=options,
+    )
+
+
+def _response_format(use_delta_format: bool | None) -> ResponseFormat:
+    if use_delta_format is None:
+        return ResponseFormat.AUTO
+    return ResponseFormat.DELTA if use_delta_format else ResponseFormat.PARQUET

@@ -1,0 +1,156 @@
+"""From a table name and a request to a ``ScanPlan``: ask the server, check what it answers, plan the files.
+
+The one place where the protocol, the log and the scan engine meet; every output, Spark's included, starts here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from delta_sharing_client.columns import ColumnName, resolve_columns
+from delta_sharing_client.delta.actions import Action
+from delta_sharing_client.delta.features import Operation, check_readable
+from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
+from delta_sharing_client.delta.snapshot import Snapshot
+from delta_sharing_client.names import TableName
+from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.expressions import Expression
+from delta_sharing_client.predicates.json_hints import to_json_hints
+from delta_sharing_client.protocol.query import (
+    ChangesQuery,
+    QueryRequest,
+    query_changes,
+    query_table,
+    table_metadata,
+)
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.urls import RefreshingUrls
+from delta_sharing_client.scan.changes import plan_changes
+from delta_sharing_client.scan.plan import plan_snapshot
+from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
+from delta_sharing_client.scan.tasks import CHANGE_FIELDS, ROW_LINEAGE_FIELDS, ScanPlan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SnapshotRead:
+    """A read of one snapshot as a caller writes it; names are resolved against the schema the server answers.
+
+    ``version`` and ``timestamp`` (ISO 8601 in UTC) exclude each other; ``columns`` as in ``columns.resolve_columns``.
+    """
+
+    columns: Sequence[ColumnName] | None = None
+    filter: Expression | None = None
+    limit: int | None = None
+    version: int | None = None
+    timestamp: str | None = None
+    row_lineage: bool = False
+    response_format: ResponseFormat = ResponseFormat.AUTO
+
+    def __post_init__(self) -> None:
+        self.request(None)
+
+    def request(self, schema: StructType | None) -> ScanRequest:
+        """Return the scan engine's request, with ``columns`` resolved where ``schema`` is known."""
+        extra = [field.name for field in ROW_LINEAGE_FIELDS] if self.row_lineage else []
+        return ScanRequest(
+            columns=None if schema is None else resolve_columns(self.columns, schema, extra),
+            filter=self.filter,
+            limit=self.limit,
+            version=self.version,
+            timestamp=self.timestamp,
+            row_lineage=self.row_lineage,
+        )
+
+
+def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: ReadOptions) -> ScanPlan:
+    """Query ``table`` and return the files that ``read`` needs.
+
+    Raises
+    ------
+    UsageError
+        A column or filter does not fit the schema.
+    UnsupportedFeatureError
+        The table needs a reader feature that we refuse by name; checked before any data is asked for.
+    RequestError, ProtocolError, TransportError, AuthError
+        From the server; see ``errors``.
+    """
+    hints, hinted_schema = None, None
+    if read.filter is not None:
+        # Typed hints need the schema first; they save files, so the extra request pays.
+        described = table_metadata(
+            rest, table, version=read.version, timestamp=read.timestamp, response_format=read.response_format
+        )
+        hinted_schema = described.metadata.schema_string
+        hints = to_json_hints(bind(read.filter, to_arrow_schema(parse_schema(hinted_schema))))
+    latest = read.version is None and read.timestamp is None
+    query = QueryRequest(
+        json_predicate_hints=hints,
+        # A server counts rows before our exact filter does, so a limit is only a sound hint without one.
+        limit_hint=read.limit if read.filter is None else None,
+        version=read.version,
+        timestamp=read.timestamp,
+        include_refresh_token=latest,
+    )
+    answer = query_table(rest, table, query, response_format=read.response_format)
+    if hints is not None and answer.metadata.schema_string != hinted_schema:
+        # The table changed in between: hints made for the old schema could hide rows of the new one.
+        query = dataclasses.replace(query, json_predicate_hints=None)
+        answer = query_table(rest, table, query, response_format=read.response_format)
+    check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
+    request = read.request(parse_schema(answer.metadata.schema_string))
+    head: tuple[Action, ...] = (answer.protocol, answer.metadata)
+    snapshot = Snapshot.from_actions(answer.version, itertools.chain(head, answer.actions), table=str(table))
+    urls = RefreshingUrls(rest, table, query, answer)
+    return plan_snapshot(str(table), snapshot, request, options, urls)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChangesRead:
+    """A read of the change data feed as a caller writes it; bounds are inclusive, timestamps ISO 8601 in UTC."""
+
+    starting_version: int | None = None
+    ending_version: int | None = None
+    starting_timestamp: str | None = None
+    ending_timestamp: str | None = None
+    columns: Sequence[ColumnName] | None = None
+    filter: Expression | None = None
+    limit: int | None = None
+    response_format: ResponseFormat = ResponseFormat.AUTO
+
+    def __post_init__(self) -> None:
+        self.request(None)
+
+    def request(self, schema: StructType | None) -> ChangesRequest:
+        """Return the scan engine's request, with ``columns`` resolved where ``schema`` is known."""
+        return ChangesRequest(
+            starting_version=self.starting_version,
+            ending_version=self.ending_version,
+            starting_timestamp=self.starting_timestamp,
+            ending_timestamp=self.ending_timestamp,
+            columns=None if schema is None else resolve_columns(self.columns, schema, [f.name for f in CHANGE_FIELDS]),
+            filter=self.filter,
+            limit=self.limit,
+        )
+
+
+def plan_change_feed(rest: RestClient, table: TableName, read: ChangesRead, options: ReadOptions) -> ScanPlan:
+    """Ask for the changes of ``table`` and return the files that ``read`` needs.
+
+    The rows are read in the schema at the end of the range. Errors are those of ``plan_table``, and
+    ``SchemaChangeError`` where one schema cannot span the range.
+    """
+    query = ChangesQuery(
+        starting_version=read.starting_version,
+        ending_version=read.ending_version,
+        starting_timestamp=read.starting_timestamp,
+        ending_timestamp=read.ending_timestamp,
+        include_historical_metadata=True,
+    )
+    answer = query_changes(rest, table, query, response_format=read.response_format)
+    check_readable(answer.protocol, answer.metadata, operation=Operation.CHANGES, table=str(table))
+    actions = list(answer.actions)
+    urls = RefreshingUrls(rest, table, query, answer)
+    return plan_changes(str(table), answer.protocol, answer.metadata, actions, read.request, options, urls)

@@ -1,0 +1,210 @@
+"""``Scan`` and ``Changes``: a read that is described first and run by one of its outputs.
+
+Both are frozen; ``select``, ``where`` and ``limit`` return changed copies. A read is planned anew by every output, so
+the same ``Scan`` of the latest version sees what is latest when it runs.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+import pandas as pd
+import pyarrow as pa
+
+from delta_sharing_client import frames, optional
+from delta_sharing_client.names import TableName
+from delta_sharing_client.options import ReadOptions, VariantAs
+from delta_sharing_client.planning import ChangesRead, SnapshotRead, plan_change_feed, plan_table
+from delta_sharing_client.predicates.expressions import And, Expression
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.scan.execute import execute
+from delta_sharing_client.scan.explain import explain
+from delta_sharing_client.scan.progress import watched
+from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.scan.tasks import ScanPlan
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+    import pyspark.sql
+
+    from delta_sharing_client.columns import ColumnName
+
+Filter = Union[str, Expression, Sequence[Any], None]
+ReadT = TypeVar("ReadT", bound="Read")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Read(abc.ABC):
+    """What a snapshot and a change feed have in common: where it is read, how, and every output.
+
+    Not built by hand: ``SharedTable.scan`` and ``SharedTable.changes`` return one.
+    """
+
+    rest: RestClient = dataclasses.field(repr=False)
+    table: TableName
+    options: ReadOptions
+    _reports: list[ScanReport] = dataclasses.field(default_factory=list, repr=False, compare=False)
+
+    # === Describing ===
+
+    def select(self: ReadT, *columns: ColumnName) -> ReadT:
+        """Return a copy that reads only ``columns`` (names, dotted paths or sequences of names), in this order."""
+        return self._asking(columns=columns)
+
+    def where(self: ReadT, condition: Filter) -> ReadT:
+        """Return a copy that also applies ``condition``: SQL text, tuples or ``ds.col("a") > 1``."""
+        added = parse_filter(condition)
+        present = self._asked.filter
+        both = added if present is None else present if added is None else And((present, added))
+        return self._asking(filter=both)
+
+    def limit(self: ReadT, rows: int | None) -> ReadT:
+        """Return a copy that returns at most ``rows`` rows."""
+        return self._asking(limit=rows)
+
+    # === Running ===
+
+    @abc.abstractmethod
+    def plan(self, options: ReadOptions | None = None) -> ScanPlan:
+        """Ask the server and return the files to read; no data is downloaded.
+
+        ``options`` replaces the read's own. Errors are those of ``planning``.
+        """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows this read returns (asks the server)."""
+        return self.plan().output_schema
+
+    @property
+    def report(self) -> ScanReport | None:
+        """What the last read cost (requests, bytes, files, seconds), ``None`` before the first one."""
+        return self._reports[-1] if self._reports else None
+
+    def explain(self) -> str:
+        """Return as text which files, columns and bytes would be read, and what is skipped and why."""
+        return explain(self.plan())
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow record batches, in stable order and bounded memory.
+
+        Every batch has exactly ``schema``. Closing the iterator cancels the downloads in flight.
+        """
+        return self._run(self.plan())
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a ``pyarrow.RecordBatchReader`` over ``to_batches()``."""
+        plan = self.plan()
+        return pa.RecordBatchReader.from_batches(plan.output_schema, self._run(plan))
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as one ``pyarrow.Table``."""
+        plan = self.plan()
+        return pa.Table.from_batches(self._run(plan), schema=plan.output_schema)
+
+    def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
+        """Return all rows as a pandas frame.
+
+        Parameters
+        ----------
+        dtype_backend:
+            ``None`` for NumPy dtypes (nullable integers and booleans keep null apart, see ``frames``),
+            ``"numpy_nullable"`` or ``"pyarrow"`` as in pandas.
+        """
+        backend = frames.check_dtype_backend(dtype_backend)
+        decoded = self.options.variant_as is VariantAs.OBJECT
+        plan = self.plan(dataclasses.replace(self.options, variant_as=VariantAs.STRUCT) if decoded else None)
+        frame = frames.to_pandas(plan.output_schema, self._run(plan), backend)
+        return frames.decode_variants(frame, plan.context.schema) if decoded else frame
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return all rows as a Polars frame (extra ``polars``)."""
+        return optional.load("polars", "polars").from_arrow(self.to_arrow())  # type: ignore[no-any-return]
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """Return the rows as a DuckDB relation (extra ``duckdb``), on ``connection`` or a new one in memory.
+
+        The rows are held as Arrow memory, so that the relation can be queried any number of times.
+        """
+        module = optional.load("duckdb", "duckdb")
+        return (connection or module.connect()).from_arrow(self.to_arrow())  # type: ignore[no-any-return]
+
+    @abc.abstractmethod
+    def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
+        """Return the rows as a Spark frame, read on the executors (extra ``spark``)."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the rows as an Arrow C stream: ``pa.table(scan)``, ``pl.DataFrame(scan)``."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    # === For the two kinds of read ===
+
+    @property
+    @abc.abstractmethod
+    def _asked(self) -> SnapshotRead | ChangesRead:
+        """The request, as ``planning`` takes it."""
+
+    @abc.abstractmethod
+    def _asking(self: ReadT, **changes: object) -> ReadT:
+        """Return a copy with a changed request."""
+
+    def _run(self, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+        report = ScanReport()
+        self._reports[:] = [report]
+        return watched(plan, report, execute(plan, report))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scan(Read):
+    """A read of one snapshot of a table."""
+
+    request: SnapshotRead
+
+    def at_version(self, version: int) -> Scan:
+        """Return a copy that reads the snapshot at ``version``."""
+        return self._asking(version=version, timestamp=None)
+
+    def plan(self, options: ReadOptions | None = None) -> ScanPlan:
+        return plan_table(self.rest, self.table, self.request, options or self.options)
+
+    def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
+        return optional.load("delta_sharing_client.spark.loaders", "spark").scan_to_spark(self, spark)  # type: ignore[no-any-return]
+
+    @property
+    def _asked(self) -> SnapshotRead:
+        return self.request
+
+    def _asking(self, **changes: object) -> Scan:
+        request = dataclasses.replace(self.request, **changes)  # type: ignore[arg-type]
+        return dataclasses.replace(self, request=request, _reports=[])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Changes(Read):
+    """A read of the change data feed of a table (protocol, "Read Change Data Feed from a Table").
+
+    Rows have the table's columns, then ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``,
+    ``delete``), ``_commit_version`` (int64) and ``_commit_timestamp`` (UTC, milliseconds); they come in order of
+    version.
+    """
+
+    request: ChangesRead
+
+    def plan(self, options: ReadOptions | None = None) -> ScanPlan:
+        return plan_change_feed(self.rest, self.table, self.request, options or self.options)
+
+    def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
+        return optional.load("delta_sharing_client.spark.loaders", "spark").changes_to_spark(self, spark)  # type: ignore[no-any-return]
+
+    @property
+    def _asked(self) -> ChangesRead:
+        return self.request
+
+    def _asking(self, **changes: object) -> Changes:
+        request = dataclasses.replace(self.request, **changes)  # type: ignore[arg-type]
+        return dataclasses.replace(self, request=request, _reports=[])

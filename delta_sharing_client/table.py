@@ -1,0 +1,189 @@
+"""``SharedTable``: what a table is, and the reads that it offers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Union
+
+import pyarrow as pa
+
+from delta_sharing_client.delta.actions import Protocol
+from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import to_instant
+from delta_sharing_client.names import TableName
+from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.planning import ChangesRead, SnapshotRead
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.protocol.query import TableAnswer, table_metadata
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.reads import Changes, Scan
+
+if TYPE_CHECKING:
+    import datetime
+
+    from delta_sharing_client.columns import ColumnName
+    from delta_sharing_client.reads import Filter
+
+    Timestamp = Union[str, datetime.datetime, datetime.date, None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableDetails:
+    """What the server says of a table, besides its rows.
+
+    ``version`` is the one described; ``size`` (bytes) and ``num_files`` are ``None`` where the server does not tell;
+    ``response_format`` is the format the server chose; ``schema`` has logical names and Arrow types.
+    """
+
+    id: str
+    name: str | None
+    description: str | None
+    version: int
+    response_format: ResponseFormat
+    schema: pa.Schema
+    partition_columns: Sequence[str]
+    configuration: Mapping[str, str]
+    size: int | None
+    num_files: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedTable:
+    """A shared table; made by ``SharingClient.table``. Nothing is asked of the server until a method needs it."""
+
+    name: TableName
+    rest: RestClient = dataclasses.field(repr=False)
+    options: ReadOptions = dataclasses.field(default_factory=ReadOptions, repr=False)
+
+    def version(self, starting_timestamp: Timestamp = None) -> int:
+        """Return the current version, or the earliest one at or after ``starting_timestamp`` (UTC without a zone)."""
+        return self.rest.table_version(self.name, _instant(starting_timestamp, "starting_timestamp"))
+
+    def metadata(self, *, version: int | None = None, timestamp: Timestamp = None) -> TableDetails:
+        """Return the table's description, at a version or timestamp where one is given."""
+        answer = self._describe(version, timestamp)
+        metadata = answer.metadata
+        return TableDetails(
+            id=metadata.id,
+            name=metadata.name,
+            description=metadata.description,
+            version=answer.version,
+            response_format=answer.response_format,
+            schema=to_arrow_schema(parse_schema(metadata.schema_string)),
+            partition_columns=tuple(metadata.partition_columns),
+            configuration=dict(metadata.properties),
+            size=answer.table_size,
+            num_files=answer.num_files,
+        )
+
+    def protocol(self) -> Protocol:
+        """Return the reader and writer versions and the features that the table needs."""
+        return self._describe(None, None).protocol
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's current Arrow schema (asks the server)."""
+        return self.metadata().schema
+
+    def scan(
+        self,
+        columns: Sequence[ColumnName] | None = None,
+        filter: Filter = None,  # noqa: A002 - the name users know from pyarrow
+        limit: int | None = None,
+        *,
+        version: int | None = None,
+        timestamp: Timestamp = None,
+        row_lineage: bool = False,
+        response_format: ResponseFormat | str = ResponseFormat.AUTO,
+        options: ReadOptions | None = None,
+    ) -> Scan:
+        """Return a read of one snapshot; its outputs (``to_pandas()``, ``to_arrow()`` ...) run it.
+
+        Parameters
+        ----------
+        columns:
+            Names to return, in this order; ``"b.c"`` keeps only the field ``c`` of the struct ``b``.
+        filter:
+            SQL text, ``[("a", ">", 1)]`` tuples, or ``ds.col("a") > 1``; rows for which it is not true are left out.
+        limit:
+            Greatest number of rows.
+        version, timestamp:
+            The snapshot to read, the latest one by default; text or datetimes, in UTC without a zone.
+        row_lineage:
+            Append ``_row_id`` and ``_row_commit_version`` (docs/row-lineage.md).
+        response_format:
+            ``"auto"``, ``"parquet"`` or ``"delta"``; the rows are the same.
+        options:
+            Instead of the client's options.
+
+        Raises
+        ------
+        UsageError
+            For arguments that cannot be used as given; what needs the schema is checked when the read runs.
+        """
+        request = SnapshotRead(
+            columns=_listed(columns),
+            filter=parse_filter(filter),
+            limit=limit,
+            version=version,
+            timestamp=_instant(timestamp, "timestamp"),
+            row_lineage=row_lineage,
+            response_format=_format(response_format),
+        )
+        return Scan(rest=self.rest, table=self.name, options=options or self.options, request=request)
+
+    def changes(
+        self,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+        *,
+        starting_timestamp: Timestamp = None,
+        ending_timestamp: Timestamp = None,
+        columns: Sequence[ColumnName] | None = None,
+        filter: Filter = None,  # noqa: A002 - as in scan
+        limit: int | None = None,
+        response_format: ResponseFormat | str = ResponseFormat.AUTO,
+        options: ReadOptions | None = None,
+    ) -> Changes:
+        """Return a read of the change data feed between two versions or timestamps, both inclusive.
+
+        ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. The
+        other arguments are those of ``scan``. Without an end, the feed ends at the latest version.
+        """
+        request = ChangesRead(
+            starting_version=starting_version,
+            ending_version=ending_version,
+            starting_timestamp=_instant(starting_timestamp, "starting_timestamp"),
+            ending_timestamp=_instant(ending_timestamp, "ending_timestamp"),
+            columns=_listed(columns),
+            filter=parse_filter(filter),
+            limit=limit,
+            response_format=_format(response_format),
+        )
+        return Changes(rest=self.rest, table=self.name, options=options or self.options, request=request)
+
+    def _describe(self, version: int | None, timestamp: Timestamp) -> TableAnswer:
+        if version is not None and timestamp is not None:
+            raise UsageError("give either version or timestamp, not both")
+        return table_metadata(self.rest, self.name, version=version, timestamp=_instant(timestamp, "timestamp"))
+
+
+def _instant(value: Timestamp, name: str) -> str | None:
+    return None if value is None else to_instant(value, name)
+
+
+def _format(value: ResponseFormat | str) -> ResponseFormat:
+    if isinstance(value, ResponseFormat):
+        return value
+    for known in ResponseFormat:
+        if isinstance(value, str) and value.lower() == known.value:
+            return known
+    raise UsageError(f"response_format must be 'auto', 'parquet' or 'delta', found {value!r}")
+
+
+def _listed(columns: Sequence[ColumnName] | None) -> tuple[ColumnName, ...] | None:
+    if isinstance(columns, str):
+        raise UsageError(f"columns must be a list of names, found the text {columns!r}; write columns=[{columns!r}]")
+    return None if columns is None else tuple(columns)
