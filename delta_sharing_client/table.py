@@ -34,7 +34,8 @@ class TableDetails:
     """What the server says of a table, besides its rows.
 
     ``version`` is the one described; ``size`` (bytes) and ``num_files`` are ``None`` where the server does not tell;
-    ``response_format`` is the format the server chose; ``schema`` has logical names and Arrow types.
+    ``response_format`` is the format the server chose; ``schema`` has logical names and Arrow types, ``schema_string``
+    is the same as the server sent it, with comments; ``protocol`` has the versions and features a reader needs.
     """
 
     id: str
@@ -42,7 +43,9 @@ class TableDetails:
     description: str | None
     version: int
     response_format: ResponseFormat
+    protocol: Protocol
     schema: pa.Schema
+    schema_string: str
     partition_columns: Sequence[str]
     configuration: Mapping[str, str]
     size: int | None
@@ -71,7 +74,9 @@ class SharedTable:
             description=metadata.description,
             version=answer.version,
             response_format=answer.response_format,
+            protocol=answer.protocol,
             schema=to_arrow_schema(parse_schema(metadata.schema_string)),
+            schema_string=metadata.schema_string,
             partition_columns=tuple(metadata.partition_columns),
             configuration=dict(metadata.properties),
             size=answer.table_size,
