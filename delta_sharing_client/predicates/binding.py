@@ -1,0 +1,227 @@
+"""Bind a predicate to a schema: resolve its columns and bring its constants into their columns' types.
+
+A bound predicate has, for every column, the path as the schema spells it and the Arrow type; and for every constant
+compared with a column a value *of that column's type*. Where the constant is none, the comparison is rewritten to the
+equivalent one that has only such values: an integer column ``> 1.5`` becomes ``>= 2``; a byte column ``= 300`` becomes
+``< -128``, which is false, or unknown for null, like the original. So interpreters never convert constants, and none
+of them can overflow.
+
+The types that can be compared are those of :class:`.kinds.Kind`; columns of other types (arrays, maps, structs, variants,
+intervals) can only be tested with ``IS NULL``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.coercion import UNKNOWN, compare
+from delta_sharing_client.predicates.expressions import (
+    And,
+    Column,
+    ColumnPath,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Op,
+    Operand,
+    Or,
+    StartsWith,
+    any_of,
+    evaluate,
+)
+from delta_sharing_client.predicates.kinds import NUMBERS, Kind, describe, kind_of
+from delta_sharing_client.predicates.text import quote_name
+
+
+def bind(expression: Expression, schema: pa.Schema) -> Expression:
+    """Return ``expression`` with the columns of ``schema`` and constants of their types.
+
+    Names match case-insensitively, an exact match first. Timestamp constants without a zone are read as UTC.
+
+    Raises
+    ------
+    UsageError
+        A column does not exist or matches several names, a type does not compare with a constant or another column,
+        or a string is no date or timestamp.
+    """
+    return _Binder(schema).bind(expression)
+
+
+class _Binder:
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def bind(self, expression: Expression) -> Expression:
+        match expression:
+            case And(children=children):
+                return And(tuple(map(self.bind, children)))
+            case Or(children=children):
+                return Or(tuple(map(self.bind, children)))
+            case Not(child=inner):
+                return Not(self.bind(inner))
+            case Comparison(op=op, left=left, right=right):
+                return self._comparison(op, self._operand(left), self._operand(right))
+            case NullSafeEqual(left=left, right=right):
+                return self._null_safe(self._operand(left), self._operand(right))
+            case In(child=child, values=values):
+                return self._in(self._column(child), values)
+            case IsNull(child=child):
+                return IsNull(self._column(child))
+            case Like(child=child, pattern=pattern, escape=escape):
+                return self._text(child, "LIKE", lambda column: Like(column, pattern, escape))
+            case StartsWith(child=child, prefix=prefix):
+                return self._text(child, "startswith", lambda column: StartsWith(column, prefix))
+            case Literal():
+                evaluate(expression, {})  # refuses a constant that is no truth value
+                return expression
+        raise TypeError(f"not a predicate: {type(expression).__name__}")
+
+    def _operand(self, operand: Operand) -> Operand:
+        return self._column(operand) if isinstance(operand, Column) else operand
+
+    def _column(self, column: Column) -> Column:
+        return resolve(column.path, self.schema)
+
+    def _comparison(self, op: Op, left: Operand, right: Operand) -> Expression:
+        if isinstance(left, Column) and isinstance(right, Column):
+            check_columns(left, right)
+            return UNKNOWN if Kind.VOID in (_kind(left), _kind(right)) else Comparison(op, left, right)
+        if isinstance(left, Column) and isinstance(right, Literal):
+            return compare(op, left, right.value)
+        if isinstance(left, Literal) and isinstance(right, Column):
+            return compare(op.flipped, right, left.value)
+        return Literal(_constant(Comparison(op, left, right)))
+
+    def _null_safe(self, left: Operand, right: Operand) -> Expression:
+        if isinstance(left, Literal) and isinstance(right, Column):
+            left, right = right, left
+        if isinstance(left, Column) and isinstance(right, Column):
+            check_columns(left, right)
+            if _kind(left) is Kind.VOID:
+                return IsNull(right)
+            return IsNull(left) if _kind(right) is Kind.VOID else NullSafeEqual(left, right)
+        if isinstance(left, Column) and isinstance(right, Literal):
+            if right.value is None:
+                return IsNull(left)
+            equal = compare(Op.EQ, left, right.value)
+            if isinstance(equal, Comparison) and equal.op is Op.EQ:
+                return NullSafeEqual(equal.left, equal.right)
+            # Not a single value: unknown must become false.
+            return And((equal, Not(IsNull(left))))
+        return Literal(_constant(NullSafeEqual(left, right)))
+
+    def _in(self, column: Column, values: tuple[Literal, ...]) -> Expression:
+        nulls = tuple(item for item in values if item.value is None)
+        single: dict[Literal, None] = {}
+        ranges: list[Expression] = []
+        for item in values:
+            if item.value is None:
+                continue
+            equal = compare(Op.EQ, column, item.value)
+            if isinstance(equal, Comparison) and equal.op is Op.EQ and isinstance(equal.right, Literal):
+                single[equal.right] = None
+            else:
+                ranges.append(equal)
+        if single:
+            ranges.insert(0, In(column, (*single, *nulls)))
+        elif nulls:
+            ranges.append(UNKNOWN)
+        return any_of(dict.fromkeys(ranges))
+
+    def _text(self, child: Column, what: str, build: Callable[[Column], Expression]) -> Expression:
+        column = self._column(child)
+        kind = _kind(column)
+        if kind is Kind.VOID:
+            return UNKNOWN
+        if kind is not Kind.STRING:
+            raise UsageError(f"{what} needs a string column; {column} is {describe(column.type)}.")
+        return build(column)
+
+
+# === Columns ===
+
+
+def resolve(path: ColumnPath, schema: pa.Schema) -> Column:
+    """Return the column of ``schema`` at ``path``, spelled as the schema does and with its type."""
+    fields: list[pa.Field] = list(schema)
+    found: list[pa.Field] = []
+    for depth, name in enumerate(path):
+        field = _match(name, fields)
+        if field is None:
+            raise UsageError(_unknown(path, depth, [parent.name for parent in found], fields))
+        found.append(field)
+        fields = list(field.type) if pa.types.is_struct(field.type) else []
+    return Column(tuple(field.name for field in found), found[-1].type)
+
+
+def _match(name: str, fields: Iterable[pa.Field]) -> pa.Field | None:
+    folded = name.lower()
+    matches = [field for field in fields if field.name.lower() == folded]
+    exact = [field for field in matches if field.name == name]
+    matches = exact or matches
+    if len(matches) > 1:
+        names = ", ".join(repr(field.name) for field in matches)
+        raise UsageError(f"Column {name!r} is ambiguous: it matches {names}; write one of them exactly.")
+    return matches[0] if matches else None
+
+
+def _unknown(path: ColumnPath, depth: int, found: list[str], fields: list[pa.Field]) -> str:
+    column = Column(path)
+    names = [field.name for field in fields]
+    if found and not names:
+        parent = Column(tuple(found))
+        return f"Column {column} does not exist: {parent} is no struct, so it has no field {path[depth]!r}."
+    dotted = ".".join(path[depth:])
+    if dotted != path[depth] and dotted.lower() in (name.lower() for name in names):
+        return f"Column {column} does not exist; if you mean the column {dotted!r}, write {quote_name(dotted)}."
+    folded = {name.lower(): name for name in names}
+    near = [folded[match] for match in difflib.get_close_matches(path[depth].lower(), folded, n=3, cutoff=0.6)]
+    where = f"struct {Column(tuple(found))}" if found else "the table"
+    if near:
+        hint = f"did you mean {' or '.join(quote_name(name) for name in near)}?"
+    else:
+        shown = ", ".join(quote_name(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
+        hint = f"it has {shown}." if names else "it has no columns."
+    return f"Column {column} does not exist in {where}; {hint}"
+
+
+def _kind(column: Column) -> Kind:
+    return kind_of(column.type)
+
+
+_COMPARABLE = (
+    NUMBERS,
+    frozenset((Kind.DATE, Kind.TIMESTAMP)),
+    frozenset((Kind.DATE, Kind.TIMESTAMP_NTZ)),
+)
+
+
+def check_columns(left: Column, right: Column) -> None:
+    """Raise ``UsageError`` if two bound columns do not compare."""
+    pair = {_kind(left), _kind(right)}
+    if Kind.OTHER not in pair and (
+        len(pair) == 1 or Kind.VOID in pair or any(pair <= family for family in _COMPARABLE)
+    ):
+        return
+    raise UsageError(
+        f"Column {left} ({describe(left.type)}) does not compare with column {right} ({describe(right.type)})"
+        + ("; columns of such types can only be tested with IS NULL." if Kind.OTHER in pair else ".")
+    )
+
+
+def _constant(expression: Expression) -> bool | None:
+    try:
+        return evaluate(expression, {})
+    except UsageError as error:
+        raise UsageError(
+            f"{error.message} No column is involved: names take backticks, not quotes, as in `a b`."
+        ) from None

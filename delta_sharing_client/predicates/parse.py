@@ -1,0 +1,155 @@
+"""Whatever a caller gives as a filter, to one predicate tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Union
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.expressions import (
+    Column,
+    ColumnBuilder,
+    Comparison,
+    Expression,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Op,
+    StartsWith,
+    all_of,
+    any_of,
+    as_expression,
+    membership,
+    parse_path,
+)
+from delta_sharing_client.predicates.sql import parse_sql
+
+Filter = Union[str, Expression, ColumnBuilder, Sequence[Any], None]
+
+
+def parse_filter(filter: Filter) -> Expression | None:  # noqa: A002 - the public keyword is called so everywhere
+    """Return the predicate that ``filter`` means, ``None`` for no filter.
+
+    Parameters
+    ----------
+    filter:
+        One of
+
+        - SQL text, see :func:`~delta_sharing_client.predicates.sql.parse_sql`;
+        - a predicate built from ``col("a") > 1``;
+        - ``(column, op, value)`` tuples in a list, all of which must hold: ``[("a", ">", 1), ("b", "in", [1, 2])]``;
+          or a list of such lists, any of which must hold, as in pyarrow. ``op`` is one of ``= == != <> < <= > >= <=>``,
+          ``in``, ``not in``, ``like``, ``not like``, ``starts_with``, ``is`` and ``is not`` (with ``None`` or a bool).
+          The column is a name as :func:`~.expressions.col` takes it.
+
+    Raises
+    ------
+    UsageError
+        The filter is none of these, or cannot be read.
+    """
+    if filter is None:
+        return None
+    if isinstance(filter, str):
+        return parse_sql(filter)
+    if isinstance(filter, (Expression, ColumnBuilder)):
+        return as_expression(filter)
+    if isinstance(filter, Sequence) and len(filter) > 0:
+        if isinstance(filter, tuple) and isinstance(filter[0], str):
+            return _condition(filter)
+        if all(isinstance(item, (list, tuple)) and _holds_conditions(item) for item in filter):
+            return any_of(all_of(_condition(item) for item in group) for group in filter)
+        return all_of(_condition(item) for item in filter)
+    raise UsageError(
+        "Expected a filter as SQL text, as col('a') > 1 or as [('a', '>', 1)];"
+        f" found {'an empty sequence' if isinstance(filter, Sequence) else type(filter).__name__}."
+    )
+
+
+def _holds_conditions(item: Sequence[Any]) -> bool:
+    return len(item) > 0 and all(isinstance(inner, (tuple, list, Expression, ColumnBuilder)) for inner in item)
+
+
+def _condition(item: object) -> Expression:
+    if isinstance(item, (Expression, ColumnBuilder)):
+        return as_expression(item)
+    if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[1], str):
+        raise UsageError(f"Expected a condition (column, operator, value); found {item!r}.")
+    name, op, value = item
+    if isinstance(name, ColumnBuilder):
+        column = name.column
+    elif isinstance(name, (str, tuple)):
+        column = Column(parse_path(name))
+    else:
+        raise UsageError(f"Expected a column name first in the condition {item!r}; found {type(name).__name__}.")
+    build = _OPERATORS.get(" ".join(op.lower().split()))
+    if build is None:
+        raise UsageError(f"Unknown operator {op!r} for column {column}; use one of {', '.join(_OPERATORS)}.")
+    return build(column, value)
+
+
+def _comparison(op: Op) -> Callable[[Column, Any], Expression]:
+    return lambda column, value: Comparison(op, column, _operand(column, value))
+
+
+def _operand(column: Column, value: Any) -> Column | Literal:
+    if isinstance(value, ColumnBuilder):
+        return value.column
+    if isinstance(value, (list, tuple, set, frozenset)):
+        raise UsageError(f"Column {column} is compared with a {type(value).__name__}; use 'in' for a list of values.")
+    return Literal(value)
+
+
+def _in(column: Column, value: Any) -> Expression:
+    # An array's own iteration gives its scalars, those of pyarrow included.
+    if hasattr(value, "to_pylist"):
+        value = value.to_pylist()
+    return membership(column, value)
+
+
+def _is(column: Column, value: Any) -> Expression:
+    if value is None or (isinstance(value, str) and value.lower() == "null"):
+        return IsNull(column)
+    if isinstance(value, bool):
+        return NullSafeEqual(column, Literal(value))
+    raise UsageError(f"'is' on column {column} takes None, True or False; found {value!r}.")
+
+
+def _pattern(build: Callable[[Column, str], Expression], name: str) -> Callable[[Column, Any], Expression]:
+    def convert(column: Column, value: Any) -> Expression:
+        if not isinstance(value, str):
+            raise UsageError(f"{name!r} on column {column} takes a string; found {type(value).__name__}.")
+        return build(column, value)
+
+    return convert
+
+
+def _negated(build: Callable[[Column, Any], Expression]) -> Callable[[Column, Any], Expression]:
+    return lambda column, value: Not(build(column, value))
+
+
+def _not_in(column: Column, value: Any) -> Expression:
+    found = _in(column, value)
+    # NOT IN of nothing holds for every row.
+    return Literal(True) if isinstance(found, Literal) else Not(found)
+
+
+_OPERATORS: dict[str, Callable[[Column, Any], Expression]] = {
+    "=": _comparison(Op.EQ),
+    "==": _comparison(Op.EQ),
+    "!=": _comparison(Op.NE),
+    "<>": _comparison(Op.NE),
+    "<": _comparison(Op.LT),
+    "<=": _comparison(Op.LE),
+    ">": _comparison(Op.GT),
+    ">=": _comparison(Op.GE),
+    "<=>": lambda column, value: NullSafeEqual(column, _operand(column, value)),
+    "in": _in,
+    "not in": _not_in,
+    "like": _pattern(Like, "like"),
+    "not like": _negated(_pattern(Like, "not like")),
+    "starts_with": _pattern(StartsWith, "starts_with"),
+    "is": _is,
+    "is not": _negated(_is),
+}

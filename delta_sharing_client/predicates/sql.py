@@ -1,0 +1,388 @@
+"""SQL text to predicate tree; the other way is ``str(expression)``.
+
+sqlglot reads the grammar; :mod:`.sql_strings` the string literals. Whatever sqlglot accepts beyond the nodes listed here
+is refused by name.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from collections.abc import Callable
+
+import numpy as np
+import sqlglot
+from sqlglot import exp
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.expressions import (
+    And,
+    Column,
+    Comparison,
+    Expression,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Op,
+    Operand,
+    Or,
+    StartsWith,
+    membership,
+)
+from delta_sharing_client.predicates.sql_strings import shield, unshield
+from delta_sharing_client.predicates.values import Moment, Value, Zone, parse_date, parse_moment
+
+_SUPPORTED = (
+    "comparisons (= <> < <= > >= <=>) of columns and constants, AND, OR, NOT, IN, BETWEEN, LIKE, startswith(),"
+    " IS [NOT] NULL, IS [NOT] TRUE or FALSE, and IS [NOT] DISTINCT FROM"
+)
+
+
+def parse_sql(text: str) -> Expression:
+    """Read a Spark SQL condition.
+
+    Parameters
+    ----------
+    text:
+        For example ``"date >= '2024-01-01' AND a.b IN (1, 2)"``. Backticks quote a name; inside them a dot is part of
+        the name, outside it leads into a struct. Numbers with a point are exact decimals, those with an exponent
+        doubles. ``DATE '...'``, ``TIMESTAMP '...'``, ``X'...'`` and ``CAST(constant AS type)`` are constants too.
+
+    Raises
+    ------
+    UsageError
+        The text is no condition, or uses SQL beyond the supported set; the message names what.
+    """
+    try:
+        tree = sqlglot.parse_one(shield(text), read="databricks", into=exp.Condition)
+        return _predicate(tree)
+    except UsageError as error:
+        raise UsageError(f"Cannot use the filter {_shorten(text)}: {error.message}") from None
+    except sqlglot.errors.SqlglotError:
+        raise UsageError(
+            f"Cannot read the filter {_shorten(text)} as a SQL condition; write strings in single quotes, put backticks"
+            f" around names that are keywords or have special characters. Supported are {_SUPPORTED}."
+        ) from None
+    except RecursionError:
+        raise UsageError(f"The filter {_shorten(text)} is nested too deeply; flatten its parentheses.") from None
+
+
+# === Predicates ===
+
+_COMPARISONS: dict[type[exp.Expression], Op] = {
+    exp.EQ: Op.EQ, exp.NEQ: Op.NE, exp.LT: Op.LT, exp.LTE: Op.LE, exp.GT: Op.GT, exp.GTE: Op.GE,
+}  # fmt: skip
+
+
+def _predicate(node: exp.Expression) -> Expression:
+    op = _COMPARISONS.get(type(node))
+    if op is not None:
+        return _compare(op, _operand(_part(node, "this")), _operand(_part(node, "expression")))
+    convert = _PREDICATES.get(type(node))
+    if convert is None:
+        raise _unsupported(node)
+    return convert(node)
+
+
+def _paren(node: exp.Expression) -> Expression:
+    return _predicate(_only(node, "this"))
+
+
+def _and(node: exp.Expression) -> Expression:
+    return And(tuple(_predicate(side) for side in _chain(node, exp.And)))
+
+
+def _or(node: exp.Expression) -> Expression:
+    return Or(tuple(_predicate(side) for side in _chain(node, exp.Or)))
+
+
+def _not(node: exp.Expression) -> Expression:
+    return Not(_predicate(_only(node, "this")))
+
+
+def _null_safe(node: exp.Expression) -> Expression:
+    left, right = _operand(_part(node, "this")), _operand(_part(node, "expression"))
+    if isinstance(left, Literal) and isinstance(right, Column):
+        left, right = right, left
+    return NullSafeEqual(left, right)
+
+
+def _distinct(node: exp.Expression) -> Expression:
+    return Not(_null_safe(node))
+
+
+def _between(node: exp.Expression) -> Expression:
+    _only(node, "this", "low", "high")
+    child = _operand(_part(node, "this"))
+    low, high = _operand(_part(node, "low")), _operand(_part(node, "high"))
+    return And((_compare(Op.GE, child, low), _compare(Op.LE, child, high)))
+
+
+def _in(node: exp.Expression) -> Expression:
+    _only(node, "this", "expressions")
+    values = [_constant(item) for item in node.expressions]
+    if not values:
+        raise UsageError("IN needs at least one value.")
+    return membership(_column(_part(node, "this")), values)
+
+
+def _is(node: exp.Expression) -> Expression:
+    right = _part(node, "expression")
+    if isinstance(right, exp.Null):
+        return IsNull(_column(_part(node, "this")))
+    if isinstance(right, exp.Boolean):
+        return NullSafeEqual(_column(_part(node, "this")), Literal(bool(right.this)))
+    raise UsageError("IS takes NULL, TRUE, FALSE or DISTINCT FROM.")
+
+
+def _like(node: exp.Expression, escape: str = "\\") -> Expression:
+    _only(node, "this", "expression", "negate")
+    pattern = _text(_part(node, "expression"), "The pattern of LIKE")
+    like = Like(_column(_part(node, "this")), pattern, escape)
+    return Not(like) if node.args.get("negate") else like
+
+
+def _escape(node: exp.Expression) -> Expression:
+    like = _part(node, "this")
+    if not isinstance(like, exp.Like):
+        raise _unsupported(like)
+    return _like(like, _text(_part(node, "expression"), "The escape of LIKE"))
+
+
+def _starts_with(node: exp.Expression) -> Expression:
+    _only(node, "this", "expression")
+    return StartsWith(
+        _column(_part(node, "this")), _text(_part(node, "expression"), "The second argument of startswith")
+    )
+
+
+def _anonymous(node: exp.Expression) -> Expression:
+    name = str(node.this).lower()
+    if name in ("isnull", "isnotnull") and len(node.expressions) == 1:
+        test = IsNull(_column(node.expressions[0]))
+        return test if name == "isnull" else Not(test)
+    raise UsageError(f"function {name}() is not supported; supported are {_SUPPORTED}.")
+
+
+def _bare(node: exp.Expression) -> Expression:
+    # A column or a constant where a condition is due
+    operand = _operand(node)
+    return Comparison(Op.EQ, operand, Literal(True)) if isinstance(operand, Column) else operand
+
+
+_PREDICATES: dict[type[exp.Expression], Callable[[exp.Expression], Expression]] = {
+    exp.Paren: _paren,
+    exp.And: _and,
+    exp.Or: _or,
+    exp.Not: _not,
+    exp.NullSafeEQ: _null_safe,
+    exp.NullSafeNEQ: _distinct,
+    exp.Between: _between,
+    exp.In: _in,
+    exp.Is: _is,
+    exp.Like: _like,
+    exp.Escape: _escape,
+    exp.StartsWith: _starts_with,
+    exp.Anonymous: _anonymous,
+    exp.Column: _bare,
+    exp.Dot: _bare,
+    exp.Boolean: _bare,
+    exp.Null: _bare,
+}
+
+
+def _compare(op: Op, left: Operand, right: Operand) -> Expression:
+    if isinstance(left, Literal) and isinstance(right, Column):
+        return Comparison(op.flipped, right, left)
+    return Comparison(op, left, right)
+
+
+def _chain(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
+    # Iterative: a filter may join thousands of conditions.
+    found: list[exp.Expression] = []
+    stack = [node]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, kind):
+            stack += [_part(item, "expression"), _part(item, "this")]
+        else:
+            found.append(item)
+    return found
+
+
+# === Operands ===
+
+
+def _operand(node: exp.Expression) -> Operand:
+    if isinstance(node, exp.Paren):
+        return _operand(_only(node, "this"))
+    if isinstance(node, (exp.Column, exp.Dot)):
+        return _column(node)
+    return _constant(node)
+
+
+def _column(node: exp.Expression) -> Column:
+    while isinstance(node, exp.Paren):
+        node = _only(node, "this")
+    if isinstance(node, exp.Dot):
+        return Column((*_column(_part(node, "this")).path, _name(_part(node, "expression"))))
+    if isinstance(node, exp.Column):
+        return Column(tuple(_name(part) for part in node.parts))
+    raise UsageError(f"expected a column, found {_describe(node)}.")
+
+
+def _name(node: exp.Expression) -> str:
+    if not isinstance(node, exp.Identifier) or not node.this:
+        raise _unsupported(node)
+    return str(node.this)
+
+
+def _constant(node: exp.Expression) -> Literal:
+    if isinstance(node, exp.Paren):
+        return _constant(_only(node, "this"))
+    if isinstance(node, exp.Null):
+        return Literal(None)
+    if isinstance(node, exp.Boolean):
+        return Literal(bool(node.this))
+    if isinstance(node, exp.Literal):
+        return Literal(unshield(str(node.this)) if node.is_string else _number(str(node.this)))
+    if isinstance(node, exp.HexString):
+        return Literal(bytes.fromhex(str(node.this)))
+    if isinstance(node, exp.Neg):
+        value = _constant(_only(node, "this")).value
+        if isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool):
+            return Literal(-value)
+    if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+        return Literal(_cast(_constant(_part(node, "this")).value, node.to))
+    raise _unsupported(node)
+
+
+def _number(text: str) -> Value:
+    if re.fullmatch(r"\d+", text, re.ASCII):
+        return int(text) if len(text) < 400 else decimal.Decimal(text)
+    if re.fullmatch(r"\d+\.\d*|\.\d+", text, re.ASCII):
+        return decimal.Decimal(text)
+    if re.fullmatch(r"(\d+\.?\d*|\.\d+)[eE][+-]?\d+", text, re.ASCII):
+        return float(text)
+    raise UsageError(f"{text!r} is not a number.")
+
+
+_INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+
+
+def _cast(value: Value, target: exp.DataType) -> Value:
+    name = target.this.name
+    if value is None:
+        return None
+    if name in _INTEGER_BITS:
+        return _to_integer(value, name)
+    if name in ("DOUBLE", "FLOAT"):
+        return _to_floating(value, name)
+    if name == "DECIMAL":
+        return _to_decimal(value, [int(str(param.this.this)) for param in target.expressions])
+    if isinstance(value, str):
+        if name == "DATE":
+            return parse_date(value)
+        if name in ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"):
+            return parse_moment(value)
+        if name == "TIMESTAMPNTZ":
+            moment: Moment = parse_moment(value)
+            if moment.zone is Zone.UTC:
+                raise UsageError(f"TIMESTAMP_NTZ {value!r} has a zone; leave it out or write TIMESTAMP.")
+            return moment
+        if name in ("TEXT", "VARCHAR", "STRING") and not target.expressions:
+            return value
+    raise UsageError(f"casting {value!r} to {name} is not supported; write the constant in that type.")
+
+
+def _to_integer(value: Value, name: str) -> int:
+    digits = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    if not re.fullmatch(r"[+-]?\d{1,20}", digits, re.ASCII):
+        raise UsageError(f"{value!r} is not an integer constant.")
+    bound = 1 << (_INTEGER_BITS[name] - 1)
+    # One beyond the maximum is let through for the minus sign that follows.
+    if not -bound <= int(digits) <= bound:
+        raise UsageError(f"{digits} does not fit {name}.")
+    return int(digits)
+
+
+def _to_floating(value: Value, name: str) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, (str, int, float, decimal.Decimal)):
+            raise ValueError
+        number = float(value)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{value!r} is not a floating point constant.") from None
+    if name == "FLOAT":
+        with np.errstate(over="ignore"):
+            return float(np.float32(number))
+    return number
+
+
+def _to_decimal(value: Value, parameters: list[int]) -> decimal.Decimal:
+    try:
+        if isinstance(value, (bool, float)) or not isinstance(value, (str, int, decimal.Decimal)):
+            raise ValueError
+        number = decimal.Decimal(value)
+        precision, scale = (*parameters, 0)[:2] if parameters else (38, 38)
+        digits = number.as_tuple()
+        if not isinstance(digits.exponent, int):
+            raise ValueError
+    except (ValueError, decimal.InvalidOperation):
+        raise UsageError(f"{value!r} is not a decimal constant.") from None
+    if parameters and (-digits.exponent > scale or number.adjusted() >= precision - scale):
+        raise UsageError(f"{value!r} does not fit DECIMAL({precision}, {scale}) exactly.")
+    return number
+
+
+def _text(node: exp.Expression, what: str) -> str:
+    value = _constant(node).value
+    if not isinstance(value, str):
+        raise UsageError(f"{what} must be a string constant.")
+    return value
+
+
+# === Checked access to sqlglot's nodes ===
+
+
+def _part(node: exp.Expression, key: str) -> exp.Expression:
+    part = node.args.get(key)
+    if not isinstance(part, exp.Expression):
+        raise _unsupported(node)
+    return part
+
+
+def _only(node: exp.Expression, *keys: str) -> exp.Expression:
+    """Return the first of ``keys``; refuse a node that says more than we read."""
+    if any(value for key, value in node.args.items() if key not in keys):
+        raise _unsupported(node)
+    return _part(node, keys[0])
+
+
+def _unsupported(node: exp.Expression) -> UsageError:
+    return UsageError(f"{_describe(node)} is not supported here; supported are {_SUPPORTED}.")
+
+
+def _describe(node: exp.Expression) -> str:
+    if isinstance(node, (exp.Subquery, exp.Select)) or node.args.get("query"):
+        return "a subquery"
+    if isinstance(node, (exp.Column, exp.Dot)):
+        return "a column"
+    if type(node) in _PREDICATES or type(node) in _COMPARISONS:
+        return "a condition as a value"
+    if isinstance(node, exp.Literal):
+        return f"the constant {unshield(str(node.this))!r}"
+    if isinstance(node, exp.Anonymous):
+        return f"function {str(node.this).lower()}()"
+    if isinstance(node, exp.Cast):
+        return "a cast of something other than a constant"
+    if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
+        return f"function {node.sql_name().lower()}()"
+    # sqlglot's own word for it: Add, Interval, Bracket, Placeholder
+    return f"{type(node).__name__} syntax"
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= 120 else text[:117] + "...")

@@ -1,0 +1,308 @@
+"""The values a predicate compares, and the one order they all follow.
+
+Six families compare among themselves: booleans (``false < true``), numbers, strings, binary, and dates with
+timestamps. The order is Spark SQL's: where one of two numbers is floating point both are compared as doubles, else
+exactly; ``NaN`` equals itself and exceeds every other number; ``-0.0`` equals ``0.0``; strings and binary compare by
+their (UTF-8) bytes; a date is its midnight in UTC.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import math
+import re
+from dataclasses import dataclass
+from typing import Union
+
+import numpy as np
+
+from delta_sharing_client.errors import UsageError
+
+
+class Zone(enum.Enum):
+    """Whether a timestamp names an instant, or only what a clock on the wall shows."""
+
+    UTC = "UTC"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A date: days since 1970-01-01 in the proleptic Gregorian calendar, of any year."""
+
+    days: int
+
+    def __str__(self) -> str:
+        return format_date(self.days)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A timestamp: nanoseconds since 1970-01-01T00:00:00, of any year.
+
+    ``zone`` is ``UTC`` for an instant. ``LOCAL`` has no zone; against a ``timestamp`` column it is read as UTC.
+    """
+
+    nanoseconds: int
+    zone: Zone
+
+    def __str__(self) -> str:
+        days, rest = divmod(self.nanoseconds, _DAY_NS)
+        seconds, nanos = divmod(rest, 1_000_000_000)
+        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+        digits = f"{nanos:09d}"
+        fraction = "" if nanos == 0 else "." + (digits if nanos % 1000 else digits[:6])
+        return f"{format_date(days)} {clock}{fraction}{'Z' if self.zone is Zone.UTC else ''}"
+
+
+Value = Union[None, bool, int, float, decimal.Decimal, str, bytes, Day, Moment]
+
+
+def normalise(value: object) -> Value:
+    """Return ``value`` as one of the few types that predicates work with.
+
+    Takes Python, numpy and pandas scalars: ``None``, ``NaT`` and ``NA`` become ``None``; dates become :class:`Day`;
+    datetimes (aware: an instant; naive: no zone), ``numpy.datetime64`` and ``pandas.Timestamp`` become
+    :class:`Moment` without losing nanoseconds.
+
+    Raises
+    ------
+    UsageError
+        The value is of another type, or is a string, decimal or integer that no column could hold.
+    """
+    if value is None or isinstance(value, (bool, float, Day, Moment)):
+        # float(...) also unwraps numpy.float64, which is a float with another repr.
+        return float(value) if isinstance(value, float) else value
+    if isinstance(value, int):
+        return _checked_int(int(value))
+    if isinstance(value, str):
+        return _checked_text(str(value))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, decimal.Decimal):
+        return _checked_decimal(value)
+    if isinstance(value, datetime.date):
+        return _from_date(value)
+    if isinstance(value, np.generic):
+        return _from_numpy(value)
+    # pandas.NA, recognised without importing pandas
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    raise UsageError(
+        f"A filter cannot compare with a value of type {type(value).__name__!r}; give None, bool, int, float, Decimal,"
+        " str, bytes, date or datetime."
+    )
+
+
+def order(left: Value, right: Value) -> int | None:
+    """Compare two values: negative, zero or positive, and ``None`` where one of them is null.
+
+    A string compared with a date or a timestamp is read as one.
+
+    Raises
+    ------
+    UsageError
+        The values are of different families.
+    """
+    if left is None or right is None:
+        return None
+    if isinstance(left, (Day, Moment)) and isinstance(right, str):
+        right = parse_date(right) if isinstance(left, Day) else parse_moment(right)
+    elif isinstance(left, str) and isinstance(right, (Day, Moment)):
+        left = parse_date(left) if isinstance(right, Day) else parse_moment(left)
+    if isinstance(left, (Day, Moment)) and isinstance(right, (Day, Moment)):
+        return _sign(_nanoseconds(left), _nanoseconds(right))
+    if isinstance(left, bool) or isinstance(right, bool):
+        if isinstance(left, bool) and isinstance(right, bool):
+            return _sign(left, right)
+    elif isinstance(left, (int, float, decimal.Decimal)) and isinstance(right, (int, float, decimal.Decimal)):
+        return _order_numbers(left, right)
+    elif isinstance(left, str) and isinstance(right, str):
+        # Code point order is the order of the UTF-8 bytes.
+        return (left > right) - (left < right)
+    elif isinstance(left, bytes) and isinstance(right, bytes):
+        return (left > right) - (left < right)
+    raise UsageError(f"A filter cannot compare {type_name(left)} with {type_name(right)}.")
+
+
+def type_name(value: Value) -> str:
+    """Return what a message calls the type of ``value``."""
+    if isinstance(value, Moment):
+        return "timestamp" if value.zone is Zone.UTC else "timestamp without time zone"
+    names = {bool: "boolean", int: "integer", float: "double", str: "string", bytes: "binary", Day: "date"}
+    return "null" if value is None else names.get(type(value), "decimal")
+
+
+def as_double(value: int | float | decimal.Decimal) -> float:
+    """Return the nearest double, infinite beyond the largest one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+# === Dates and timestamps as text ===
+
+_DAY_NS = 86_400_000_000_000
+_DATE = r"(?P<year>[+-]?\d{4,7})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
+_TIME = r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d{1,9}))?)?"
+_ZONE = r"(?P<zone>Z|z|UTC|GMT|(?P<sign>[+-])(?P<zh>\d{1,2})(?::?(?P<zm>\d{2}))?)"
+_DATE_TEXT = re.compile(_DATE, re.ASCII)
+_MOMENT_TEXT = re.compile(rf"{_DATE}(?:[T ]{_TIME}(?:\s*{_ZONE})?)?", re.ASCII)
+
+
+def parse_date(text: str) -> Day:
+    """Read ``yyyy-mm-dd``; ``UsageError`` if ``text`` is anything else."""
+    match = _DATE_TEXT.fullmatch(text.strip())
+    days = _days(match) if match else None
+    if days is None:
+        raise UsageError(f"{text!r} is not a date; write it as yyyy-mm-dd, for example '2024-01-31'.")
+    return Day(days)
+
+
+def parse_moment(text: str) -> Moment:
+    """Read ``yyyy-mm-dd[{T| }hh:mm[:ss[.fraction]][Z|±hh:mm]]``; ``UsageError`` if ``text`` is anything else.
+
+    With a zone the result is an instant; without, it has none. The fraction has up to nine digits.
+    """
+    match = _MOMENT_TEXT.fullmatch(text.strip())
+    days = _days(match) if match else None
+    clock = _clock(match) if match else None
+    if match is None or days is None or clock is None:
+        raise UsageError(
+            f"{text!r} is not a timestamp; write it as yyyy-mm-dd hh:mm:ss[.fraction] with an optional zone"
+            " (Z or an offset like +02:00), for example '2024-01-31 08:00:00Z'."
+        )
+    return Moment(days * _DAY_NS + clock, Zone.UTC if match["zone"] else Zone.LOCAL)
+
+
+def format_date(days: int) -> str:
+    """Return ``yyyy-mm-dd`` for days since 1970-01-01; years beyond four digits carry a sign."""
+    year, month, day = _civil(days)
+    if 0 <= year <= 9999:
+        return f"{year:04d}-{month:02d}-{day:02d}"
+    return f"{year:+05d}-{month:02d}-{day:02d}"
+
+
+def _days(match: re.Match[str]) -> int | None:
+    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
+    if not 1 <= month <= 12 or day < 1:
+        return None
+    start = _days_from_civil(year, month, 1)
+    following = _days_from_civil(year + month // 12, month % 12 + 1, 1)
+    return start + day - 1 if start + day <= following else None
+
+
+def _clock(match: re.Match[str]) -> int | None:
+    if match["hour"] is None:
+        return 0
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
+    offset_hours, offset_minutes = int(match["zh"] or 0), int(match["zm"] or 0)
+    if hour > 23 or minute > 59 or second > 59 or offset_hours > 18 or offset_minutes > 59:
+        return None
+    offset = (offset_hours * 60 + offset_minutes) * (-1 if match["sign"] == "-" else 1)
+    seconds = (hour * 60 + minute - offset) * 60 + second
+    return seconds * 1_000_000_000 + int((match["fraction"] or "").ljust(9, "0"))
+
+
+def _days_from_civil(year: int, month: int, day: int) -> int:
+    # Years counted from March, so that the leap day comes last.
+    year -= month <= 2
+    era, of_era = divmod(year, 400)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def _civil(days: int) -> tuple[int, int, int]:
+    era, of_era = divmod(days + 719_468, 146_097)
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    shifted = (5 * of_year + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    return year + era * 400 + (month <= 2), month, of_year - (153 * shifted + 2) // 5 + 1
+
+
+# === Helpers of normalise and order ===
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+_MAX_DIGITS = 400
+
+
+def _checked_int(value: int) -> int:
+    if value.bit_length() > 1024:
+        raise UsageError("A filter cannot compare with an integer of more than 1024 bits; no column holds one.")
+    return value
+
+
+def _checked_text(value: str) -> str:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"A filter cannot compare with {value!r}: it has a lone surrogate, which no UTF-8 string has."
+            ) from None
+    return value
+
+
+def _checked_decimal(value: decimal.Decimal) -> decimal.Decimal:
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int):
+        raise UsageError(f"A filter cannot compare with the decimal {value}; use float({str(value)!r}) instead.")
+    if max(abs(value.adjusted()), abs(exponent)) > _MAX_DIGITS:
+        raise UsageError(f"A filter cannot compare with a decimal of more than {_MAX_DIGITS} digits.")
+    return value
+
+
+def _from_date(value: datetime.date) -> Day | Moment | None:
+    if not isinstance(value, datetime.datetime):
+        return Day(value.toordinal() - _EPOCH_DAY)
+    if value != value:  # NaT
+        return None
+    zone = Zone.LOCAL if value.utcoffset() is None else Zone.UTC
+    # pandas.Timestamp is a datetime with nanoseconds beyond the microseconds.
+    nanos = int(getattr(value, "nanosecond", 0))
+    offset = value.utcoffset() or datetime.timedelta()
+    wall = datetime.datetime(
+        value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond
+    )
+    return Moment(((wall - _EPOCH) - offset) // datetime.timedelta(microseconds=1) * 1000 + nanos, zone)
+
+
+_DATETIME64_NS = {
+    "W": 7 * _DAY_NS, "D": _DAY_NS, "h": 3_600_000_000_000, "m": 60_000_000_000,
+    "s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1,
+}  # fmt: skip
+
+
+def _from_numpy(value: np.generic) -> Value:
+    if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            return None
+        unit, step = np.datetime_data(value.dtype)
+        if unit in _DATETIME64_NS:
+            nanos = int(value.astype(np.int64)) * step * _DATETIME64_NS[unit]
+            return Day(nanos // _DAY_NS) if unit in ("W", "D") else Moment(nanos, Zone.LOCAL)
+    elif isinstance(value, (np.bool_, np.integer, np.floating, np.str_, np.bytes_)):
+        return normalise(value.item()) if not isinstance(value, np.longdouble) else float(value)
+    raise UsageError(f"A filter cannot compare with a numpy value of type {value.dtype}.")
+
+
+def _nanoseconds(value: Day | Moment) -> int:
+    return value.days * _DAY_NS if isinstance(value, Day) else value.nanoseconds
+
+
+def _order_numbers(left: int | float | decimal.Decimal, right: int | float | decimal.Decimal) -> int:
+    if isinstance(left, float) or isinstance(right, float):
+        a, b = as_double(left), as_double(right)
+        if math.isnan(a) or math.isnan(b):
+            return _sign(math.isnan(a), math.isnan(b))
+        return (a > b) - (a < b)
+    return (left > right) - (left < right)
+
+
+def _sign(left: int, right: int) -> int:
+    return (left > right) - (left < right)
