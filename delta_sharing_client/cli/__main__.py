@@ -1,0 +1,7 @@
+"""``python -m delta_sharing_client.cli``, for where the command ``delta-sharing`` is not on the path."""
+
+import sys
+
+from delta_sharing_client.cli.run import main
+
+sys.exit(main())

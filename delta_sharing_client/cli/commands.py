@@ -1,0 +1,318 @@
+"""The commands of ``delta-sharing``; each prints for people, or JSON with ``--json``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from delta_sharing_client.cli import output
+from delta_sharing_client.cli.description import describe_table
+from delta_sharing_client.cli.files import FileFormat, format_of, write_file, write_stream
+from delta_sharing_client.cli.settings import Settings
+from delta_sharing_client.cli.target import open_client, open_table, share_and_schema
+from delta_sharing_client.cli.values import json_rows
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.reads import Read
+
+app = typer.Typer(
+    name="delta-sharing",
+    help="Look at and read tables shared over the Delta Sharing protocol.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ProfileOption = Annotated[
+    Optional[str],
+    typer.Option("--profile", "-p", metavar="FILE", help="Profile file or URL; default: $DELTA_SHARING_PROFILE."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say on stderr what a read cost.")]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="share.schema.table")]
+ColumnsOption = Annotated[
+    Optional[list[str]],
+    typer.Option("--columns", "-c", metavar="A,B.C", help="Columns to read, separated by commas; may be repeated."),
+]
+FilterOption = Annotated[
+    Optional[str], typer.Option("--filter", "-f", metavar="SQL", help="Rows to read, such as \"date >= '2024-01-01'\".")
+]
+LimitOption = Annotated[Optional[int], typer.Option("--limit", metavar="N", help="Greatest number of rows.")]
+VersionOption = Annotated[Optional[int], typer.Option("--version", metavar="N", help="Version of the table to read.")]
+TimestampOption = Annotated[
+    Optional[str], typer.Option("--timestamp", metavar="ISO8601", help="Read the version that was current then.")
+]
+LineageOption = Annotated[bool, typer.Option("--row-lineage", help="Add _row_id and _row_commit_version.")]
+ToOption = Annotated[
+    Optional[Path], typer.Option("--to", metavar="FILE", help="File to write: .parquet, .csv, .arrow or .jsonl.")
+]
+FormatOption = Annotated[
+    Optional[FileFormat],
+    typer.Option("--format", help="How to write rows; default: by the ending of FILE, and csv on stdout."),
+]
+ExplainOption = Annotated[bool, typer.Option("--explain", help="Say what would be read; read nothing.")]
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version of delta-sharing-client and stop.", is_eager=True)
+    ] = False,
+) -> None:
+    if show_version:
+        sys.stdout.write(f"delta-sharing-client {importlib.metadata.version('delta-sharing-client')}\n")
+        raise typer.Exit
+    context.obj = Settings(profile, as_json, verbose)
+
+
+# === Listing ===
+
+
+@app.command()
+def shares(context: typer.Context, profile: ProfileOption = None, as_json: JsonOption = False) -> None:
+    """List the shares."""
+    settings = Settings.of(context, profile, as_json)
+    found = open_client(settings.profile).list_shares()
+    _print_listing([{"name": share.name, "id": share.id} for share in found], ["name", "id"], settings)
+
+
+@app.command()
+def schemas(
+    context: typer.Context,
+    share: Annotated[str, typer.Argument(metavar="SHARE")],
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the schemas of a share."""
+    settings = Settings.of(context, profile, as_json)
+    found = open_client(settings.profile).list_schemas(share)
+    _print_listing([{"name": schema.name, "share": schema.share} for schema in found], ["name", "share"], settings)
+
+
+@app.command()
+def tables(
+    context: typer.Context,
+    where: Annotated[Optional[str], typer.Argument(metavar="[SHARE[.SCHEMA]]")] = None,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the tables of everything, of a share, or of a schema."""
+    settings = Settings.of(context, profile, as_json)
+    client = open_client(settings.profile)
+    if where is None:
+        found = client.list_all_tables()
+    else:
+        share, schema = share_and_schema(client, where)
+        found = client.list_all_tables(share) if schema is None else client.list_tables(share, schema)
+    items = [
+        {"table": f"{item.share}.{item.schema}.{item.name}", "share": item.share, "schema": item.schema}
+        | {"name": item.name, "id": item.id}
+        for item in found
+    ]
+    _print_listing(items, ["table", "id"], settings)
+
+
+@app.command("ls")
+def tree(context: typer.Context, profile: ProfileOption = None, as_json: JsonOption = False) -> None:
+    """Show all shares, schemas and tables as a tree."""
+    settings = Settings.of(context, profile, as_json)
+    client = open_client(settings.profile)
+    shared: dict[str, dict[str, list[str]]] = {}
+    for share in client.list_shares():
+        schemas = shared.setdefault(share.name, {schema.name: [] for schema in client.list_schemas(share.name)})
+        for table in client.list_all_tables(share.name):
+            schemas.setdefault(table.schema, []).append(table.name)
+    if settings.as_json:
+        output.print_json(shared)
+    else:
+        output.print_tree(client.profile.endpoint, shared)
+
+
+# === One table ===
+
+
+@app.command()
+def describe(
+    context: typer.Context,
+    table: TableArgument,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a table's schema, version, format, features and size."""
+    settings = Settings.of(context, profile, as_json)
+    facts, columns = describe_table(open_table(settings.profile, table), version, timestamp)
+    if settings.as_json:
+        output.print_json({**facts, "columns": columns})
+        return
+    output.print_facts(facts)
+    sys.stdout.write("\n")
+    output.print_items(columns, ["column", "type", "nullable", "comment"])
+
+
+@app.command("version")
+def table_version(
+    context: typer.Context,
+    table: TableArgument,
+    since: Annotated[
+        Optional[str], typer.Option("--since", metavar="ISO8601", help="Earliest version at or after this instant.")
+    ] = None,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a table's latest version."""
+    settings = Settings.of(context, profile, as_json)
+    number = open_table(settings.profile, table).version(starting_timestamp=since)
+    output.print_json({"version": number} if settings.as_json else number)
+
+
+# === Rows ===
+
+
+@app.command()
+def head(
+    context: typer.Context,
+    table: TableArgument,
+    rows: Annotated[int, typer.Option("--rows", "-n", metavar="N", min=0, help="Number of rows.")] = 10,
+    columns: ColumnsOption = None,
+    filter_: FilterOption = None,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
+    row_lineage: LineageOption = False,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Show the first rows of a table."""
+    settings = Settings.of(context, profile, as_json, verbose)
+    read = open_table(settings.profile, table).scan(
+        columns=_split(columns),
+        filter=filter_,
+        limit=rows,
+        version=version,
+        timestamp=timestamp,
+        row_lineage=row_lineage,
+    )
+    if settings.as_json:
+        _write(read, None, FileFormat.JSONL, settings)
+        return
+    with read.to_reader() as reader:
+        output.print_rows(reader.schema.names, [row for batch in reader for row in json_rows(batch)])
+    _note_cost(read, settings)
+
+
+@app.command("read")
+def read_table(
+    context: typer.Context,
+    table: TableArgument,
+    to: ToOption = None,
+    file_format: FormatOption = None,
+    columns: ColumnsOption = None,
+    filter_: FilterOption = None,
+    limit: LimitOption = None,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
+    row_lineage: LineageOption = False,
+    explain: ExplainOption = False,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Read a table into a file, or to stdout."""
+    settings = Settings.of(context, profile, as_json, verbose)
+    read = open_table(settings.profile, table).scan(
+        columns=_split(columns),
+        filter=filter_,
+        limit=limit,
+        version=version,
+        timestamp=timestamp,
+        row_lineage=row_lineage,
+    )
+    _explain_or_write(read, explain, to, file_format, settings)
+
+
+@app.command("changes")
+def read_changes(
+    context: typer.Context,
+    table: TableArgument,
+    starting_version: Annotated[Optional[int], typer.Option("--starting-version", metavar="N")] = None,
+    ending_version: Annotated[Optional[int], typer.Option("--ending-version", metavar="N", help="Inclusive.")] = None,
+    starting_timestamp: Annotated[Optional[str], typer.Option("--starting-timestamp", metavar="ISO8601")] = None,
+    ending_timestamp: Annotated[
+        Optional[str], typer.Option("--ending-timestamp", metavar="ISO8601", help="Inclusive.")
+    ] = None,
+    to: ToOption = None,
+    file_format: FormatOption = None,
+    columns: ColumnsOption = None,
+    filter_: FilterOption = None,
+    limit: LimitOption = None,
+    explain: ExplainOption = False,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Read a table's change data feed into a file, or to stdout."""
+    settings = Settings.of(context, profile, as_json, verbose)
+    read = open_table(settings.profile, table).changes(
+        starting_version=starting_version,
+        ending_version=ending_version,
+        starting_timestamp=starting_timestamp,
+        ending_timestamp=ending_timestamp,
+        columns=_split(columns),
+        filter=filter_,
+        limit=limit,
+    )
+    _explain_or_write(read, explain, to, file_format, settings)
+
+
+# === Shared by the commands ===
+
+
+def _explain_or_write(
+    read: Read, explain: bool, to: Path | None, file_format: FileFormat | None, settings: Settings
+) -> None:
+    if explain:
+        output.print_text(read.explain())
+    else:
+        _write(read, to, file_format, settings)
+
+
+def _write(read: Read, to: Path | None, file_format: FileFormat | None, settings: Settings) -> None:
+    if settings.as_json:
+        if file_format not in (None, FileFormat.JSONL):
+            raise UsageError(f"--json writes JSON lines, --format asks for {file_format.value}; give one of them")
+        file_format = FileFormat.JSONL
+    chosen = file_format or (FileFormat.CSV if to is None else format_of(to))
+    with read.to_reader() as reader:
+        if to is None:
+            write_stream(reader, reader.schema, sys.stdout.buffer, chosen)
+        else:
+            written = write_file(reader, reader.schema, to, chosen)
+            output.print_note(f"{written} rows written to {to}")
+    _note_cost(read, settings)
+
+
+def _note_cost(read: Read, settings: Settings) -> None:
+    if settings.verbose and read.report is not None:
+        output.print_note(str(read.report))
+
+
+def _print_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str], settings: Settings) -> None:
+    if settings.as_json:
+        output.print_json(list(items))
+    else:
+        output.print_items(items, columns)
+
+
+def _split(columns: Sequence[str] | None) -> list[str] | None:
+    return [name.strip() for text in columns for name in text.split(",")] if columns else None

@@ -1,0 +1,56 @@
+"""Run one command line: its exit code, and one line on stderr if it failed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from delta_sharing_client.cli.commands import app
+from delta_sharing_client.cli.exits import ExitCode, exit_code, one_line
+from delta_sharing_client.errors import DeltaSharingError
+
+PROGRAM = "delta-sharing"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``delta-sharing`` with ``arguments`` (default: those of the process) and return its exit code.
+
+    Codes are those of ``ExitCode``. Nothing is raised: errors become one line on stderr, without a traceback.
+    """
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or ExitCode.OK)
+    except DeltaSharingError as error:
+        return _fail(one_line(error), exit_code(error))
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of the pipe has all it wants; the interpreter must not complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.BROKEN_PIPE
+    except Exception as error:
+        if usage := _usage_message(error):
+            return _fail(usage, ExitCode.USAGE)
+        return _fail(f"unexpected {type(error).__name__}: {one_line(error)}; please report this", ExitCode.INTERNAL)
+
+
+def _usage_message(error: Exception) -> str | None:
+    """Return the text of a mistake on the command line, None for any other error.
+
+    Older releases of typer raise click's exceptions and newer ones their own; both kinds format themselves.
+    """
+    formatter = getattr(error, "format_message", None)
+    if formatter is None:
+        return None
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", None) or PROGRAM
+    return f"{' '.join(str(formatter()).split()).rstrip('.')}; see: {path} --help"
+
+
+def _fail(message: str, code: ExitCode) -> int:
+    sys.stderr.write(f"{PROGRAM}: {message}\n")
+    return code

@@ -1,0 +1,39 @@
+"""From what a person types to a client and the object it means."""
+
+from __future__ import annotations
+
+from delta_sharing_client.client import SharingClient
+from delta_sharing_client.errors import NotFoundError, UsageError
+from delta_sharing_client.names import parse_table_url
+from delta_sharing_client.table import SharedTable
+
+
+def open_client(profile: str | None) -> SharingClient:
+    """Return a client for the profile at ``profile`` (path or URL), or the one of the environment if None."""
+    return SharingClient(profile)
+
+
+def open_table(profile: str | None, text: str) -> SharedTable:
+    """Return the table that ``text`` names: ``share.schema.table``, or ``<profile>#share.schema.table``."""
+    if "#" not in text:
+        return open_client(profile).table(text)
+    named, table = parse_table_url(text)
+    if named is not None and profile is not None and named != profile:
+        raise UsageError(f"Two profiles were given, {profile!r} and {named!r}; give one")
+    return open_client(named or profile).table(str(table))
+
+
+def share_and_schema(client: SharingClient, text: str) -> tuple[str, str | None]:
+    """Return the share, and the schema if there is one, that ``text`` (``share`` or ``share.schema``) names.
+
+    Names of shares may contain dots, so the shares of the server decide how ``text`` is read. NotFoundError if none
+    fits.
+    """
+    shares = [share.name for share in client.list_shares()]
+    by_folded_name = {name.lower(): name for name in shares}
+    if text.lower() in by_folded_name:
+        return by_folded_name[text.lower()], None
+    share, dot, schema = text.rpartition(".")
+    if dot and schema and share.lower() in by_folded_name:
+        return by_folded_name[share.lower()], schema
+    raise NotFoundError(f"No share fits {text!r}; there are: {', '.join(shares) or 'none'}")

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from delta_sharing_client.cli import main
+from delta_sharing_client.cli import run as run_module
+from delta_sharing_client.cli.exits import ExitCode
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], "nonsense"),
+        (["describe"], "TABLE"),
+        (["head", "a.b.c", "-n", "-1"], "-1"),
+        (["head", "a.b.c", "--rows", "many"], "many"),
+        (["shares", "--what"], "--what"),
+        (["read", "a.b.c", "--format", "xlsx"], "xlsx"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == ExitCode.USAGE
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("delta-sharing: ")
+    assert said in printed.err
+    assert "--help" in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_a_missing_profile_is_one_line_that_says_where_it_was_looked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["shares", "--profile", str(tmp_path / "none.share")]) == ExitCode.USAGE
+    assert main(["shares"]) == ExitCode.USAGE
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert "none.share" in first
+    assert "DELTA_SHARING_PROFILE" in second
+
+
+def test_a_malformed_table_name_is_refused_before_any_request(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    profile = tmp_path / "p.share"
+    profile.write_text(json.dumps({"shareCredentialsVersion": 1, "endpoint": "https://h.invalid", "bearerToken": "t"}))
+
+    assert main(["head", "only.two", "-p", str(profile)]) == ExitCode.USAGE
+    assert main(["head", f"{profile}#a.b.c", "-p", "other.share"]) == ExitCode.USAGE
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert "only.two" in first
+    assert "other.share" in second
+
+
+def test_the_version_and_the_help_are_printed_without_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == ExitCode.OK
+    assert main(["--help"]) == ExitCode.OK
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("delta-sharing-client ")
+    assert "describe" in printed
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED, "interrupted"),
+        (RuntimeError("at https://h/f?sig=secret"), ExitCode.INTERNAL, "unexpected RuntimeError: at https://h/f?***"),
+    ],
+    ids=["interrupt", "fault of ours"],
+)
+def test_nothing_that_is_raised_becomes_a_traceback(
+    raised: BaseException,
+    code: ExitCode,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def app(**_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(run_module, "app", app)
+
+    assert main([]) == code
+
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.count("\n") == 1
+    assert "secret" not in printed
