@@ -179,7 +179,7 @@ class CheckpointMetadata(msgspec.Struct, rename="camel", frozen=True, omit_defau
 
 
 class Sidecar(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """``sidecar``: a file of a V2 checkpoint that holds file actions; ``path`` is a name in ``_sidecars`` or absolute."""
+    """``sidecar``: a file of a V2 checkpoint with file actions; ``path`` is a name in ``_sidecars`` or absolute."""
 
     path: str
     size_in_bytes: Count

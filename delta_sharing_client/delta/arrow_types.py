@@ -61,8 +61,8 @@ def to_arrow_type(data_type: DataType) -> pa.DataType:
     """Return the Arrow type in which values of ``data_type`` are handed out.
 
     Text of every kind is ``string``; ``timestamp`` is ``timestamp[us, UTC]`` and ``timestamp_ntz`` has no zone;
-    ``void`` is ``null``; ``variant`` is ``struct<metadata: binary, value: binary>``; day-time intervals are ``duration[us]`` and
-    year-month intervals ``int32`` months.
+    ``void`` is ``null``; ``variant`` is ``struct<metadata: binary, value: binary>``; day-time intervals are
+    ``duration[us]`` and year-month intervals ``int32`` months.
     """
     if isinstance(data_type, PrimitiveType):
         return _TO_ARROW[data_type.base]

@@ -14,10 +14,9 @@ PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"
 COLLATIONS_KEY = "__COLLATIONS"
 
-SIMPLE_TYPES = frozenset(
-    ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary")
-    + ("date", "timestamp", "timestamp_ntz", "void", "variant")
-)
+_NUMBERS = ("long", "integer", "short", "byte", "float", "double")
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+SIMPLE_TYPES = frozenset((*_NUMBERS, *_TIMES, "string", "boolean", "binary", "void", "variant"))
 COLLATED = re.compile(r"string\s+collate\s+(\S+)\Z", re.IGNORECASE)
 DAY_TIME_UNITS = ("day", "hour", "minute", "second")
 YEAR_MONTH_UNITS = ("year", "month")

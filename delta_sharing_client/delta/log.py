@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from delta_sharing_client.delta.actions import Action, Metadata, Protocol
@@ -14,8 +15,8 @@ from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.last_checkpoint import hinted_checkpoint
 from delta_sharing_client.delta.log_files import LOG_DIRECTORY, LogFile, LogListing, LogSegment
 from delta_sharing_client.delta.log_json import read_actions
-from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want
-from delta_sharing_client.errors import DataError, DeltaSharingError, UsageError
+from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled
+from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, UsageError
 
 
 class DeltaLog:
@@ -84,17 +85,12 @@ class DeltaLog:
         preferred = hinted_checkpoint(listing) if version is None else None
         segment = listing.segment(listing.latest if version is None else version, preferred)
         replay = Replay(want)
-        for actions in self._sources(segment, want):
+        for actions in self._sources(listing, segment, want):
             replay.apply(self._named(actions, segment.version))
         snapshot = replay.snapshot(segment.version, table=self._table)
         check_readable(snapshot.protocol, snapshot.metadata, operation=Operation.SNAPSHOT, table=self._table)
         times = self._times(listing, snapshot.protocol, snapshot.metadata)
-        if segment.version in listing.commits:
-            timestamp_ms = times.at(segment.version)
-        else:
-            timestamp_ms = segment.checkpoint.modified_ms if segment.checkpoint is not None else None
-        object.__setattr__(snapshot, "timestamp_ms", timestamp_ms)
-        return snapshot
+        return replace(snapshot, timestamp_ms=_segment_time(segment, times))
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
         """Yield the commits ``start`` to ``end``, both included, oldest first.
@@ -188,11 +184,28 @@ class DeltaLog:
     def _list(self) -> LogListing:
         return LogListing.read(self.table_root / LOG_DIRECTORY, self._table)
 
-    def _sources(self, segment: LogSegment, want: Want) -> Iterator[Iterator[Action]]:
+    def _sources(self, listing: LogListing, segment: LogSegment, want: Want) -> Iterator[Iterable[Action]]:
         if segment.checkpoint is not None:
             yield read_checkpoint(segment.checkpoint, want)
         for delta in segment.deltas:
-            yield self._read(delta)
+            if delta.first == delta.last:
+                yield self._read(delta)
+            else:
+                yield from self._compacted(listing, delta)
+
+    def _compacted(self, listing: LogListing, delta: LogFile) -> Iterator[Iterable[Action]]:
+        actions = list(self._read(delta))
+        if is_reconciled(actions):
+            yield actions
+            return
+        # Writers exist that only string the commits together, newest first: then the commits themselves decide.
+        for version in range(delta.first, delta.last + 1):
+            if version not in listing.commits:
+                raise ProtocolError(
+                    f"{delta.path.name} must hold one action for each file, and the commits it stands for are gone",
+                    table=self._table,
+                )
+            yield self._read(listing.commits[version])
 
     def _read(self, delta: LogFile) -> Iterator[Action]:
         try:
@@ -204,7 +217,7 @@ class DeltaLog:
     def _commit(self, file: LogFile, times: CommitTimes) -> Commit:
         return Commit.from_actions(file.first, times.at(file.first), self._named(self._read(file), file.first))
 
-    def _named(self, actions: Iterator[Action], version: int) -> Iterator[Action]:
+    def _named(self, actions: Iterable[Action], version: int) -> Iterator[Action]:
         try:
             yield from actions
         except DeltaSharingError as error:
@@ -237,3 +250,10 @@ class DeltaLog:
 
     def _times(self, listing: LogListing, protocol: Protocol, metadata: Metadata) -> CommitTimes:
         return CommitTimes(listing, enablement_of(protocol, metadata, self._table))
+
+
+def _segment_time(segment: LogSegment, times: CommitTimes) -> int | None:
+    if segment.version in times.listing.commits:
+        return times.at(segment.version)
+    # The commit itself was cleaned up: the checkpoint's file is the nearest that is known.
+    return segment.checkpoint.modified_ms if segment.checkpoint is not None else None

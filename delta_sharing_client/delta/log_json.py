@@ -1,4 +1,4 @@
-"""The lines of a commit, a compacted log file or a JSON checkpoint, to and from actions (Delta log protocol,
+"""The lines of a commit, a compacted log file or a JSON checkpoint, as actions (Delta log protocol,
 "Actions")."""
 
 from __future__ import annotations
@@ -114,11 +114,6 @@ def parse_commit_info(raw: bytes) -> CommitInfo | None:
             continue
         fields[name] = document.get(name)
     return msgspec.convert(fields, CommitInfo)
-
-
-def encode_action(action: Action) -> bytes:
-    """Return ``action`` as the line of a log, without the line end."""
-    return msgspec.json.encode({_KEYS[type(action)]: action})
 
 
 def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:

@@ -130,6 +130,27 @@ def logical_file_key(action: AddFile | RemoveFile) -> FileKey:
     return (base, vector.unique_id)
 
 
+def is_reconciled(actions: Iterable[Action]) -> bool:
+    """Whether no two actions reconcile with each other, so that their order means nothing."""
+    seen: set[object] = set()
+    for action in actions:
+        key: object
+        if isinstance(action, (AddFile, RemoveFile)):
+            key = logical_file_key(action)
+        elif isinstance(action, Transaction):
+            key = (Transaction, action.app_id)
+        elif isinstance(action, DomainMetadata):
+            key = (DomainMetadata, action.domain)
+        elif isinstance(action, (Protocol, Metadata, RowIdHighWaterMark)):
+            key = type(action)
+        else:
+            continue
+        if key in seen:
+            return False
+        seen.add(key)
+    return True
+
+
 class Replay:
     """Reconciliation under way: feed it actions oldest first, then take the snapshot."""
 
