@@ -54,8 +54,8 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
 
     ``int``, ``float``, ``bool``, ``str``, ``bytes``, :class:`~decimal.Decimal` (with the type's scale),
     :class:`~datetime.date`, and :class:`~datetime.datetime` (aware, UTC, for ``timestamp``; naive for
-    ``timestamp_ntz``). Dates and timestamps outside the years 1 to 9999 are ``int``: days, or microseconds, since 1970. ``None`` and the
-    empty text are null for every type.
+    ``timestamp_ntz``). Dates and timestamps outside the years 1 to 9999 are ``int``: days, or microseconds, since 1970.
+    ``None`` and the empty text are null for every type.
 
     Parameters
     ----------

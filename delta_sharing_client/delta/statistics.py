@@ -1,0 +1,446 @@
+"""What the statistics of a data file say about its columns (Delta log protocol, "Per-file Statistics").
+
+Statistics are hints: whatever is missing, malformed or of another type than the column is *unknown*, never an error,
+and an unknown bound skips nothing. What is known is made true for every row that a reader can see:
+
+- A deletion vector does not invalidate bounds. Where ``tightBounds`` is not ``true`` beside one, a null count is only
+  used where it means something for the rows that are left: none null, or all null.
+- Text is cut to a prefix and timestamps to milliseconds by writers, so their upper bounds are moved up to cover what
+  was cut off.
+- Some writers leave ``NaN`` out of minimum and maximum, and Spark orders it last, so floating-point columns have no
+  upper bound; :attr:`ColumnBounds.upper_without_nan` has the bound of all other values.
+- Some writers send decimals through a double; bounds of decimals that a double cannot hold are widened by its error.
+- Statistics older than a type widening are read as the column's type of today.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import struct
+from collections.abc import Callable, Collection
+from decimal import Decimal
+from typing import Any, NamedTuple, Optional, Union
+
+import msgspec
+
+from delta_sharing_client.delta.actions import AddFile
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+from delta_sharing_client.delta.data_types import (
+    ColumnPath,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delta_sharing_client.delta.partition_values import MICROS_PER_DAY, comparable_partition_value
+from delta_sharing_client.errors import DataError
+
+TYPE_CHANGES_KEY = "delta.typeChanges"
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_EPOCH_NTZ = datetime.datetime(1970, 1, 1)
+_EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_TRUNCATED_TEXT = 32  # characters; writers cut text at this length, and the maximum may lack a mark of it
+_DOUBLE_DIGITS = 15  # decimals of more digits may not survive a double
+_DOUBLE_ERROR = Decimal(2) ** -52
+_MOST_DIGITS = 76
+_WIDE = decimal.Context(prec=2 * _MOST_DIGITS)
+_INTEGERS = ("long", "integer", "short", "byte")
+
+
+class ColumnBounds(NamedTuple):
+    """What is known of one column in the rows that a reader of the file sees.
+
+    Values compare as ``int`` (also days since 1970 for a date, microseconds since 1970 for a timestamp), ``float``,
+    ``bool``, ``str``, ``bytes`` or ``Decimal``.
+
+    Parameters
+    ----------
+    lower, upper:
+        No value that is not null is smaller, or larger (``NaN`` is the largest); ``None`` if unknown.
+    null_count:
+        How many values are null, exactly; ``None`` if unknown.
+    row_count:
+        How many rows there are, deleted ones not counted; ``None`` if unknown.
+    upper_without_nan:
+        For ``float`` and ``double``: no value other than null and ``NaN`` is larger; ``None`` if unknown.
+    """
+
+    lower: object | None
+    upper: object | None
+    null_count: int | None
+    row_count: int | None
+    upper_without_nan: float | None = None
+
+
+class FileStatistics:
+    """The statistics of one file, read on demand.
+
+    Attributes
+    ----------
+    num_records:
+        Rows in the data file, deleted ones included; ``None`` if unknown.
+    row_count:
+        Rows that a reader sees; ``None`` if unknown.
+    tight_bounds:
+        Whether the statistics describe exactly the rows that a reader sees.
+    """
+
+    __slots__ = ("_add", "_document", "_plan", "num_records", "row_count", "tight_bounds")
+
+    def __init__(self, add: AddFile, document: Any, plan: dict[ColumnPath, _Column]) -> None:
+        self._add = add
+        self._document = document
+        self._plan = plan
+        count = None if document is None else document.num_records
+        self.num_records: int | None = count if count is not None and count >= 0 else None
+        deleted = 0 if add.deletion_vector is None else add.deletion_vector.cardinality
+        visible = None if self.num_records is None else self.num_records - deleted
+        self.row_count: int | None = visible if visible is not None and visible >= 0 else None
+        tight = None if document is None else document.tight_bounds
+        # Only a writer of deletion vectors knows the flag; next to one its absence promises nothing.
+        self.tight_bounds: bool = tight is True or (tight is None and add.deletion_vector is None)
+
+    def bounds(self, path: ColumnPath) -> ColumnBounds | None:
+        """Return what is known of the column at ``path`` (logical names), ``None`` if nothing is.
+
+        Only the columns that the :class:`StatisticsReader` was told of are known.
+        """
+        column = self._plan.get(path)
+        if column is None:
+            return None
+        if column.partition is not None:
+            return self._partition_bounds(column.partition, column.type)
+        document = self._document
+        if document is None:
+            return None
+        nulls = self._null_count(_leaf(document.null_count, column.slots))
+        lower = upper = without_nan = None
+        if column.lower is not None and column.upper is not None:
+            lower = _converted(column.lower, _leaf(document.min_values, column.slots))
+            upper = _converted(column.upper, _leaf(document.max_values, column.slots))
+            if column.floating:
+                without_nan, upper = upper, None
+        if lower is None and upper is None and without_nan is None and nulls is None:
+            return None
+        return ColumnBounds(lower, upper, nulls, self.row_count, without_nan)
+
+    def _null_count(self, raw: object) -> int | None:
+        count = _converted(_INT.decode, raw)
+        if count is None or count < 0 or self.num_records is None:
+            return None
+        if self.tight_bounds:
+            return count if self.row_count is not None and count <= self.row_count else None
+        if count == 0:
+            return 0
+        return self.row_count if count == self.num_records else None
+
+    def _partition_bounds(self, name: str, data_type: DataType) -> ColumnBounds | None:
+        try:
+            value = comparable_partition_value(self._add.partition_values[name], data_type)
+        except (KeyError, DataError):
+            return None  # reading the file will say so
+        if value is None:
+            # One null row stands for all of them where their number is unknown.
+            rows = 1 if self.row_count is None else self.row_count
+            return ColumnBounds(None, None, rows, rows)
+        if isinstance(value, float):
+            finite = None if math.isnan(value) else value
+            return ColumnBounds(finite, finite, 0, self.row_count, finite)
+        return ColumnBounds(value, value, 0, self.row_count)
+
+
+class StatisticsReader:
+    """Reads the statistics of many files of one table, decoding only the columns that a predicate needs.
+
+    Parameters
+    ----------
+    schema:
+        The table's schema (logical names).
+    mode:
+        How its columns are found in statistics and partition values.
+    partition_columns:
+        Logical names of the partition columns; their values bound them exactly.
+    needed:
+        The columns to know of, as paths of logical names. Paths that have no statistics (arrays, maps) stay unknown.
+    """
+
+    def __init__(
+        self,
+        schema: StructType,
+        mode: ColumnMappingMode,
+        partition_columns: Collection[str],
+        needed: Collection[ColumnPath],
+    ) -> None:
+        partitions = {name.lower() for name in partition_columns}
+        self._plan: dict[ColumnPath, _Column] = {}
+        tree: _Tree = {}
+        for path in needed:
+            fields = _resolve(schema, path)
+            if fields is None:
+                continue
+            names = [item.name if mode is ColumnMappingMode.NONE else item.physical_name for item in fields]
+            leaf = fields[-1]
+            if len(fields) == 1 and leaf.name.lower() in partitions:
+                self._plan[path] = _Column(leaf.type, partition=names[0])
+            elif not isinstance(leaf.type, StructType) and all(map(_nameable, names)):
+                self._plan[path] = _column(leaf, _slots(tree, names))
+        values = _optional_values_type(tree)
+        document = msgspec.defstruct(
+            "Document",
+            [
+                ("num_records", Optional[int], None),
+                ("tight_bounds", Optional[bool], None),
+                ("min_values", values, None),
+                ("max_values", values, None),
+                ("null_count", values, None),
+            ],
+            rename="camel",
+            gc=False,
+        )
+        self._decode: Callable[[str], Any] = msgspec.json.Decoder(document).decode
+
+    def read(self, add: AddFile) -> FileStatistics:
+        """Return the statistics of ``add``. Statistics that are no JSON, or of another shape, are unknown."""
+        document = None
+        if add.stats:
+            try:
+                document = self._decode(add.stats)
+            except (ValueError, RecursionError):  # msgspec's errors, and half surrogate pairs, are ValueErrors
+                document = None
+        return FileStatistics(add, document, self._plan)
+
+
+def num_records(stats_json: str | None) -> int | None:
+    """Return the number of rows in the data file, deleted ones included; ``None`` if unknown."""
+    if not stats_json:
+        return None
+    try:
+        count = _COUNT_ONLY.decode(stats_json).num_records
+    except (ValueError, RecursionError):
+        return None
+    return count if count is not None and count >= 0 else None
+
+
+# === Where a column's statistics are ===
+
+_Bound = Callable[[msgspec.Raw], Any]
+_Tree = dict[str, Any]  # physical name -> (slot, subtree or None)
+
+
+class _Column(NamedTuple):
+    type: DataType
+    slots: tuple[str, ...] = ()
+    lower: _Bound | None = None
+    upper: _Bound | None = None
+    floating: bool = False
+    partition: str | None = None
+
+
+class _CountOnly(msgspec.Struct, rename="camel", gc=False):
+    num_records: Union[int, None] = None
+
+
+_COUNT_ONLY = msgspec.json.Decoder(_CountOnly)
+
+
+def _resolve(schema: StructType, path: ColumnPath) -> list[StructField] | None:
+    fields: list[StructField] = []
+    node: DataType = schema
+    for step in path:
+        item = node.find(step) if isinstance(node, StructType) else None
+        if item is None:
+            return None
+        fields.append(item)
+        node = item.type
+    return fields or None
+
+
+def _nameable(name: str) -> bool:
+    """Whether msgspec can look for the name; quotes and control characters are legal in a log, and stay unknown."""
+    return not any(character in '\\"' or character < " " for character in name)
+
+
+def _slots(tree: _Tree, names: list[str]) -> tuple[str, ...]:
+    slots: list[str] = []
+    node = tree
+    for depth, name in enumerate(names):
+        slot, below = node.setdefault(name, (f"f{len(node)}", {}))
+        slots.append(slot)
+        if depth + 1 < len(names):
+            node = below
+    return tuple(slots)
+
+
+def _optional_values_type(tree: _Tree) -> Any:
+    fields = [(slot, _optional_values_type(below) if below else msgspec.Raw, None) for slot, below in tree.values()]
+    names = {slot: name for name, (slot, _) in tree.items()}
+    # A type made at run time, which the checker need not follow.
+    struct_type: Any = msgspec.defstruct("Values", fields, rename=names, gc=False)
+    return Optional[struct_type]
+
+
+def _leaf(values: Any, slots: tuple[str, ...]) -> object:
+    for slot in slots:
+        if values is None:
+            return None
+        values = getattr(values, slot)
+    return values
+
+
+def _converted(convert: Callable[[Any], Any], raw: object) -> Any:
+    if raw is None:
+        return None
+    try:
+        return convert(raw)
+    except (ValueError, ArithmeticError, RecursionError):
+        return None
+
+
+# === Bounds, by type ===
+
+
+def _column(leaf: StructField, slots: tuple[str, ...]) -> _Column:
+    data_type = leaf.type
+    if isinstance(data_type, DecimalType):
+        if data_type.precision <= _DOUBLE_DIGITS:
+            return _Column(data_type, slots, _decimal, _decimal)
+        return _Column(data_type, slots, _decimal_below, _decimal_above)
+    if not isinstance(data_type, PrimitiveType):
+        return _Column(data_type, slots)
+    base = data_type.base
+    if base in _INTEGERS:
+        return _Column(data_type, slots, _INT.decode, _INT.decode)
+    if base == "string" and leaf.collation is None:
+        return _Column(data_type, slots, _TEXT.decode, _text_above)
+    if base == "double":
+        if _was_float(leaf):
+            return _Column(data_type, slots, _widened_below, _widened_above, floating=True)
+        return _Column(data_type, slots, _double, _double, floating=True)
+    lower, upper = _BOUNDS.get(base, (None, None))
+    return _Column(data_type, slots, lower, upper, floating=base == "float")
+
+
+_INT = msgspec.json.Decoder(int)
+_TEXT = msgspec.json.Decoder(str)
+_BOOL = msgspec.json.Decoder(bool)
+_NUMBER_OR_TEXT = msgspec.json.Decoder(Union[float, str])
+_DATE = msgspec.json.Decoder(datetime.date)
+_DATETIME = msgspec.json.Decoder(datetime.datetime)
+
+
+def _text_above(raw: msgspec.Raw) -> str | None:
+    text = _TEXT.decode(raw)
+    if len(text) < _TRUNCATED_TEXT:
+        return text
+    # The successor of a prefix is above everything that starts with it. The last character of all has no successor, and
+    # is also the mark that writers put after what they cut; surrogates are no characters.
+    prefix = text.rstrip("\U0010ffff")
+    if not prefix:
+        return None
+    last = ord(prefix[-1])
+    return prefix[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
+
+
+def _double(raw: msgspec.Raw) -> float | None:
+    value = _NUMBER_OR_TEXT.decode(raw)
+    if isinstance(value, str):
+        value = {"Infinity": math.inf, "-Infinity": -math.inf}.get(value)
+    return None if value is None or math.isnan(value) else value
+
+
+def _float(raw: msgspec.Raw) -> float | None:
+    """The text is the shortest that names the float; its double is another number, possibly on the wrong side."""
+    value = _double(raw)
+    return None if value is None else _to_float(value)
+
+
+def _to_float(value: float) -> float | None:
+    try:
+        (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        return None
+    return float(rounded)
+
+
+def _widened_below(raw: msgspec.Raw) -> float | None:
+    value = _double(raw)
+    narrow = None if value is None else _to_float(value)
+    return value if value is None or narrow is None else min(value, narrow)
+
+
+def _widened_above(raw: msgspec.Raw) -> float | None:
+    value = _double(raw)
+    narrow = None if value is None else _to_float(value)
+    return value if value is None or narrow is None else max(value, narrow)
+
+
+def _was_float(leaf: StructField) -> bool:
+    changes = leaf.metadata.get(TYPE_CHANGES_KEY)
+    if not isinstance(changes, (list, tuple)):
+        return False
+    return any(isinstance(change, dict) and change.get("fromType") == "float" for change in changes)
+
+
+def _decimal(raw: msgspec.Raw) -> Decimal | None:
+    value = Decimal(bytes(raw).decode("ascii").strip('"'))
+    return value if value.is_finite() and value.adjusted() < _MOST_DIGITS else None
+
+
+def _decimal_below(raw: msgspec.Raw) -> Decimal | None:
+    value = _decimal(raw)
+    return None if value is None else _WIDE.subtract(value, _WIDE.multiply(abs(value), _DOUBLE_ERROR))
+
+
+def _decimal_above(raw: msgspec.Raw) -> Decimal | None:
+    value = _decimal(raw)
+    return None if value is None else _WIDE.add(value, _WIDE.multiply(abs(value), _DOUBLE_ERROR))
+
+
+def _days(raw: msgspec.Raw) -> int:
+    return _DATE.decode(raw).toordinal() - _EPOCH_ORDINAL
+
+
+def _timestamp(raw: msgspec.Raw) -> int | None:
+    moment = _moment(raw)
+    # Without a zone it could be that of any writer.
+    return None if moment is None or moment.tzinfo is None else (moment - _EPOCH) // _MICROSECOND
+
+
+def _timestamp_above(raw: msgspec.Raw) -> int | None:
+    return _above_milliseconds(_timestamp(raw))
+
+
+def _timestamp_ntz(raw: msgspec.Raw) -> int | None:
+    if len(raw_bytes := bytes(raw)) == 12:  # a date, from before the column was widened
+        return _days(msgspec.Raw(raw_bytes)) * MICROS_PER_DAY
+    moment = _moment(raw)
+    return None if moment is None or moment.tzinfo is not None else (moment - _EPOCH_NTZ) // _MICROSECOND
+
+
+def _timestamp_ntz_above(raw: msgspec.Raw) -> int | None:
+    return _above_milliseconds(_timestamp_ntz(raw))
+
+
+def _moment(raw: msgspec.Raw) -> datetime.datetime | None:
+    fraction = bytes(raw).partition(b".")[2]
+    if fraction[:7].isdigit() and len(fraction) >= 7:
+        return None  # finer than microseconds: it would be rounded
+    return _DATETIME.decode(raw)
+
+
+def _above_milliseconds(micros: int | None) -> int | None:
+    return micros if micros is None or micros % 1000 else micros + 999
+
+
+_BOUNDS: dict[str, tuple[_Bound, _Bound]] = {
+    "float": (_float, _float),
+    "boolean": (_BOOL.decode, _BOOL.decode),
+    "date": (_days, _days),
+    "timestamp": (_timestamp, _timestamp_above),
+    "timestamp_ntz": (_timestamp_ntz, _timestamp_ntz_above),
+}

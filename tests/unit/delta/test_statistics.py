@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import struct
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+from delta_sharing_client.delta.data_types import (
+    PHYSICAL_NAME_KEY,
+    ArrayType,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
+
+
+def field(name: str, data_type: str | DataType, **metadata: object) -> StructField:
+    return StructField(name, PrimitiveType(data_type) if isinstance(data_type, str) else data_type, True, metadata)
+
+
+def read(
+    data_type: str | DataType | StructField, stats: object, *, deleted: int | None = None, name: str = "c"
+) -> FileStatistics:
+    column = data_type if isinstance(data_type, StructField) else field(name, data_type)
+    reader = StatisticsReader(StructType((column,)), ColumnMappingMode.NONE, [], [(column.name,)])
+    vector = None if deleted is None else DeletionVectorDescriptor("p", "x", 40, deleted, 1)
+    text = stats if isinstance(stats, str) or stats is None else json.dumps(stats)
+    return reader.read(AddFile("f", stats=text, deletion_vector=vector))
+
+
+def bounds(data_type: str | DataType | StructField, low: object, high: object, **more: object) -> ColumnBounds | None:
+    return read(
+        data_type, {"numRecords": 10, "minValues": {"c": low}, "maxValues": {"c": high}, "nullCount": {"c": 0}, **more}
+    ).bounds(("c",))
+
+
+DAY = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("data_type", "low", "high", "lower", "upper"),
+    [
+        ("long", -(2**63), 2**63 - 1, -(2**63), 2**63 - 1),
+        ("byte", 1, 2, 1, 2),
+        ("string", "a", "b", "a", "b"),
+        ("string", "", "é", "", "é"),
+        ("string", "x" * 32, "x" * 32, "x" * 32, "x" * 31 + "y"),
+        ("string", "x", "x" * 31 + "\ud7ff", "x", "x" * 31 + "\ue000"),
+        ("string", "x", "x" * 32 + "\U0010ffff", "x", "x" * 31 + "y"),
+        ("string", "x", "\U0010ffff" * 32, "x", None),
+        ("string", "x", "x" * 31, "x", "x" * 31),
+        ("boolean", False, True, False, True),
+        ("date", "1969-12-31", "1970-01-02", -1, 1),
+        ("timestamp", "1970-01-01T00:00:01.000Z", "1970-01-01T00:00:02.000Z", 1_000_000, 2_000_999),
+        ("timestamp", "1970-01-01T00:00:00.000-08:00", "1970-01-01T00:00:00-08:00", 28_800_000_000, 28_800_000_999),
+        ("timestamp", "1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.000001Z", -1000, 1),
+        ("timestamp_ntz", "1970-01-01T00:00:01.000", "1970-01-01 00:00:01", 1_000_000, 1_000_999),
+        ("timestamp_ntz", "1970-01-02", "1970-01-03", DAY, 2 * DAY + 999),
+        (DecimalType(5, 2), 1.25, "2.50", Decimal("1.25"), Decimal("2.50")),
+        (DecimalType(15, 0), 123456789012345, 123456789012345, Decimal(123456789012345), Decimal(123456789012345)),
+    ],
+)
+def test_bounds_have_the_columns_comparable_type(data_type, low, high, lower, upper):
+    found = bounds(data_type, low, high)
+    assert found == ColumnBounds(lower, upper, 0, 10)
+    assert type(found.lower) is type(lower)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value"),
+    [
+        ("long", "5"),
+        ("long", 5.5),
+        ("long", 5.0),
+        ("long", True),
+        ("long", None),
+        ("long", {"x": 1}),
+        ("long", [1]),
+        ("string", 5),
+        ("string", None),
+        ("boolean", "true"),
+        ("boolean", 1),
+        ("date", "2020-13-01"),
+        ("date", "10000-01-01"),
+        ("date", 5),
+        ("timestamp", "1970-01-01T00:00:01.000"),
+        ("timestamp", "1970-01-01"),
+        ("timestamp", "12000-01-01T00:00:00Z"),
+        ("timestamp", "1970-01-01T00:00:01.0000001Z"),
+        ("timestamp_ntz", "1970-01-01T00:00:01.000Z"),
+        ("timestamp_ntz", "1970-13-01"),
+        ("double", "abc"),
+        ("double", "NaN"),
+        ("float", 1e300),
+        ("float", True),
+        ("binary", "abc"),
+        ("variant", "0rJlc5f$EczEEx[cTw04cUW9st(>6d00"),
+        (DecimalType(5, 2), "NaN"),
+        (DecimalType(5, 2), "x"),
+        (DecimalType(5, 2), "1E999999999"),
+        (ArrayType(PrimitiveType("long")), 5),
+        (field("c", "string", __COLLATIONS={"c": "ICU.de_DE"}), "a"),
+    ],
+)
+def test_values_that_do_not_fit_the_type_are_unknown_bounds(data_type, value):
+    assert bounds(data_type, value, value) == ColumnBounds(None, None, 0, 10)
+
+
+def test_one_unreadable_bound_leaves_the_other():
+    assert bounds("long", 1, "x") == ColumnBounds(1, None, 0, 10)
+
+
+# === Floating point ===
+
+
+def test_floats_have_no_upper_bound_because_nan_is_largest():
+    assert bounds("double", 1.5, 2.5) == ColumnBounds(1.5, None, 0, 10, 2.5)
+    assert bounds("double", "-Infinity", "Infinity") == ColumnBounds(-math.inf, None, 0, 10, math.inf)
+    assert bounds("double", 1, "NaN") == ColumnBounds(1.0, None, 0, 10)
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_float_bounds_hold_for_the_value_whose_shortest_text_was_written(value):
+    shortest = json.loads(repr(float(f"{value:.9g}")))
+    found = bounds("float", shortest, shortest)
+    assert found.lower <= value <= found.upper_without_nan
+
+
+def test_float_widened_to_double_covers_the_float_that_was_written():
+    (written,) = struct.unpack("<f", struct.pack("<f", 3.4))
+    assert written > 3.4
+    column = field("c", "double", **{"delta.typeChanges": [{"fromType": "float", "toType": "double"}]})
+    found = bounds(column, 3.4, 3.4)
+    assert (found.lower, found.upper_without_nan) == (3.4, written)
+
+
+# === What writers cut off ===
+
+
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=5))
+def test_text_bounds_hold_for_values_cut_at_32_characters(values):
+    values = [value for value in values if not any("\ud800" <= c <= "\udfff" for c in value)] or [""]
+    found = bounds("string", min(values)[:32], max(values)[:32])
+    for value in values:
+        assert found.lower <= value
+        assert found.upper is None or value <= found.upper
+
+
+@given(st.lists(st.datetimes(datetime.datetime(1800, 1, 1)), min_size=1, max_size=5))
+def test_timestamp_bounds_hold_for_values_cut_to_milliseconds(values):
+    epoch = datetime.datetime(1970, 1, 1)
+
+    def cut(moment: datetime.datetime) -> str:
+        return moment.isoformat(timespec="milliseconds")
+
+    for data_type, zone in (("timestamp", "Z"), ("timestamp_ntz", "")):
+        found = bounds(data_type, cut(min(values)) + zone, cut(max(values)) + zone)
+        for value in values:
+            micros = (value - epoch) // datetime.timedelta(microseconds=1)
+            assert found.lower <= micros <= found.upper
+
+
+@given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
+def test_decimal_bounds_hold_for_values_written_through_a_double(unscaled, scale):
+    value = Decimal(unscaled).scaleb(-scale) if abs(unscaled) < 10**28 else Decimal(f"{unscaled}E-{scale}")
+    text = json.dumps(
+        {"numRecords": 1, "minValues": {"c": float(value)}, "maxValues": {"c": float(value)}, "nullCount": {"c": 0}}
+    )
+    found = read(DecimalType(38, scale), text).bounds(("c",))
+    assert found.lower <= value <= found.upper
+
+
+def test_decimals_keep_digits_that_a_double_would_lose():
+    digits = "12345678901234567890123456789012345678"
+    text = f'{{"numRecords":1,"minValues":{{"c":{digits}}},"maxValues":{{"c":{digits}}},"nullCount":{{"c":0}}}}'
+    found = read(DecimalType(38, 0), text).bounds(("c",))
+    assert found.lower < Decimal(digits) < found.upper
+    assert found.upper - found.lower < Decimal(digits) * Decimal("5E-16")
+
+
+# === Counts, tight and wide ===
+
+
+@pytest.mark.parametrize(
+    ("tight", "deleted", "nulls", "expected"),
+    [
+        (None, None, 3, ColumnBounds(1, 2, 3, 10)),
+        (True, None, 3, ColumnBounds(1, 2, 3, 10)),
+        (True, 4, 3, ColumnBounds(1, 2, 3, 6)),
+        (True, 4, 6, ColumnBounds(1, 2, 6, 6)),
+        (True, 4, 7, ColumnBounds(1, 2, None, 6)),
+        (False, 4, 3, ColumnBounds(1, 2, None, 6)),
+        (False, 4, 0, ColumnBounds(1, 2, 0, 6)),
+        (False, 4, 10, ColumnBounds(1, 2, 6, 6)),
+        (False, 4, 6, ColumnBounds(1, 2, None, 6)),
+        (None, 4, 3, ColumnBounds(1, 2, None, 6)),
+        (None, 4, 10, ColumnBounds(1, 2, 6, 6)),
+        (False, None, 3, ColumnBounds(1, 2, None, 10)),
+        (None, None, 11, ColumnBounds(1, 2, None, 10)),
+        (None, None, -1, ColumnBounds(1, 2, None, 10)),
+        (None, None, "3", ColumnBounds(1, 2, None, 10)),
+        (None, 11, 0, ColumnBounds(1, 2, None, None)),
+    ],
+)
+def test_null_counts_are_exact_for_visible_rows_or_unknown(tight, deleted, nulls, expected):
+    stats = {"numRecords": 10, "minValues": {"c": 1}, "maxValues": {"c": 2}, "nullCount": {"c": nulls}}
+    if tight is not None:
+        stats["tightBounds"] = tight
+    found = read("long", stats, deleted=deleted)
+    if deleted == 11:
+        expected = expected._replace(null_count=0)
+    assert found.bounds(("c",)) == expected
+    assert found.num_records == 10
+
+
+def test_null_count_without_row_count_is_unknown():
+    found = read("long", {"minValues": {"c": 1}, "maxValues": {"c": 2}, "nullCount": {"c": 0}})
+    assert found.bounds(("c",)) == ColumnBounds(1, 2, None, None)
+    assert found.num_records is None
+
+
+def test_tightness_is_what_the_file_says_or_its_lack_of_a_vector():
+    assert read("long", {"numRecords": 1}).tight_bounds is True
+    assert read("long", {"numRecords": 1}, deleted=0).tight_bounds is False
+    assert read("long", {"numRecords": 1, "tightBounds": False}).tight_bounds is False
+    assert read("long", {"numRecords": 1, "tightBounds": True}, deleted=1).tight_bounds is True
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        None,
+        "",
+        "{",
+        "[]",
+        "null",
+        "5",
+        '"x"',
+        '{"numRecords":"10"}',
+        '{"minValues":5}',
+        '{"minValues":[1]}',
+        "\ud800",
+        "[" * 100_000,
+        '{"x":' * 100_000,
+        '{"numRecords":1,"minValues":{"c":"\\ud800"}',
+    ],
+)
+def test_malformed_statistics_are_unknown(stats):
+    found = read("long", stats)
+    assert found.bounds(("c",)) is None
+    assert found.num_records is None
+    assert num_records(stats) is None
+
+
+def test_columns_without_statistics_are_unknown():
+    found = read("long", {"numRecords": 10, "minValues": {"other": 1}, "maxValues": None, "nullCount": {}})
+    assert found.bounds(("c",)) is None
+    assert found.bounds(("never asked for",)) is None
+    assert found.num_records == found.row_count == 10
+
+
+def test_num_records_alone_is_read_without_a_schema():
+    assert num_records('{"minValues":{"a":[{}]},"numRecords":7}') == 7
+    assert num_records('{"numRecords":-7}') is None
+    assert num_records("{}") is None
+
+
+# === Names ===
+
+
+def test_nested_columns_are_found_by_their_physical_names():
+    inner = StructType((field("b", "long", **{PHYSICAL_NAME_KEY: "col-b"}), field("s", "string")))
+    schema = StructType((field("A", inner, **{PHYSICAL_NAME_KEY: "col-a"}), field("l", ArrayType(inner))))
+    needed = [("A", "b"), ("a", "B"), ("A", "s"), ("A",), ("l", "element"), ("l",), ("A", "b", "x"), ("no",), ()]
+    values = {"col-a": {"col-b": 5, "s": "x"}, "A": {"b": 7, "s": "y"}}
+    stats = json.dumps(
+        {"numRecords": 2, "minValues": values, "maxValues": values, "nullCount": {"col-a": {"col-b": 1}}}
+    )
+    for mode, expected in (
+        (ColumnMappingMode.NAME, ColumnBounds(5, 5, 1, 2)),
+        (ColumnMappingMode.ID, ColumnBounds(5, 5, 1, 2)),
+        (ColumnMappingMode.NONE, ColumnBounds(7, 7, None, 2)),
+    ):
+        found = StatisticsReader(schema, mode, [], needed).read(AddFile("f", stats=stats))
+        assert found.bounds(("A", "b")) == found.bounds(("a", "B")) == expected
+        assert [found.bounds(path) for path in needed[3:]] == [None] * 6
+
+
+@pytest.mark.parametrize("name", ["a b", "a.b", "é", "名", "\U0001f600", "f0", "{}", "a'b", "num_records", "class"])
+def test_odd_names_are_found(name):
+    stats = {"numRecords": 1, "minValues": {name: 1}, "maxValues": {name: 2}, "nullCount": {name: 0}}
+    assert read("long", stats, name=name).bounds((name,)) == ColumnBounds(1, 2, 0, 1)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])
+def test_names_that_json_escapes_stay_unknown_beside_known_ones(name):
+    schema = StructType((field(name, "long"), field("c", "long")))
+    reader = StatisticsReader(schema, ColumnMappingMode.NONE, [], [(name,), ("c",)])
+    values = {name: 1, "c": 1}
+    found = reader.read(AddFile("f", stats=json.dumps({"numRecords": 1, "minValues": values, "maxValues": values})))
+    assert found.bounds((name,)) is None
+    assert found.bounds(("c",)) == ColumnBounds(1, 1, None, 1)
+
+
+# === Partition columns ===
+
+
+@pytest.mark.parametrize(
+    ("data_type", "text", "stats", "expected"),
+    [
+        ("date", "1970-01-02", '{"numRecords":5}', ColumnBounds(1, 1, 0, 5)),
+        ("timestamp", "1970-01-01 00:00:00.000001", None, ColumnBounds(1, 1, 0, None)),
+        ("string", "null", None, ColumnBounds("null", "null", 0, None)),
+        ("long", None, '{"numRecords":5}', ColumnBounds(None, None, 5, 5)),
+        ("long", "", None, ColumnBounds(None, None, 1, 1)),
+        ("double", "1.5", None, ColumnBounds(1.5, 1.5, 0, None, 1.5)),
+        ("double", "NaN", None, ColumnBounds(None, None, 0, None)),
+        (DecimalType(20, 2), "1.50", None, ColumnBounds(Decimal("1.5"), Decimal("1.5"), 0, None)),
+        ("binary", "ab", "{", ColumnBounds(b"ab", b"ab", 0, None)),
+        ("long", "abc", None, None),
+    ],
+)
+def test_partition_values_bound_their_column_exactly(data_type, text, stats, expected):
+    column = field("P", data_type, **{PHYSICAL_NAME_KEY: "col-p"})
+    reader = StatisticsReader(StructType((column,)), ColumnMappingMode.NAME, ["p"], [("P",)])
+    assert reader.read(AddFile("f", {"col-p": text}, stats=stats)).bounds(("P",)) == expected
+
+
+def test_missing_partition_value_is_unknown():
+    reader = StatisticsReader(StructType((field("p", "long"),)), ColumnMappingMode.NONE, ["p"], [("p",)])
+    assert reader.read(AddFile("f", {})).bounds(("p",)) is None
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["c", "x"]), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["numRecords", "tightBounds", "minValues", "maxValues", "nullCount"]), JSON_VALUES),
+    st.sampled_from(["long", "string", "double", "float", "date", "timestamp", "timestamp_ntz", "boolean", "binary"]),
+)
+def test_no_statistics_raise(stats, data_type):
+    found = read(data_type, stats).bounds(("c",))
+    assert found is None or isinstance(found, ColumnBounds)
