@@ -80,7 +80,29 @@ class ProfileError(DeltaSharingError):
 
 
 class AuthError(DeltaSharingError):
-    """The server or the token endpoint refused the credentials."""
+    """The server or the token endpoint refused the credentials (401) or what was asked with them (403).
+
+    Attributes
+    ----------
+    status:
+        The HTTP status code, if there was an answer.
+    error_code:
+        The protocol's ``errorCode``, or the ``error`` of an OAuth token endpoint, if the body had one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        error_code: str | None = None,
+        table: str | None = None,
+        version: int | None = None,
+        file_id: str | None = None,
+    ) -> None:
+        super().__init__(message, table=table, version=version, file_id=file_id)
+        self.status = status
+        self.error_code = error_code
 
 
 class RequestError(DeltaSharingError):

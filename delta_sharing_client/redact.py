@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 MASK = "***"
@@ -60,9 +61,14 @@ def safe_url(url: str) -> str:
     return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
-def scrub(text: str) -> str:
-    """Return ``text`` with the query string and user info of every http(s) URL in it masked.
+def scrub(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return ``text`` with the query string and user info of every http(s) URL in it, and all ``secrets``, masked.
 
-    For messages of other libraries (urllib3, pyarrow, Spark) before they go into an error or a log of ours.
+    For messages of servers and of other libraries (urllib3, pyarrow, Spark) before they go into an error or a log of
+    ours.
     """
-    return _USERINFO.sub(rf"\1{MASK}@", _QUERY.sub(rf"\1?{MASK}", text))
+    text = _USERINFO.sub(rf"\1{MASK}@", _QUERY.sub(rf"\1?{MASK}", text))
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, MASK)
+    return text

@@ -1,0 +1,71 @@
+"""``SharingClient``: what a profile's server shares."""
+
+from __future__ import annotations
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.listing import Schema, Share, Table
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.profile import Profile, ProfileSource
+from delta_sharing_client.protocol.rest import RestClient
+
+
+class SharingClient:
+    """Lists what a sharing server shares with the holder of a profile. Safe in threads; pickles; a context manager.
+
+    Parameters
+    ----------
+    profile:
+        Path, URL, open file, mapping or ``Profile``; ``None`` for the environment variable
+        ``DELTA_SHARING_PROFILE``. ``ProfileError`` if it cannot be used.
+    options:
+        Timeouts, limits and knobs of reads.
+
+    All methods raise ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
+    ``ProfileError`` once the token has expired.
+    """
+
+    def __init__(self, profile: ProfileSource = None, options: ReadOptions | None = None) -> None:
+        self.rest = RestClient(Profile.load(profile), options)
+
+    def __repr__(self) -> str:
+        return f"SharingClient({self.rest.profile.endpoint!r})"
+
+    def __enter__(self) -> SharingClient:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close idle connections. The client stays usable."""
+        self.rest.close()
+
+    def list_shares(self) -> list[Share]:
+        """Return all shares."""
+        return self.rest.list_shares()
+
+    def get_share(self, share: Share | str) -> Share:
+        """Return one share, by name or value; ``NotFoundError`` if there is none."""
+        return self.rest.get_share(_share_name(share))
+
+    def list_schemas(self, share: Share | str) -> list[Schema]:
+        """Return the schemas of a share, given by name or value."""
+        return self.rest.list_schemas(_share_name(share))
+
+    def list_tables(self, schema: Schema | str) -> list[Table]:
+        """Return the tables of a schema, given by value or as ``share.schema``."""
+        if isinstance(schema, Schema):
+            return self.rest.list_tables(schema.share, schema.name)
+        share, _, name = schema.rpartition(".") if isinstance(schema, str) else ("", "", "")
+        if not share or not name:
+            raise UsageError(f"Expected a schema as share.schema, or a Schema of list_schemas(), found {schema!r}.")
+        return self.rest.list_tables(share, name)
+
+    def list_all_tables(self, share: Share | str | None = None) -> list[Table]:
+        """Return the tables of all schemas of one share, or of all shares."""
+        shares = [_share_name(share)] if share is not None else [s.name for s in self.rest.list_shares()]
+        return [table for name in shares for table in self.rest.list_all_tables(name)]
+
+
+def _share_name(share: Share | str) -> str:
+    return share.name if isinstance(share, Share) else share

@@ -1,0 +1,261 @@
+"""The endpoints of a sharing server, one method each (protocol, "REST APIs")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+import requests
+
+from delta_sharing_client.data_urls import is_http
+from delta_sharing_client.errors import ProtocolError, RequestError
+from delta_sharing_client.listing import Schema, Share, Table
+from delta_sharing_client.names import TableName, check_name
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.profile import Profile
+from delta_sharing_client.protocol.failures import NOT_FOUND_CODE
+from delta_sharing_client.protocol.messages import (
+    SchemasPage,
+    ShareAnswer,
+    ShareItem,
+    SharesPage,
+    TableItem,
+    TablesPage,
+    TemporaryCredentials,
+    TemporaryCredentialsAnswer,
+)
+from delta_sharing_client.protocol.transport import Request, Transport
+
+VERSION_HEADER = "Delta-Table-Version"
+_UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
+
+T = TypeVar("T")
+
+
+class RestClient:
+    """The REST API of one profile's server. Safe in threads; pickles without its connections.
+
+    Parameters
+    ----------
+    profile:
+        Endpoint and credentials.
+    options:
+        Timeouts and limits of trying again.
+    user_agent:
+        Put first in the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``, which servers
+        look for).
+
+    Every method raises ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
+    ``ProfileError`` for an expired token.
+    """
+
+    def __init__(self, profile: Profile, options: ReadOptions | None = None, *, user_agent: str | None = None) -> None:
+        self.transport = Transport(profile, options or ReadOptions(), user_agent)
+
+    def __repr__(self) -> str:
+        return f"RestClient({self.profile.endpoint!r})"
+
+    @property
+    def profile(self) -> Profile:
+        """The profile it was made with."""
+        return self.transport.profile
+
+    @property
+    def options(self) -> ReadOptions:
+        """The options it was made with."""
+        return self.transport.options
+
+    @property
+    def allows_http_data(self) -> bool:
+        """Whether files may be fetched over ``http:`` from any host, because the endpoint itself is ``http:``."""
+        return is_http(self.profile.endpoint)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self.transport.close()
+
+    def list_shares(self) -> list[Share]:
+        """List Shares: all pages."""
+        items = self._list(("shares",), SharesPage, "Listing the shares")
+        return [_share(item) for item in items]
+
+    def get_share(self, share: str) -> Share:
+        """Get Share."""
+        doing = f"Looking up share {share}"
+        request = Request(method="GET", path=("shares", check_name(share, "share")), doing=doing)
+        return _share(self._json(request, ShareAnswer).share)
+
+    def list_schemas(self, share: str) -> list[Schema]:
+        """List Schemas in a Share: all pages."""
+        path = ("shares", check_name(share, "share"), "schemas")
+        items = self._list(path, SchemasPage, f"Listing the schemas of share {share}")
+        return [Schema(item.name, item.share or share, item.id, item.display_name) for item in items]
+
+    def list_tables(self, share: str, schema: str) -> list[Table]:
+        """List Tables in a Schema: all pages."""
+        path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), "tables")
+        items = self._list(path, TablesPage, f"Listing the tables of schema {share}.{schema}")
+        return [_table(item, share, schema) for item in items]
+
+    def list_all_tables(self, share: str) -> list[Table]:
+        """List all Tables in a Share: all pages; schema by schema on servers that lack this endpoint."""
+        path = ("shares", check_name(share, "share"), "all-tables")
+        doing = f"Listing all tables of share {share}"
+        try:
+            items = self._list(path, TablesPage, doing)
+        except RequestError as error:
+            if error.status not in _UNKNOWN_ENDPOINT:
+                raise
+            # A 404 may also mean that there is no such share: then listing its schemas says so.
+            return [t for schema in self.list_schemas(share) for t in self.list_tables(share, schema.name)]
+        for item in items:
+            if not item.schema:
+                raise ProtocolError(f"{doing}: the server names no schema for table {item.name!r}.")
+        return [_table(item, share, item.schema or "") for item in items]
+
+    def table_version(self, table: TableName, starting_timestamp: str | None = None) -> int:
+        """Query Table Version: the current version, or the earliest at or after ``starting_timestamp`` (ISO 8601).
+
+        Servers from before the ``/version`` endpoint are asked with ``HEAD``, which knows no timestamp.
+        """
+        doing = f"Asking for the version of {table}"
+        params = {} if starting_timestamp is None else {"startingTimestamp": starting_timestamp}
+        request = _table_request("GET", table, ("version",), doing, params=params)
+        try:
+            response, _ = self.transport.get(request)
+        except RequestError as error:
+            definite = error.error_code == NOT_FOUND_CODE or starting_timestamp is not None
+            if error.status not in _UNKNOWN_ENDPOINT or definite:
+                raise
+            try:
+                response, _ = self.transport.get(_table_request("HEAD", table, (), doing))
+            except RequestError:
+                raise error from None
+        version = version_header(response, doing, str(table))
+        if version is None:
+            raise ProtocolError(f"{doing}: the answer has no {VERSION_HEADER} header.", table=str(table))
+        return version
+
+    def temporary_table_credentials(self, table: TableName, location: str | None = None) -> TemporaryCredentials:
+        """Generate Temporary Table Credential, for the table's main location or an auxiliary ``location``."""
+        doing = f"Asking for storage credentials of {table}"
+        body = None if location is None else msgspec.json.encode({"location": location})
+        request = _table_request("POST", table, ("temporary-table-credentials",), doing, body=body)
+        credentials = self._json(request, TemporaryCredentialsAnswer).credentials
+        given = (credentials.aws_temp_credentials, credentials.azure_user_delegation_sas, credentials.gcp_oauth_token)
+        if sum(one is not None for one in given) != 1:
+            raise ProtocolError(
+                f"{doing}: expected credentials of exactly one cloud, found {sum(one is not None for one in given)}.",
+                table=str(table),
+            )
+        return credentials
+
+    def _json(self, request: Request, answer: type[T]) -> T:
+        _, body = self.transport.get(request)
+        try:
+            return msgspec.json.decode(body, type=answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            found = f"({error})" if body.strip() else "(an empty body)"
+            raise ProtocolError(
+                f"{request.doing}: the answer is not the JSON that the protocol defines {found}.", table=request.table
+            ) from None
+
+    def _list(self, path: tuple[str, ...], page: type[_Page], doing: str) -> list[Any]:
+        items: list[Any] = []
+        seen: set[str] = set()
+        token = None
+        while True:
+            params: dict[str, str] = {} if token is None else {"pageToken": token}
+            answer = self._json(Request(method="GET", path=path, doing=doing, params=params), page)
+            items.extend(answer.items or [])
+            token = answer.next_page_token
+            if not token:
+                return items
+            if token in seen:
+                raise ProtocolError(f"{doing}: the server gave the same nextPageToken twice; pages would never end.")
+            seen.add(token)
+
+    # --- streamed answers, for protocol.query ---
+
+    def metadata_request(
+        self, table: TableName, headers: Mapping[str, str], version: int | None, timestamp: str | None
+    ) -> Request:
+        """Query Table Metadata, of the latest version or as of ``version`` or ``timestamp``."""
+        params = {k: str(v) for k, v in (("version", version), ("timestamp", timestamp)) if v is not None}
+        doing = f"Reading the metadata of {table}"
+        return _table_request("GET", table, ("metadata",), doing, params=params, headers=headers)
+
+    def query_request(self, table: TableName, headers: Mapping[str, str], body: Mapping[str, object]) -> Request:
+        """Read Data from a Table."""
+        doing = f"Querying {table}"
+        return _table_request("POST", table, ("query",), doing, headers=headers, body=msgspec.json.encode(body))
+
+    def query_status_request(
+        self, table: TableName, headers: Mapping[str, str], query_id: str, body: Mapping[str, object]
+    ) -> Request:
+        """Ask for the result of an asynchronous query."""
+        doing = f"Waiting for the query of {table}"
+        path = ("queries", query_id)
+        return _table_request("POST", table, path, doing, headers=headers, body=msgspec.json.encode(body))
+
+    def changes_request(self, table: TableName, headers: Mapping[str, str], params: Mapping[str, str]) -> Request:
+        """Read Change Data Feed from a Table."""
+        return _table_request(
+            "GET", table, ("changes",), f"Reading the changes of {table}", params=params, headers=headers
+        )
+
+
+class _Page(Protocol):
+    items: Any
+    next_page_token: str | None
+
+
+def version_header(response: requests.Response, doing: str, table: str) -> int | None:
+    """Return the ``Delta-Table-Version`` of an answer, ``None`` if it has none; ``ProtocolError`` if malformed."""
+    text = response.headers.get(VERSION_HEADER)
+    if text is None:
+        return None
+    if not text.strip().isascii() or not text.strip().isdigit():
+        raise ProtocolError(f"{doing}: {VERSION_HEADER} is {text[:40]!r}; expected a version.", table=table)
+    return int(text)
+
+
+def _table_request(
+    method: str,
+    table: TableName,
+    path: tuple[str, ...],
+    doing: str,
+    *,
+    params: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> Request:
+    base = ("shares", table.share, "schemas", table.schema, "tables", table.table)
+    return Request(
+        method=method,
+        path=base + path,
+        doing=doing,
+        table=str(table),
+        params=params or {},
+        headers=headers or {},
+        body=body,
+    )
+
+
+def _share(item: ShareItem) -> Share:
+    return Share(item.name, item.id, item.display_name)
+
+
+def _table(item: TableItem, share: str, schema: str) -> Table:
+    return Table(
+        name=item.name,
+        share=item.share or share,
+        schema=item.schema or schema,
+        id=item.id,
+        share_id=item.share_id,
+        display_name=item.display_name,
+        location=item.location,
+        auxiliary_locations=tuple(item.auxiliary_locations or ()),
+        access_modes=tuple(item.access_modes or ()),
+    )

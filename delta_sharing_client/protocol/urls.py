@@ -1,0 +1,160 @@
+"""Fresh pre-signed URLs: the query of a scan asked again, when its URLs expire or are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+from typing import NamedTuple, Union
+
+from delta_sharing_client.delta.actions import AddFile, RemoveFile
+from delta_sharing_client.delta.file_keys import DELETION_VECTOR_SUFFIX, url_key
+from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
+from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
+from delta_sharing_client.names import TableName
+from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, TableAnswer, query_changes, query_table
+from delta_sharing_client.protocol.rest import RestClient
+
+_MARGIN_MS = 60_000
+
+TableQuery = Union[QueryRequest, ChangesQuery]
+
+
+class RefreshingUrls:
+    """A ``scan.UrlSource`` that repeats a query for fresh URLs of the *same* files.
+
+    The same snapshot is asked for with the refresh token of the last answer, else with its version, else as the
+    latest one if that still has this version. Change feeds and ranges of versions are repeated as they are. One
+    thread refreshes while the others wait for its result. Pickles without the URLs.
+
+    Parameters
+    ----------
+    rest, table, query:
+        The query that was asked.
+    answer:
+        Its answer, exhausted (then the refresh token is known).
+    """
+
+    def __init__(self, rest: RestClient, table: TableName, query: TableQuery, answer: TableAnswer) -> None:
+        self._rest = rest
+        self._table = table
+        self._query = query
+        self._format = answer.response_format  # file ids differ between the formats
+        self._version = answer.version
+        self._token = answer.refresh_token
+        self._lock = threading.Lock()
+        self._urls: dict[str, _Url] = {}
+        self._failures = 0
+        self._failure: DeltaSharingError | None = None
+
+    def __repr__(self) -> str:
+        return f"RefreshingUrls({str(self._table)!r}, version={self._version})"
+
+    def __getstate__(self) -> dict[str, object]:
+        names = ("_rest", "_table", "_query", "_format", "_version", "_token")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _lock=threading.Lock(), _urls={}, _failures=0, _failure=None)
+
+    def url_for(self, key: str, rejected: str | None = None) -> str:
+        """Return a URL for ``key`` (``delta.file_keys.url_key``, or that and ``#dv``) that is not ``rejected``.
+
+        Raises ``DataError`` if the table changed so that the file is not in the answer any more, and the errors of
+        the query.
+        """
+        name = self._name(key)
+        before = self._failures
+        with self._lock:
+            if self._failures > before and self._failure is not None:
+                raise self._failure  # the refresh that this thread waited for failed: another one would as well
+            known = self._urls.get(name)
+            if known is None or known.url == rejected or known.is_old():
+                try:
+                    self._urls = self._fetch()
+                except DeltaSharingError as error:
+                    self._failures += 1
+                    self._failure = error
+                    raise
+                known = self._urls.get(name)
+            if known is None:
+                raise self._changed(f"the server does not list the file of key {key} any more")
+            return known.url
+
+    def _fetch(self) -> dict[str, _Url]:
+        answer = self._ask()
+        if answer.response_format is not self._format:
+            answer.close()
+            raise self._changed("the server answers in another format, with other file ids")
+        if self._is_snapshot and answer.version != self._version:
+            answer.close()
+            raise self._changed(f"it is at version {answer.version} now")
+        urls = dict(self._named_urls(answer))
+        self._token = answer.refresh_token or self._token
+        return urls
+
+    def _ask(self) -> TableAnswer:
+        query = self._query
+        if isinstance(query, ChangesQuery):
+            return query_changes(self._rest, self._table, query, response_format=self._format)
+        if not self._is_snapshot:
+            return self._repeat(query)
+        if self._token is not None:
+            by_token = dataclasses.replace(
+                query, version=None, timestamp=None, include_refresh_token=True, refresh_token=self._token
+            )
+            try:
+                return self._repeat(by_token)
+            except RequestError as error:
+                if error.status != 400:  # 400: the token itself has expired
+                    raise
+                self._token = None
+        pinned = dataclasses.replace(query, version=self._version, timestamp=None, refresh_token=None)
+        try:
+            return self._repeat(pinned)
+        except (RequestError, AuthError, ProtocolError):
+            if not query.is_latest:
+                raise
+        # Without shared history no version can be asked for, only compared with.
+        return self._repeat(dataclasses.replace(query, refresh_token=None))
+
+    def _repeat(self, query: QueryRequest) -> TableAnswer:
+        return query_table(self._rest, self._table, query, response_format=self._format)
+
+    def _named_urls(self, answer: TableAnswer) -> Iterator[tuple[str, _Url]]:
+        for action in answer.actions:
+            if isinstance(action, (VersionedMetadata, VersionedProtocol)):
+                continue
+            name = self._name(url_key(action))
+            yield name, _Url(action.path, action.shared_expiration)
+            vector = action.deletion_vector if isinstance(action, (AddFile, RemoveFile)) else None
+            if vector is not None and vector.storage_type == "p":
+                yield name + DELETION_VECTOR_SUFFIX, _Url(vector.path_or_inline_dv, action.shared_expiration)
+
+    @property
+    def _is_snapshot(self) -> bool:
+        return isinstance(self._query, QueryRequest) and self._query.starting_version is None
+
+    def _name(self, key: str) -> str:
+        # A server states the version of a snapshot's files only if a version was asked for; a refresh may differ there.
+        if not self._is_snapshot:
+            return key
+        kind, _, rest = key.partition(":")
+        return f"{kind}:{rest.partition(':')[2]}"
+
+    def _changed(self, reason: str) -> DataError:
+        return DataError(
+            f"The URLs of {self._table} at version {self._version} expired and cannot be renewed, because the table "
+            f"has changed: {reason}. Read again.",
+            table=str(self._table),
+            version=self._version,
+        )
+
+
+class _Url(NamedTuple):
+    url: str
+    expires_ms: int | None
+
+    def is_old(self) -> bool:
+        return self.expires_ms is not None and time.time() * 1000 >= self.expires_ms - _MARGIN_MS
