@@ -1,0 +1,79 @@
+"""What an append stream makes of a commit, and which files of a commit go into one micro-batch together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, RemoveFile
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.spark.options import OnChange
+
+
+def appended_files(actions: Sequence[FileAction], version: int, on_change: OnChange) -> list[AddFile]:
+    """Return the added files of a commit that an append stream reads, in order of file id.
+
+    Parameters
+    ----------
+    actions:
+        The files of the commit that change data.
+    version:
+        Its version, for the error.
+    on_change:
+        What to do where files are removed. ``IGNORE_CHANGES`` returns rewritten files whole, so rows come again.
+
+    Raises
+    ------
+    DataError
+        Files are removed and ``on_change`` does not allow it; names the version and the option that does.
+    """
+    adds = [action for action in actions if isinstance(action, AddFile)]
+    removes = [action for action in actions if isinstance(action, RemoveFile)]
+    if removes and on_change is OnChange.SKIP_CHANGE_COMMITS:
+        return []
+    if removes and adds and on_change is not OnChange.IGNORE_CHANGES:
+        raise DataError(
+            f"Detected a data update in version {version}, which an append stream cannot show. To leave such commits out, "
+            "set the option 'skipChangeCommits' to 'true'; to get the rewritten files whole (rows come again), set "
+            "'ignoreChanges'; to see each change, read with 'readChangeFeed'",
+            version=version,
+        )
+    if removes and not adds and on_change is OnChange.FAIL:
+        raise DataError(
+            f"Detected deleted data in version {version}, which an append stream cannot show. To ignore deletes, set the "
+            "option 'ignoreDeletes' to 'true'; to see each change, read with 'readChangeFeed'",
+            version=version,
+        )
+    return sorted(adds, key=file_order)
+
+
+def change_files(actions: Sequence[FileAction]) -> list[FileAction]:
+    """Return the files of a commit that hold its changes, in order of file id: change files alone if there are any."""
+    cdc = [action for action in actions if isinstance(action, AddCdcFile)]
+    return sorted(cdc or actions, key=file_order)
+
+
+def units(files: Sequence[FileAction]) -> tuple[int, ...]:
+    """Return for each file the unit that must stay in one micro-batch with it.
+
+    Change files of a commit are one unit: they hold the pre-images and post-images of its updates. So are all files
+    where a deletion vector is involved, because rows are found by comparing a removed file with the added one.
+    Otherwise files of the same id are.
+    """
+    if any(isinstance(file, AddCdcFile) or file.deletion_vector is not None for file in files):
+        return (0,) * len(files)
+    known: dict[str, int] = {}
+    return tuple(known.setdefault(file_id(file), len(known)) for file in files)
+
+
+def file_id(file: FileAction) -> str:
+    """Return the server's id of a file; a server that sends none cannot be streamed from."""
+    if file.file_id is None:
+        raise DataError("The server sent a file without id; a stream needs ids to find its place again after a restart")
+    return file.file_id
+
+
+def file_order(file: FileAction) -> tuple[str, int, str]:
+    """The order of files in a version: by id; a removed file comes before an added one of the same id."""
+    kind = 0 if isinstance(file, RemoveFile) else 1
+    vector = None if isinstance(file, AddCdcFile) else file.deletion_vector
+    return file_id(file), kind, "" if vector is None else f"{vector.size_in_bytes:010d}{vector.cardinality:010d}"

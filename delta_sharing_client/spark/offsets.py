@@ -1,0 +1,163 @@
+"""The position of a stream, as the JSON object that Spark writes into the checkpoint.
+
+Spark compares offsets as text and replays ``partitions(start, end)`` in a new process without asking for offsets
+first, so an offset is complete, its keys keep their order, and two equal positions have equal text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Union
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.spark.admission import BASE, Position
+
+SOURCE_VERSION = 1
+ADVICE = "delete the checkpoint or choose a new one, and restart the query"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """Everything before this has been read.
+
+    Attributes
+    ----------
+    table_id:
+        ``metaData.id`` of the table.
+    position:
+        All versions before ``position.version``, and of it the files up to ``position.index``, in order of file id.
+    in_snapshot:
+        Whether the files counted are those of the initial snapshot.
+    first_version:
+        The version at which the stream began: that of its initial snapshot, or the first one of the tail.
+    from_snapshot:
+        Whether the stream began with a snapshot.
+    change_feed:
+        Whether the rows are those of the change feed.
+    response_format:
+        The format whose file ids give the order of files.
+    last_file:
+        The id of the file at ``position.index``: a repeated query must have it there.
+    schema_hash:
+        Fingerprint of the schema under which the stream read.
+    """
+
+    table_id: str
+    position: Position
+    in_snapshot: bool
+    first_version: int
+    from_snapshot: bool
+    change_feed: bool
+    response_format: ResponseFormat
+    last_file: str | None
+    schema_hash: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object for Spark's offset log."""
+        return {
+            "sourceVersion": SOURCE_VERSION,
+            "tableId": self.table_id,
+            "tableVersion": self.position.version,
+            "index": self.position.index,
+            "isStartingVersion": self.in_snapshot,
+            "firstVersion": self.first_version,
+            "fromSnapshot": self.from_snapshot,
+            "changeFeed": self.change_feed,
+            "responseFormat": self.response_format.value,
+            "lastFile": self.last_file,
+            "schemaHash": self.schema_hash,
+        }
+
+
+class Beginning:
+    """The position before anything was resolved: the same whenever it is asked for."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object for Spark's offset log."""
+        return {"sourceVersion": SOURCE_VERSION, "tableId": None, "tableVersion": -1, "index": BASE}
+
+
+BEGINNING = Beginning()
+AnyOffset = Union[Offset, Beginning]
+
+
+def parse_offset(value: object) -> AnyOffset:
+    """Read an offset from the checkpoint.
+
+    Raises
+    ------
+    UsageError
+        It is not one of ours, or one of another version of this source.
+    """
+    if not isinstance(value, Mapping):
+        raise UsageError(f"Expected an offset of the deltaSharing source in the checkpoint, found {value!r}; {ADVICE}")
+    version = value.get("sourceVersion", 0)
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise UsageError(f"The offset in the checkpoint has the sourceVersion {version!r}, which is not a number; {ADVICE}")
+    if version != SOURCE_VERSION:
+        raise UsageError(
+            f"The sourceVersion {version} of the offset in the checkpoint is not equal to supported reader version "
+            f"{SOURCE_VERSION}; {ADVICE}"
+        )
+    if value.get("tableId") is None and value.get("tableVersion") == -1:
+        return BEGINNING
+    try:
+        return Offset(
+            table_id=_field(value, "tableId", str),
+            position=Position(_field(value, "tableVersion", int), _field(value, "index", int)),
+            in_snapshot=_field(value, "isStartingVersion", bool),
+            first_version=_field(value, "firstVersion", int),
+            from_snapshot=_field(value, "fromSnapshot", bool),
+            change_feed=_field(value, "changeFeed", bool),
+            response_format=ResponseFormat(_field(value, "responseFormat", str)),
+            last_file=value.get("lastFile"),
+            schema_hash=_field(value, "schemaHash", str),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"The offset in the checkpoint was not written by this source ({error}), for example by the JVM connector; {ADVICE}"
+        ) from None
+
+
+def check_restart(offset: Offset, *, table_id: str, change_feed: bool) -> None:
+    """Refuse to go on from ``offset`` with another table or another kind of read.
+
+    Raises
+    ------
+    UsageError
+        With what differs and what to do.
+    """
+    if offset.table_id != table_id:
+        raise UsageError(
+            f"The checkpoint belongs to the table with id {offset.table_id}, but the table now has id {table_id}: it was "
+            f"deleted and created anew, or the path names another table. To read it from its beginning, {ADVICE}"
+        )
+    if offset.change_feed != change_feed:
+        was, is_now = ("true", "false") if offset.change_feed else ("false", "true")
+        raise UsageError(
+            f"The checkpoint belongs to a stream with option readChangeFeed {was}, but it is {is_now} now; set it back, or {ADVICE}"
+        )
+
+
+def check_order(start: Offset, end: Offset) -> None:
+    """Refuse a pair of offsets of which the second lies before the first, or belongs to another stream.
+
+    Raises
+    ------
+    UsageError
+        Never for offsets of one checkpoint of this source: it was changed by hand.
+    """
+    backwards = end.position < start.position or (end.in_snapshot and not start.in_snapshot)
+    if backwards or end.table_id != start.table_id:
+        raise UsageError(
+            f"The checkpoint asks for a batch from {start.to_json()} to {end.to_json()}, which goes back; {ADVICE}"
+        )
+
+
+def _field(value: Mapping[str, Any], name: str, kind: type) -> Any:
+    found = value[name]
+    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+        raise TypeError(f"{name} is {found!r}")
+    return found

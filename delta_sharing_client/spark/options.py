@@ -1,0 +1,318 @@
+"""The options of the Spark data source: names, meanings, combinations. ``docs/spark.md`` is the page for users.
+
+Names are those of the JVM connector where it has them, compared regardless of case. A bad value, a bad combination or
+an unknown name fails when the data source is loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.names import TableName, parse_table_url
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.predicates.expressions import Expression
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.profile import Profile
+from delta_sharing_client.spark import option_values as values
+from delta_sharing_client.spark.option_values import Start
+
+LEAST_VERSION_INTERVAL = 10
+DEFAULT_MAX_FILES = 1000
+
+
+class OnChange(enum.Enum):
+    """What an append stream does with a commit that removes files."""
+
+    FAIL = "fail"
+    IGNORE_DELETES = "ignoreDeletes"
+    IGNORE_CHANGES = "ignoreChanges"
+    SKIP_CHANGE_COMMITS = "skipChangeCommits"
+
+
+class ChangeColumns(enum.Enum):
+    """The shape of the three columns of the change feed.
+
+    ``DELTA``: ``_change_type``, ``_commit_version``, ``_commit_timestamp`` as a timestamp, as Delta Lake has them.
+    ``PARQUET``: ``_commit_version``, ``_commit_timestamp`` in epoch milliseconds, ``_change_type``, as the JVM
+    connector has them with the response format ``parquet``.
+    """
+
+    DELTA = "delta"
+    PARQUET = "parquet"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOptions:
+    """The options of one relation, checked. Pickles; its repr shows no secret.
+
+    ``columns`` and ``filter`` are not yet resolved against a schema. ``max_files`` and ``max_bytes`` are ``None`` where
+    the user set none; ``version_interval`` is in seconds.
+    """
+
+    profile: Profile
+    table: TableName
+    columns: tuple[str, ...] | None = None
+    filter: Expression | None = None
+    limit: int | None = None
+    version: int | None = None
+    timestamp: str | None = None
+    row_lineage: bool = False
+    response_format: ResponseFormat = ResponseFormat.AUTO
+    read_change_feed: bool = False
+    change_columns: ChangeColumns = ChangeColumns.DELTA
+    starting_version: Start = None
+    starting_timestamp: str | None = None
+    ending_version: int | None = None
+    ending_timestamp: str | None = None
+    on_change: OnChange = OnChange.FAIL
+    max_files: int | None = None
+    max_bytes: int | None = None
+    max_versions_per_rpc: int = 100
+    version_interval: int = 30
+    max_partition_bytes: int = 128 * 1024 * 1024
+    parallelism: int = 1
+    caller_org: str | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SparkOptions:
+        """Check ``options`` as Spark hands them over.
+
+        Raises
+        ------
+        UsageError
+            An unknown name, a bad value or a bad combination; the message says what fits.
+        ProfileError
+            The profile cannot be read.
+        """
+        given = _known(options)
+        found = {option.field: option.parse(option.name, given[key]) for key, option in _OPTIONS.items() if key in given}
+        _one_of(given, "startingVersion", "startingTimestamp")
+        _one_of(given, "endingVersion", "endingTimestamp")
+        _one_of(given, "versionAsOf", "timestampAsOf")
+        profile, table = _source(given)
+        result = cls(
+            profile=profile,
+            table=table,
+            read_change_feed=any(_is_true(given, name) for name in ("readChangeFeed", "readChangeData")),
+            on_change=_on_change(given),
+            **{"parallelism": os.cpu_count() or 1, **found},  # type: ignore[arg-type]
+        )
+        result._check_combinations(given)
+        return result
+
+    def for_batch(self) -> SparkOptions:
+        """Return ``self`` if a batch read can use it.
+
+        Raises
+        ------
+        UsageError
+            A change feed without a numeric start or a start without a change feed.
+        """
+        if not self.read_change_feed:
+            for name, value in (("startingVersion", self.starting_version), ("startingTimestamp", self.starting_timestamp)):
+                if value is not None:
+                    raise UsageError(f"Option '{name}' of a batch read needs option 'readChangeFeed' to be 'true'")
+        elif self.starting_version == "latest":
+            raise UsageError("startingVersion is not a valid number: a batch read of changes cannot start at 'latest'")
+        elif self.starting_version is None and self.starting_timestamp is None:
+            raise UsageError("No startingVersion or startingTimestamp provided for the change feed; set one of them")
+        return self
+
+    def for_stream(self) -> SparkOptions:
+        """Return ``self`` if a stream can use it.
+
+        Raises
+        ------
+        UsageError
+            Time travel, an end, a limit or row lineage, which a stream does not have.
+        """
+        if self.version is not None or self.timestamp is not None:
+            raise UsageError(
+                "Cannot time travel streams. Use option 'startingVersion' or 'startingTimestamp' instead of "
+                "'versionAsOf' or 'timestampAsOf'"
+            )
+        for name, is_set in (
+            ("endingVersion", self.ending_version is not None),
+            ("endingTimestamp", self.ending_timestamp is not None),
+            ("limit", self.limit is not None),
+            ("rowLineage", self.row_lineage),
+        ):
+            if is_set:
+                raise UsageError(f"Option '{name}' is not for streams; leave it out, or read with spark.read")
+        return self
+
+    def _check_combinations(self, given: Mapping[str, str]) -> None:
+        if self.read_change_feed:
+            for name in ("versionAsOf", "timestampAsOf", "rowLineage"):
+                if name.lower() in given and given[name.lower()].lower() != "false":
+                    raise UsageError(f"Option '{name}' cannot be combined with 'readChangeFeed'; leave one of them out")
+        else:
+            for name in ("endingVersion", "endingTimestamp", "changeFeedColumns"):
+                if name.lower() in given:
+                    raise UsageError(f"Option '{name}' needs option 'readChangeFeed' to be 'true'")
+        if self.version_interval < LEAST_VERSION_INTERVAL:
+            raise UsageError(f"queryTableVersionIntervalSeconds must not be less than {LEAST_VERSION_INTERVAL} seconds.")
+
+
+class _Option(NamedTuple):
+    name: str
+    field: str
+    parse: Callable[[str, str], object]
+
+
+def names() -> list[str]:
+    """Return every option name, as documented."""
+    return sorted([*(option.name for option in _OPTIONS.values()), *_FLAGS, "path", *_CREDENTIALS], key=str.lower)
+
+
+def _columns(name: str, value: str) -> tuple[str, ...]:
+    found = [match[1] if match[1] is not None else match[2].strip() for match in _COLUMN.finditer(value)]
+    if not _COLUMNS.fullmatch(value) or not all(found):
+        raise UsageError(f"Invalid value '{value}' for option '{name}', must be names separated by commas, such as 'id, `a,b`'")
+    return tuple(column.replace("``", "`") for column in found)
+
+
+def _filter(name: str, value: str) -> Expression | None:
+    return parse_filter(values.text(name, value))
+
+
+def _enum(kind: type[enum.Enum]) -> Callable[[str, str], object]:
+    def parse(name: str, value: str) -> object:
+        try:
+            return kind(value)
+        except ValueError:
+            known = ", ".join(f"'{member.value}'" for member in kind)
+            raise UsageError(f"Invalid value '{value}' for option '{name}', must be one of {known}") from None
+
+    return parse
+
+
+def _fail_on_data_loss(name: str, value: str) -> None:
+    if not values.flag(name, value):
+        raise UsageError("Option 'failOnDataLoss' can only be 'true': this source never skips data that is gone")
+
+
+# A name between backticks (a doubled one is part of it), or anything without commas and backticks.
+_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]+))\s*(?:,|\Z)")
+_COLUMNS = re.compile(r"(?:\s*(?:`(?:[^`]|``)+`|[^`,]+)\s*,)*\s*(?:`(?:[^`]|``)+`|[^`,]+)\s*")
+
+_OPTIONS = {
+    option.name.lower(): option
+    for option in (
+        _Option("columns", "columns", _columns),
+        _Option("filter", "filter", _filter),
+        _Option("limit", "limit", values.count),
+        _Option("versionAsOf", "version", values.version),
+        _Option("timestampAsOf", "timestamp", values.timestamp),
+        _Option("rowLineage", "row_lineage", values.flag),
+        _Option("responseFormat", "response_format", _enum(ResponseFormat)),
+        _Option("changeFeedColumns", "change_columns", _enum(ChangeColumns)),
+        _Option("startingVersion", "starting_version", values.starting_version),
+        _Option("startingTimestamp", "starting_timestamp", values.timestamp),
+        _Option("endingVersion", "ending_version", values.version),
+        _Option("endingTimestamp", "ending_timestamp", values.timestamp),
+        _Option("maxFilesPerTrigger", "max_files", values.positive),
+        _Option("maxBytesPerTrigger", "max_bytes", values.size),
+        _Option("maxVersionsPerRpc", "max_versions_per_rpc", values.positive),
+        _Option("queryTableVersionIntervalSeconds", "version_interval", values.seconds),
+        _Option("maxPartitionBytes", "max_partition_bytes", values.size),
+        _Option("parallelism", "parallelism", values.positive),
+        _Option("callerOrg", "caller_org", values.text),
+    )
+}
+_FLAGS = ("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss")
+_CREDENTIALS = (
+    "shareCredentialsVersion type endpoint bearerToken expirationTime username password tokenEndpoint clientId "
+    "clientSecret scope"
+).split()
+# Options of Delta Lake and the JVM connector that would change which rows come out, and what to do instead.
+_ELSEWHERE = {
+    "excludeRegex": "use option 'filter'",
+    "ignoreFileDeletion": "use option 'ignoreDeletes' or 'ignoreChanges'",
+    "schemaTrackingLocation": "restart with a new checkpoint and option 'startingVersion' after a breaking schema change",
+    "schemaLocation": "restart with a new checkpoint and option 'startingVersion' after a breaking schema change",
+    "streamingSourceTrackingId": "leave it out; every stream keeps its position in its own checkpoint",
+    "allowSourceColumnRename": "restart with a new checkpoint and option 'startingVersion' after the rename",
+    "allowSourceColumnDrop": "restart with a new checkpoint and option 'startingVersion' after the drop",
+    "allowSourceColumnTypeChange": "restart with a new checkpoint and option 'startingVersion' after the change",
+    "paths": "load one table at a time",
+    "provider": "CREATE TABLE keeps no options of a Python data source; write CREATE TEMPORARY VIEW instead",
+}
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    given = {str(key).lower(): str(value) for key, value in options.items() if value is not None}
+    known = {name.lower() for name in names()}
+    for name, advice in _ELSEWHERE.items():
+        if name.lower() in given:
+            raise UsageError(f"Option '{name}' is not supported by this data source: {advice}")
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
+            spelled = {name.lower(): name for name in names()}
+            hint = f"did you mean '{spelled[near[0]]}'?" if near else f"the options are {', '.join(names())}"
+            raise UsageError(f"Unknown option '{key}'; {hint}")
+    for name in _FLAGS:
+        if name.lower() in given:
+            values.flag(name, given[name.lower()])
+    if "failondataloss" in given:
+        _fail_on_data_loss("failOnDataLoss", given["failondataloss"])
+    return given
+
+
+def _one_of(given: Mapping[str, str], first: str, second: str) -> None:
+    if first.lower() in given and second.lower() in given:
+        raise UsageError(f"Please either provide '{first}' or '{second}', not both of them")
+
+
+def _is_true(given: Mapping[str, str], name: str) -> bool:
+    return given.get(name.lower(), "false").lower() == "true"
+
+
+def _on_change(given: Mapping[str, str]) -> OnChange:
+    for policy in (OnChange.SKIP_CHANGE_COMMITS, OnChange.IGNORE_CHANGES, OnChange.IGNORE_DELETES):
+        if _is_true(given, policy.value):
+            return policy
+    return OnChange.FAIL
+
+
+def _source(given: Mapping[str, str]) -> tuple[Profile, TableName]:
+    path = given.get("path", "").strip()
+    if not path:
+        raise UsageError("'path' is not specified: load('<profile file>#<share>.<schema>.<table>')")
+    inline = {name: given[name.lower()] for name in _CREDENTIALS if name.lower() in given}
+    if "#" in path and not inline:
+        source, table = parse_table_url(path)
+        return Profile.load(source), table
+    if inline and "#" in path:
+        raise UsageError(
+            f"Both a profile file in 'path' and credentials in options ({', '.join(inline)}) are given; use one of the two"
+        )
+    try:
+        table = TableName.parse(path)
+    except UsageError as error:
+        raise UsageError(f"path {path!r} is not valid: {error.message}") from None
+    if not inline:
+        raise UsageError(
+            f"path {path!r} is not valid: it names no profile; write <profile file>#{path}, or give the credentials as options"
+        )
+    return Profile.load(_profile_fields(inline)), table
+
+
+def _profile_fields(inline: Mapping[str, str]) -> dict[str, object]:
+    fields: dict[str, object] = dict(inline)
+    kind = inline.get("type")
+    number = inline.get("shareCredentialsVersion", "1" if kind in (None, "bearer_token") else "2")
+    fields["shareCredentialsVersion"] = int(number) if number.isdigit() else number
+    if fields["shareCredentialsVersion"] == 2 and kind is None:
+        fields["type"] = "bearer_token"
+    if "expirationTime" in inline:
+        fields["expirationTime"] = values.timestamp("expirationTime", inline["expirationTime"])
+    return fields

@@ -1,0 +1,159 @@
+"""Delta schemas as Spark schemas, and record batches in exactly the Arrow schema that Spark derives from them.
+
+Spark compares the first batch of a Python data source with ``to_arrow_schema(schema, timezone="UTC")``, nullability
+included, so every column is declared nullable (what a reader may assume of a shared table's files is no more than
+that) and every batch is cast to the one target schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_schema as spark_to_arrow
+
+from delta_sharing_client.delta.schema import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    StructField,
+    StructType,
+)
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError
+from delta_sharing_client.options import VariantAs
+
+_SIMPLE: Mapping[str, Callable[[], spark.DataType]] = {
+    "string": spark.StringType,
+    "long": spark.LongType,
+    "integer": spark.IntegerType,
+    "short": spark.ShortType,
+    "byte": spark.ByteType,
+    "float": spark.FloatType,
+    "double": spark.DoubleType,
+    "boolean": spark.BooleanType,
+    "binary": spark.BinaryType,
+    "date": spark.DateType,
+    "timestamp": spark.TimestampType,
+    "timestamp_ntz": spark.TimestampNTZType,
+    "void": spark.NullType,
+    "variant": spark.VariantType,
+}
+VARIANTS = VariantAs.STRUCT
+"""How the scan engine must hand out variants for ``conform``."""
+
+
+def to_spark_schema(schema: StructType) -> spark.StructType:
+    """Return the Spark schema of a table: the same names in the same order, everything nullable.
+
+    ``char`` and ``varchar`` are strings, because Spark has no Arrow type for them.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A column has a type that PySpark cannot take from Python (intervals); it is named.
+    """
+    return spark.StructType(
+        [spark.StructField(field.name, to_spark_type(field.type, field.name), nullable=True) for field in schema]
+    )
+
+
+def to_spark_type(data_type: DataType, column: str) -> spark.DataType:
+    """Return the Spark type of a column's type; errors as in ``to_spark_schema``."""
+    if isinstance(data_type, DecimalType):
+        return spark.DecimalType(data_type.precision, data_type.scale)
+    if isinstance(data_type, ArrayType):
+        return spark.ArrayType(to_spark_type(data_type.element, column), containsNull=True)
+    if isinstance(data_type, MapType):
+        key, value = to_spark_type(data_type.key, column), to_spark_type(data_type.value, column)
+        return spark.MapType(key, value, valueContainsNull=True)
+    if isinstance(data_type, StructType):
+        fields = [spark.StructField(f.name, to_spark_type(f.type, f"{column}.{f.name}"), True) for f in data_type]
+        return spark.StructType(fields)
+    make = _SIMPLE.get(data_type.base)
+    if make is None:
+        raise UnsupportedFeatureError(
+            f"Column {column!r} has the type {data_type.name!r}, which PySpark cannot take from Python; "
+            "leave it out with option 'columns'",
+            feature=data_type.name,
+        )
+    return make()
+
+
+def target_schema(schema: spark.StructType) -> pa.Schema:
+    """Return the Arrow schema that every batch of a relation with ``schema`` must have."""
+    bare = spark.StructType([spark.StructField(field.name, field.dataType, field.nullable) for field in schema.fields])
+    return spark_to_arrow(bare, timezone="UTC")
+
+
+def relax(schema: StructType) -> StructType:
+    """Return ``schema`` with everything nullable, so that the engine's batches agree with ``to_spark_schema``."""
+    return StructType(tuple(_relaxed(field) for field in schema))
+
+
+def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """Return ``batch`` with exactly the schema ``target``: same columns, in the order of ``target``.
+
+    Raises
+    ------
+    DataError
+        A column is missing or its values do not fit.
+    """
+    columns = []
+    for field in target:
+        position = batch.schema.get_field_index(field.name)
+        if position < 0:
+            raise DataError(f"Expected the column {field.name!r} in a batch with {', '.join(batch.schema.names)}")
+        try:
+            columns.append(conform_array(batch.column(position), field.type))
+        except pa.ArrowException as error:
+            raise DataError(f"Column {field.name!r} does not fit the type {field.type}: {error}") from None
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return ``array`` as ``target``: other nullability, timestamp units and order of a variant's two fields."""
+    if array.type.equals(target, check_metadata=True):
+        return array
+    if pa.types.is_struct(target):
+        children = [conform_array(array.field(field.name), field.type) for field in target]
+        if not all(field.nullable for field in target):
+            # A variant's parts may not be null by type, not even below a null variant.
+            children = [pc.fill_null(child, b"") if not f.nullable else child for f, child in zip(target, children)]
+        # field() leaves out the offset of a slice but not its nulls, so the validity is taken as a mask.
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=pc.is_null(array))
+    if pa.types.is_list(target):
+        values = conform_array(array.values, target.value_type)
+        return pa.ListArray.from_arrays(_offsets(array), values, type=target, mask=_mask(array))
+    if pa.types.is_map(target):
+        keys, items = conform_array(array.keys, target.key_type), conform_array(array.items, target.item_type)
+        return pa.MapArray.from_arrays(_offsets(array), keys, items, type=target, mask=_mask(array))
+    return array.cast(target)
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    # A mask is only taken with offsets that start at their buffer.
+    return pa.array(array.offsets.to_numpy(zero_copy_only=False), pa.int32()) if array.null_count else array.offsets
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return pc.is_null(array) if array.null_count else None
+
+
+def _relaxed(field: StructField) -> StructField:
+    return dataclasses.replace(field, type=_relaxed_type(field.type), nullable=True)
+
+
+def _relaxed_type(data_type: DataType) -> DataType:
+    if isinstance(data_type, ArrayType):
+        return ArrayType(_relaxed_type(data_type.element), contains_null=True)
+    if isinstance(data_type, MapType):
+        return MapType(_relaxed_type(data_type.key), _relaxed_type(data_type.value), value_contains_null=True)
+    if isinstance(data_type, StructType):
+        return relax(data_type)
+    return data_type
