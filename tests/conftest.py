@@ -68,6 +68,12 @@ def serve() -> Iterator[Callable[..., Any]]:
         yield lambda **options: stack.enter_context(mock_server.running(**options))
 
 
+@pytest.fixture(scope="session")
+def serve_demo(serve: Callable[..., Any]) -> Any:
+    """A running ``mock_server`` with the tables of its demo."""
+    return serve(demo=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         # One JVM at a time: two of them do not fit two cores.
