@@ -6,8 +6,8 @@ equivalent one that has only such values: an integer column ``> 1.5`` becomes ``
 ``< -128``, which is false, or unknown for null, like the original. So interpreters never convert constants, and none
 of them can overflow.
 
-The types that can be compared are those of :class:`.kinds.Kind`; columns of other types (arrays, maps, structs, variants,
-intervals) can only be tested with ``IS NULL``.
+The types that can be compared are those of :class:`.kinds.Kind`; columns of other types (arrays, maps, structs,
+variants, intervals) can only be tested with ``IS NULL``.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def compare(op: Op, column: Column, value: Value) -> Expression:
     kind = kind_of(column.type)
     if kind is Kind.OTHER:
         raise UsageError(
-            f"Column {column} is of type {describe(column.type)}, which does not compare; test it with IS NULL or name a"
-            " field in it."
+            f"Column {column} is of type {describe(column.type)}, which does not compare;"
+            " test it with IS NULL, or name a field in it."
         )
     if value is None or kind is Kind.VOID:
         return UNKNOWN

@@ -257,8 +257,8 @@ def push_not(expression: Expression, *, negate: bool = False) -> Expression:
         case Comparison(op=op, left=left, right=right) if negate:
             return Comparison(op.negated, left, right)
         case Literal(value=value) if negate:
-            truth = truth(value)
-            return Literal(None if truth is None else not truth)
+            holds = truth(value)
+            return Literal(None if holds is None else not holds)
     return Not(expression) if negate else expression
 
 

@@ -54,7 +54,7 @@ def describe(data_type: pa.DataType) -> str:
         return str(data_type)
     if kind is Kind.DECIMAL:
         return f"decimal({data_type.precision}, {data_type.scale})"
-    return _NAMES.get(data_type, kind.value)
+    return str(_NAMES.get(data_type, kind.value))
 
 
 _KINDS: tuple[tuple[Callable[[pa.DataType], bool], Kind], ...] = (

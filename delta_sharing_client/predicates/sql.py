@@ -1,7 +1,7 @@
 """SQL text to predicate tree; the other way is ``str(expression)``.
 
-sqlglot reads the grammar; :mod:`.sql_strings` the string literals. Whatever sqlglot accepts beyond the nodes listed here
-is refused by name.
+sqlglot reads the grammar; :mod:`.sql_strings` the string literals. Whatever sqlglot accepts beyond the nodes listed
+here is refused by name.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import decimal
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import sqlglot
@@ -56,7 +57,7 @@ def parse_sql(text: str) -> Expression:
         The text is no condition, or uses SQL beyond the supported set; the message names what.
     """
     try:
-        tree = sqlglot.parse_one(shield(text), read="databricks", into=exp.Condition)
+        tree: Any = sqlglot.parse_one(shield(text), read="databricks", into=exp.Condition)
         return _predicate(tree)
     except UsageError as error:
         raise UsageError(f"Cannot use the filter {_shorten(text)}: {error.message}") from None
@@ -229,7 +230,8 @@ def _column(node: exp.Expression) -> Column:
     if isinstance(node, exp.Dot):
         return Column((*_column(_part(node, "this")).path, _name(_part(node, "expression"))))
     if isinstance(node, exp.Column):
-        return Column(tuple(_name(part) for part in node.parts))
+        parts: list[Any] = list(node.parts)
+        return Column(tuple(_name(part) for part in parts))
     raise UsageError(f"expected a column, found {_describe(node)}.")
 
 

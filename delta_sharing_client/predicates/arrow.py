@@ -1,0 +1,309 @@
+"""A bound predicate on Arrow batches: exactly the rows that match.
+
+Every node becomes one or a few vectorised kernels whose result is a nullable boolean array, null for unknown. Where
+Arrow's kernels and SQL differ (NaN, mixed numeric types, dates against timestamps) the difference is made up here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.predicates.expressions import (
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Op,
+    Or,
+    StartsWith,
+)
+from delta_sharing_client.predicates.kinds import Kind, kind_of
+from delta_sharing_client.predicates.values import Day, Moment, Value
+
+# pyarrow has no types for its kernels; these are what flows between them.
+_Array = Any
+_Truth = Any  # BooleanArray, or BooleanScalar where it is the same for all rows
+
+
+def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
+    """Return which rows of ``batch`` match.
+
+    Parameters
+    ----------
+    expression:
+        Bound to a schema that ``batch`` has the columns of, by the same names. Dictionary-encoded columns and other
+        encodings of the bound types are accepted.
+    batch:
+        The rows.
+
+    Returns
+    -------
+    pyarrow.BooleanArray
+        One value per row, ``False`` also where the predicate is unknown; no nulls.
+
+    Raises
+    ------
+    DataError
+        The batch has no such column, or one that is not of the bound type.
+    """
+    rows = batch.num_rows
+    found: _Truth = None
+    for part in expression.children if isinstance(expression, And) else (expression,):
+        answer = _full(_evaluate(part, batch), rows).fill_null(False)
+        found = answer if found is None else pc.and_(found, answer)
+        # What one conjunct rules out, the others cannot bring back.
+        if found.true_count == 0:
+            break
+    return found
+
+
+def _full(truth: _Truth, rows: int) -> _Array:
+    return pa.repeat(truth, rows) if isinstance(truth, pa.Scalar) else truth
+
+
+def _evaluate(expression: Expression, batch: pa.RecordBatch) -> _Truth:
+    match expression:
+        case And(children=children):
+            return _fold(pc.and_kleene, children, batch)
+        case Or(children=children):
+            return _fold(pc.or_kleene, children, batch)
+        case Not(child=inner):
+            return pc.invert(_evaluate(inner, batch))
+        case Literal(value=value):
+            return pa.scalar(value, pa.bool_())
+        case Comparison(op=op, left=Column() as left, right=Column() as right):
+            return _compare_columns(op, left, right, batch)
+        case Comparison(op=op, left=Column() as left, right=Literal(value=value)):
+            return _on_column(left, batch, lambda array: _compare(op, array, left, value))
+        case NullSafeEqual(left=Column() as left, right=Column() as right):
+            return _null_safe(left, right, batch)
+        case NullSafeEqual(left=Column() as left, right=Literal(value=value)):
+            found = _on_column(left, batch, lambda array: _compare(Op.EQ, array, left, value))
+            return pc.fill_null(found, False)
+        case In(child=child, values=values):
+            return _on_column(child, batch, lambda array: _in(array, child, values))
+        case IsNull(child=child):
+            return _is_null(_column(child, batch))
+        case Like(child=child):
+            return _on_column(child, batch, lambda array: _like(array, expression))
+        case StartsWith(child=child, prefix=prefix):
+            return _on_column(child, batch, lambda array: pc.starts_with(array, pattern=prefix))
+    raise TypeError(f"not a bound predicate: {expression}")
+
+
+def _fold(combine: Callable[..., _Truth], children: tuple[Expression, ...], batch: pa.RecordBatch) -> _Truth:
+    answers = iter(children)
+    found = _evaluate(next(answers), batch)
+    for child in answers:
+        found = combine(found, _evaluate(child, batch))
+    return found
+
+
+# === Columns ===
+
+
+def _column(column: Column, batch: pa.RecordBatch) -> _Array:
+    index = batch.schema.get_field_index(column.path[0])
+    if index < 0:
+        raise DataError(f"The batch has no column {column}; it has {', '.join(batch.schema.names)}.")
+    array = batch.column(index)
+    for name in column.path[1:]:
+        position = array.type.get_field_index(name) if pa.types.is_struct(array.type) else -1
+        if position < 0:
+            raise DataError(f"Column {column} has no field {name!r} in the batch; it is {array.type}.")
+        # Unlike .field(), this makes the children of a null parent null.
+        array = pc.struct_field(array, [position])
+    return array
+
+
+def _on_column(column: Column, batch: pa.RecordBatch, test: Callable[[_Array], _Truth]) -> _Truth:
+    """Apply ``test`` to a column; to the dictionary's values only, where that is less work."""
+    array = _column(column, batch)
+    if isinstance(array, pa.DictionaryArray):
+        if len(array.dictionary) <= len(array):
+            return test(_as_bound(array.dictionary, column)).take(array.indices)
+        array = array.dictionary_decode()
+    return test(_as_bound(array, column))
+
+
+def _as_bound(array: _Array, column: Column) -> _Array:
+    wanted: Any = column.type
+    if pa.types.is_dictionary(wanted):
+        wanted = wanted.value_type
+    # Few kernels take views.
+    wanted = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(wanted, wanted)
+    if pa.types.is_timestamp(wanted):
+        # Constants are in microseconds.
+        wanted = pa.timestamp("us", wanted.tz)
+    if array.type == wanted:
+        return array
+    if kind_of(array.type) is kind_of(wanted):
+        try:
+            return array.cast(wanted)
+        except pa.ArrowInvalid:
+            pass
+    raise DataError(f"Column {column} is {array.type} in the batch, but the filter is bound to {wanted}.")
+
+
+def _decoded(column: Column, batch: pa.RecordBatch) -> _Array:
+    array = _column(column, batch)
+    return _as_bound(array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array, column)
+
+
+def _is_null(array: _Array) -> _Array:
+    if isinstance(array, pa.DictionaryArray):
+        # A dictionary may hold a null itself.
+        return array.dictionary.is_null().take(array.indices).fill_null(True)
+    return array.is_null()
+
+
+# === Comparisons ===
+
+_KERNELS: dict[Op, Callable[..., _Truth]] = {
+    Op.EQ: pc.equal, Op.NE: pc.not_equal,
+    Op.LT: pc.less, Op.LE: pc.less_equal, Op.GT: pc.greater, Op.GE: pc.greater_equal,
+}  # fmt: skip
+
+
+def _compare(op: Op, array: _Array, column: Column, value: Value) -> _Truth:
+    kernel = _KERNELS[op]
+    if kind_of(array.type) is not Kind.FLOATING:
+        return kernel(array, _constants([value], array.type)[0])
+    assert isinstance(value, float)
+    nan = pc.is_nan(array)
+    if math.isnan(value):
+        # NaN equals itself and exceeds the rest.
+        if op in (Op.EQ, Op.GE):
+            return nan
+        if op in (Op.NE, Op.LT):
+            return pc.invert(nan)
+        return pc.or_kleene(nan, pc.invert(nan)) if op is Op.LE else pc.and_kleene(nan, pc.invert(nan))
+    found = kernel(array, pa.scalar(value, array.type))
+    return pc.or_(found, nan) if op in (Op.GT, Op.GE) else found
+
+
+def _constants(values: Iterable[Value], data_type: pa.DataType) -> _Array:
+    # By way of integers: Python has no dates and times beyond its years 1 to 9999.
+    plain = [
+        value.days if isinstance(value, Day) else value.nanoseconds // 1000 if isinstance(value, Moment) else value
+        for value in values
+    ]
+    if pa.types.is_date(data_type):
+        return pa.array(plain, pa.int32()).cast(data_type)
+    if pa.types.is_timestamp(data_type):
+        return pa.array(plain, pa.timestamp("us", data_type.tz))
+    return pa.array(plain, data_type)
+
+
+def _in(array: _Array, column: Column, values: tuple[Literal, ...]) -> _Truth:
+    wanted = [item.value for item in values if item.value is not None]
+    floating = kind_of(array.type) is Kind.FLOATING
+    nan = floating and any(isinstance(value, float) and math.isnan(value) for value in wanted)
+    if floating:
+        wanted = [value + 0.0 for value in wanted if isinstance(value, float) and not math.isnan(value)]
+        # Hashing tells -0.0 from 0.0; adding zero makes both 0.0.
+        found = pc.is_in(pc.add(array, pa.scalar(0.0, array.type)), pa.array(wanted, array.type))
+    else:
+        found = pc.is_in(array, _constants(wanted, array.type))
+    if nan:
+        found = pc.or_(found, pc.is_nan(array))
+    if len(wanted) + nan < len(values):
+        # A null in the list: a miss is unknown.
+        return pc.if_else(pc.and_(found, array.is_valid()), True, pa.scalar(None, pa.bool_()))
+    return pc.if_else(array.is_valid(), found, pa.scalar(None, pa.bool_()))
+
+
+def _like(array: _Array, like: Like) -> _Truth:
+    tokens = list(like.tokens())
+    wild = [index for index, (_, wildcard) in enumerate(tokens) if wildcard]
+    plain = "".join(char for char, wildcard in tokens if not wildcard)
+    if not wild:
+        return pc.equal(array, pa.scalar(plain, array.type))
+    if all(tokens[index][0] == "%" for index in wild):
+        if wild == [len(tokens) - 1]:
+            return pc.starts_with(array, pattern=plain)
+        if wild == [0]:
+            return pc.ends_with(array, pattern=plain)
+        if wild == [0, len(tokens) - 1]:
+            return pc.match_substring(array, pattern=plain)
+    return pc.match_substring_regex(array, pattern=rf"\A(?:{like.regex()})\z")
+
+
+# === Two columns ===
+
+
+def _null_safe(left: Column, right: Column, batch: pa.RecordBatch) -> _Truth:
+    equal = _compare_columns(Op.EQ, left, right, batch).fill_null(False)
+    both = pc.and_(_is_null(_column(left, batch)), _is_null(_column(right, batch)))
+    return pc.or_(equal, both)
+
+
+def _compare_columns(op: Op, left: Column, right: Column, batch: pa.RecordBatch) -> _Array:
+    a, b = _decoded(left, batch), _decoded(right, batch)
+    kinds = {kind_of(a.type), kind_of(b.type)}
+    if Kind.FLOATING in kinds:
+        return _compare_doubles(op, _as_double(a), _as_double(b))
+    if Kind.DECIMAL in kinds or (a.type != b.type and kinds == {Kind.INTEGER}):
+        a, b = _as_decimals(a, b)
+    elif Kind.DATE in kinds and len(kinds) == 2:
+        a, b = _as_microseconds(a), _as_microseconds(b)
+    elif kinds == {Kind.BOOLEAN}:
+        a, b = a.cast(pa.int8()), b.cast(pa.int8())
+    elif a.type != b.type:
+        b = b.cast(a.type)
+    return _KERNELS[op](a, b)
+
+
+def _compare_doubles(op: Op, a: _Array, b: _Array) -> _Array:
+    if op in (Op.NE, Op.GE, Op.LE):
+        return pc.invert(_compare_doubles(op.negated, a, b))
+    nan_a, nan_b = pc.is_nan(a), pc.is_nan(b)
+    if op is Op.EQ:
+        return pc.or_(pc.equal(a, b), pc.and_(nan_a, nan_b))
+    if op is Op.GT:
+        return pc.or_(pc.greater(a, b), pc.and_(nan_a, pc.invert(nan_b)))
+    return pc.or_(pc.less(a, b), pc.and_(nan_b, pc.invert(nan_a)))
+
+
+def _as_double(array: _Array) -> _Array:
+    if pa.types.is_decimal(array.type):
+        # By way of text, which rounds to the nearest double; the direct cast may be off by a bit.
+        return array.cast(pa.string()).cast(pa.float64())
+    return array.cast(pa.float64(), safe=False)
+
+
+def _as_decimals(a: _Array, b: _Array) -> tuple[_Array, _Array]:
+    digits = [(t.precision, t.scale) if pa.types.is_decimal(t) else (20, 0) for t in (a.type, b.type)]
+    scale = max(found[1] for found in digits)
+    common = pa.decimal256(max(precision - own for precision, own in digits) + scale, scale)
+    return _widen(a, common), _widen(b, common)
+
+
+def _widen(array: _Array, common: pa.DataType) -> _Array:
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.decimal128(20, 0))
+    return array.cast(common)
+
+
+_DAY_MICROS = 86_400_000_000
+
+
+def _as_microseconds(array: _Array) -> _Array:
+    # Decimals, because the microseconds of most dates do not fit 64 bits.
+    if pa.types.is_date(array.type):
+        days = array.cast(pa.int32()).cast(pa.decimal128(10, 0))
+        return pc.multiply(days, pa.scalar(_DAY_MICROS).cast(pa.decimal128(20, 0))).cast(pa.decimal128(38, 0))
+    micros = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
+    return micros.cast(pa.decimal128(20, 0)).cast(pa.decimal128(38, 0))

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from .strategies import COMPARABLE, PATHS, SCHEMA, batch_of, comparisons, predicates, rows, table, values
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.predicates.arrow import mask
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.expressions import Column, Op, Comparison, Literal, Not, col, evaluate, push_not
+
+
+@settings(max_examples=400)
+@given(predicates(), rows())
+def test_mask_is_true_exactly_where_the_reference_is(expression, found):
+    bound = bind(expression, SCHEMA)
+    batch = batch_of(found)
+    expected = [evaluate(expression, row) is True for row in found]
+    result = mask(bound, batch)
+    assert result.type == pa.bool_()
+    assert result.null_count == 0
+    assert result.to_pylist() == expected
+
+
+@settings(max_examples=300)
+@given(predicates(), rows())
+def test_binding_keeps_true_false_and_unknown(expression, found):
+    bound = bind(expression, SCHEMA)
+    for row in found:
+        assert evaluate(bound, row) is evaluate(expression, row)
+        assert evaluate(push_not(bound), row) is evaluate(bound, row)
+        assert evaluate(push_not(Not(bound)), row) is evaluate(Not(bound), row)
+
+
+@settings(max_examples=600)
+@given(st.data())
+def test_mask_of_one_comparison_is_the_reference_for_every_type(data):
+    path = data.draw(st.sampled_from([path for path in sorted(COMPARABLE) if len(path) == 1]))
+    data_type = COMPARABLE[path]
+    column = Column(path)
+    expression = data.draw(comparisons(data_type, column))
+    found = data.draw(st.lists(st.none() | values(data_type), max_size=8))
+    schema = pa.schema({path[0]: data_type})
+    batch = table({path[0]: found}, schema)
+    bound = bind(expression, schema)
+    expected = [evaluate(expression, {path[0]: value}) is True for value in found]
+    assert mask(bound, batch).to_pylist() == expected
+    encoded = pa.RecordBatch.from_arrays([batch.column(0).dictionary_encode()], names=[path[0]])
+    assert mask(bound, encoded).to_pylist() == expected
+    assert mask(bound, batch.slice(1)).to_pylist() == expected[1:]
+
+
+@settings(max_examples=200)
+@given(predicates(), rows())
+def test_mask_reads_slices_and_dictionaries_like_plain_batches(expression, found):
+    bound = bind(expression, SCHEMA)
+    batch = batch_of(found)
+    expected = mask(bound, batch).to_pylist()
+    arrays = [
+        array.dictionary_encode() if (field.name,) in COMPARABLE else array
+        for field, array in zip(SCHEMA, batch.columns, strict=True)
+    ]
+    encoded = pa.RecordBatch.from_arrays(arrays, names=SCHEMA.names)
+    assert mask(bound, encoded).to_pylist() == expected
+    assert mask(bound, batch.slice(2)).to_pylist() == expected[2:]
+
+
+def test_null_in_a_dictionary_is_null():
+    array = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None]))
+    batch = pa.RecordBatch.from_arrays([array], names=["s"])
+    schema = pa.schema({"s": pa.string()})
+    assert mask(bind(col("s").is_null(), schema), batch).to_pylist() == [False, True, True]
+    assert mask(bind(col("s").equals_null_safe(None), schema), batch).to_pylist() == [False, True, True]
+    assert mask(bind(~(col("s") == "b"), schema), batch).to_pylist() == [True, False, False]
+
+
+def test_dictionary_longer_than_the_batch_is_decoded():
+    array = pa.DictionaryArray.from_arrays(pa.array([2], pa.int8()), pa.array([1, 2, 3]))
+    batch = pa.RecordBatch.from_arrays([array], names=["a"])
+    assert mask(bind(col("a") == 3, pa.schema({"a": pa.int64()})), batch).to_pylist() == [True]
+
+
+def test_field_of_a_null_struct_is_null_even_over_values():
+    struct = pa.StructArray.from_arrays([pa.array([1, 2, 3])], ["x"], mask=pa.array([False, True, False]))
+    batch = pa.RecordBatch.from_arrays([struct], names=["s"])
+    assert mask(bind(col("s.x") > 0, batch.schema), batch).to_pylist() == [True, False, True]
+    assert mask(bind(col("s.x").is_null(), batch.schema), batch).to_pylist() == [False, True, False]
+    assert mask(bind(col("s").is_null(), batch.schema), batch.slice(1)).to_pylist() == [True, False]
+
+
+def test_empty_batch_gives_an_empty_mask():
+    batch = SCHEMA.empty_table().to_batches() or [batch_of([])]
+    assert mask(bind((col("i8") > 1) | col("flag"), SCHEMA), batch[0]).to_pylist() == []
+
+
+def test_batch_of_narrower_encoding_is_read_as_the_bound_type():
+    schema = pa.schema({"a": pa.int64(), "s": pa.string()})
+    batch = pa.RecordBatch.from_arrays([pa.array([1, 2], pa.int16()), pa.array(["a", "b"], pa.large_string())], ["a", "s"])
+    assert mask(bind((col("a") >= 2) & (col("s") == "b"), schema), batch).to_pylist() == [False, True]
+
+
+def test_missing_or_wrong_column_is_a_data_error():
+    bound = bind(col("a") > 1, pa.schema({"a": pa.int64()}))
+    with pytest.raises(DataError, match="no column a"):
+        mask(bound, pa.RecordBatch.from_arrays([pa.array([1])], names=["b"]))
+    with pytest.raises(DataError, match="bound to int64"):
+        mask(bound, pa.RecordBatch.from_arrays([pa.array(["x"])], names=["a"]))
+    nested = bind(col("s.x") > 1, pa.schema({"s": pa.struct({"x": pa.int64()})}))
+    with pytest.raises(DataError, match="no field 'x'"):
+        mask(nested, pa.RecordBatch.from_arrays([pa.array([{"y": 1}])], names=["s"]))
+
+
+def test_every_path_can_be_tested_for_null():
+    batch = batch_of([])
+    for path in PATHS:
+        assert mask(bind(col(path).is_null(), SCHEMA), batch).to_pylist() == []
+
+
+@pytest.mark.parametrize("op", list(Op))
+def test_nan_and_zero_compare_as_in_spark(op):
+    nan = float("nan")
+    array = pa.array([-0.0, 0.0, 1.0, float("inf"), nan, None])
+    batch = pa.RecordBatch.from_arrays([array], names=["x"])
+    expected = {
+        (Op.EQ, 0.0): [1, 1, 0, 0, 0, 0],
+        (Op.NE, 0.0): [0, 0, 1, 1, 1, 0],
+        (Op.LT, 0.0): [0, 0, 0, 0, 0, 0],
+        (Op.LE, 0.0): [1, 1, 0, 0, 0, 0],
+        (Op.GT, 0.0): [0, 0, 1, 1, 1, 0],
+        (Op.GE, 0.0): [1, 1, 1, 1, 1, 0],
+        (Op.EQ, "nan"): [0, 0, 0, 0, 1, 0],
+        (Op.NE, "nan"): [1, 1, 1, 1, 0, 0],
+        (Op.LT, "nan"): [1, 1, 1, 1, 0, 0],
+        (Op.LE, "nan"): [1, 1, 1, 1, 1, 0],
+        (Op.GT, "nan"): [0, 0, 0, 0, 0, 0],
+        (Op.GE, "nan"): [0, 0, 0, 0, 1, 0],
+    }
+    for key, value in ((0.0, 0.0), (0.0, -0.0), ("nan", nan)):
+        bound = bind(Comparison(op, Column(("x",)), Literal(value)), batch.schema)
+        assert mask(bound, batch).to_pylist() == [bool(found) for found in expected[op, key]]
