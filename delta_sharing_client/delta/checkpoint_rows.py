@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.actions import Action, AddFile, DeletionVectorDescriptor, RemoveFile
-from delta_sharing_client.delta.checkpoint_structs import partition_texts, statistics_texts
+from delta_sharing_client.delta.checkpoint_structs import int96_leaves, partition_texts, statistics_texts
 from delta_sharing_client.delta.log_json import convert_action
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.errors import ProtocolError
@@ -62,8 +62,8 @@ class FileRows:
 
     Parameters
     ----------
-    schema:
-        The Arrow schema of the file.
+    parquet:
+        The file.
     column:
         ``"add"`` or ``"remove"``.
     want:
@@ -72,11 +72,12 @@ class FileRows:
         The name of the file, for errors.
     """
 
-    def __init__(self, schema: pa.Schema, column: str, want: Want, source: str) -> None:
+    def __init__(self, parquet: pq.ParquetFile, column: str, want: Want, source: str) -> None:
         self._column = column
+        self._instants = int96_leaves(parquet)
         self._source = source
         self._kind, self._fields = _FIELDS[column]
-        struct = schema.field(column).type
+        struct = parquet.schema_arrow.field(column).type
         if not pa.types.is_struct(struct):
             raise ProtocolError(f"{source}: the column {column} must be a struct, found {struct}")
         self._present = {struct.field(i).name for i in range(struct.num_fields)}
@@ -125,11 +126,11 @@ class FileRows:
         array = arrays.get(name)
         if name == "stats" and (not self._with_stats or array is None or array.null_count == count):
             parsed = arrays.get("stats_parsed")
-            return [None] * count if parsed is None else statistics_texts(parsed)
+            return [None] * count if parsed is None else self._parsed_statistics(parsed)
         if name == "partitionValues" and array is None:
             parsed = arrays.get("partitionValues_parsed")
             if parsed is not None:
-                return partition_texts(parsed)
+                return self._parsed_partitions(parsed)
             return self._absent(name, count)
         if array is None or array.null_count == count:
             return self._absent(name, count)
@@ -138,9 +139,24 @@ class FileRows:
         except (pa.ArrowException, TypeError, ValueError, msgspec.ValidationError) as error:
             raise ProtocolError(f"{self._source}: the field {self._column}.{name} has a wrong type: {error}") from None
         if name == "stats" and array.null_count and "stats_parsed" in arrays:
-            fallback = statistics_texts(arrays["stats_parsed"])
+            fallback = self._parsed_statistics(arrays["stats_parsed"])
             values = [text if text is not None else other for text, other in zip(values, fallback, strict=True)]
         return self._checked(name, values, array.null_count)
+
+    def _parsed_statistics(self, parsed: pa.Array) -> list[str | None]:
+        try:
+            return statistics_texts(parsed, f"{self._column}.stats_parsed", self._instants)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            # Statistics only help to skip files; without them a file is read.
+            return [None] * len(parsed)
+
+    def _parsed_partitions(self, parsed: pa.Array) -> list[dict[str, str | None]]:
+        try:
+            return partition_texts(parsed, f"{self._column}.partitionValues_parsed", self._instants)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ProtocolError(
+                f"{self._source}: {self._column}.partitionValues_parsed cannot be read: {error}"
+            ) from None
 
     def _absent(self, name: str, count: int) -> list[Any]:
         self._refuse_missing(name)
@@ -165,7 +181,7 @@ class FileRows:
         if kind == "integer":
             return _integers(array)
         if kind == "boolean":
-            return array.cast(pa.bool_()).to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+            return array.cast(pa.bool_()).to_numpy(zero_copy_only=False).tolist()
         if kind == "map":
             return self._map_values(array)
         return [
@@ -202,14 +218,14 @@ def other_rows(column: pa.Array, kind: type[Any], source: str) -> Iterator[Actio
 
 
 def _texts(array: pa.Array) -> list[Any]:
-    return array.cast(pa.string()).to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    return array.cast(pa.string()).to_numpy(zero_copy_only=False).tolist()
 
 
 def _integers(array: pa.Array) -> list[Any]:
     numbers = array.cast(pa.int64())
     if not numbers.null_count:
-        return numbers.to_numpy().tolist()  # type: ignore[no-any-return]
-    return numbers.to_pylist()  # type: ignore[no-any-return]
+        return numbers.to_numpy().tolist()
+    return numbers.to_pylist()
 
 
 def _plain(value: Any, arrow_type: pa.DataType) -> Any:

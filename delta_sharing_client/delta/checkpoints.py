@@ -120,7 +120,7 @@ def _file_actions(parquet: pq.ParquetFile, path: Path, want: Want) -> Iterator[A
     for column, wanted in (("add", True), ("remove", Want.TOMBSTONES in want)):
         if not wanted or column not in parquet.schema_arrow.names:
             continue
-        rows = FileRows(parquet.schema_arrow, column, want, path.name)
+        rows = FileRows(parquet, column, want, path.name)
         for group in range(parquet.metadata.num_row_groups):
             leaves = rows.leaves(parquet.metadata.row_group(group))
             batches = parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=leaves, use_threads=False)
@@ -131,7 +131,7 @@ def _file_actions(parquet: pq.ParquetFile, path: Path, want: Want) -> Iterator[A
 @contextmanager
 def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     try:
-        with pq.ParquetFile(path) as parquet:
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
             yield parquet
     except (OSError, pa.ArrowException, EOFError) as error:
         reason = "it does not exist" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]

@@ -103,6 +103,8 @@ class DeltaLog:
             A commit file is missing (it is named) or cannot be read.
         ProtocolError
             A commit holds a malformed action.
+        UnsupportedFeatureError
+            A commit sets a protocol whose changes cannot be read.
         """
         listing = self._list()
         if not 0 <= start <= end <= listing.latest:
@@ -145,8 +147,7 @@ class DeltaLog:
         """
         listing = self._list()
         times = self._latest_times(listing)
-        earliest = listing.earliest
-        versions = [version for version in sorted(listing.commits) if version >= earliest]
+        versions = [version for version in listing.rebuildable if version in listing.commits]
         found = times.newest_at_or_before(timestamp_ms, versions)
         if found is None:
             nearest = (
@@ -215,7 +216,10 @@ class DeltaLog:
             raise DataError(f"the log file {delta.path.name} cannot be read: {error.strerror}") from None
 
     def _commit(self, file: LogFile, times: CommitTimes) -> Commit:
-        return Commit.from_actions(file.first, times.at(file.first), self._named(self._read(file), file.first))
+        commit = Commit.from_actions(file.first, times.at(file.first), self._named(self._read(file), file.first))
+        if commit.protocol is not None:
+            check_readable(commit.protocol, operation=Operation.CHANGES, table=self._table)
+        return commit
 
     def _named(self, actions: Iterable[Action], version: int) -> Iterator[Action]:
         try:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from delta_sharing_client.errors import DataError, UsageError
@@ -104,6 +105,20 @@ class LogListing:
         newest = max((item.last for group in self.compacted.values() for item in group), default=-1)
         return max(newest, max(self.commits, default=-1), max(self.checkpoints, default=-1))
 
+    @cached_property
+    def rebuildable(self) -> tuple[int, ...]:
+        """The versions that can be rebuilt from a checkpoint or from the first commit, oldest first."""
+        starts: dict[int, list[int]] = {}
+        for item in (*self.commits.values(), *(item for group in self.compacted.values() for item in group)):
+            starts.setdefault(item.last, []).append(item.first)
+        found: set[int] = set()
+        for version in sorted({*starts, *self.checkpoints}):
+            if version in self.checkpoints or any(
+                first == 0 or first - 1 in found for first in starts.get(version, ())
+            ):
+                found.add(version)
+        return tuple(sorted(found))
+
     @property
     def earliest(self) -> int:
         """The oldest version that can be rebuilt.
@@ -113,15 +128,13 @@ class LogListing:
         DataError
             None can: there is no checkpoint and no commit 0.
         """
-        if self._delta_at(0, self.latest) is not None:
-            return 0
-        if not self.checkpoints:
+        if not self.rebuildable:
             raise DataError(
                 f"no version can be rebuilt: there is no checkpoint, and the commits start at {min(self.commits)} "
                 "instead of 0",
                 table=self.table,
             )
-        return min(self.checkpoints)
+        return self.rebuildable[0]
 
     def segment(self, version: int, preferred: Checkpoint | None = None) -> LogSegment:
         """Return the files that rebuild ``version``, from the newest usable checkpoint on.
@@ -133,7 +146,7 @@ class LogListing:
         UsageError
             ``version`` does not exist (yet).
         DataError
-            ``version`` cannot be rebuilt any more; or a commit is missing, which is named.
+            ``version`` cannot be rebuilt any more, or a commit is missing; the error names the nearest that can.
         """
         latest = self.latest
         if not 0 <= version <= latest:
@@ -142,8 +155,8 @@ class LogListing:
             )
         if version < self.earliest:
             raise DataError(
-                f"version {version} cannot be rebuilt any more because older log files were cleaned up; the nearest "
-                f"version that can is {self.earliest}",
+                f"version {version} cannot be rebuilt any more because older log files were cleaned up"
+                f"{self._nearest(version)}",
                 table=self.table,
                 version=version,
             )
@@ -158,13 +171,18 @@ class LogListing:
             delta = self._delta_at(following, version)
             if delta is None:
                 raise DataError(
-                    f"the log has a gap: commit {following} is missing, so version {version} cannot be rebuilt",
+                    f"the log has a gap: commit {following} is missing, so version {version} cannot be rebuilt"
+                    f"{self._nearest(version)}",
                     table=self.table,
                     version=version,
                 )
             deltas.append(delta)
             following = delta.last + 1
         return LogSegment(version, checkpoint, tuple(deltas))
+
+    def _nearest(self, version: int) -> str:
+        nearest = min(self.rebuildable, key=lambda item: abs(item - version))
+        return f"; the nearest version that can is {nearest}"
 
     def _delta_at(self, first: int, limit: int) -> LogFile | None:
         usable = [item for item in self.compacted.get(first, ()) if item.last <= limit]
