@@ -1,0 +1,330 @@
+"""The server as an ASGI application: routes of the REST API, data files, and what tests and benchmarks need.
+
+Paths are taken apart before they are percent-decoded, so that a name may hold a slash.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+from urllib.parse import unquote, unquote_to_bytes
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from delta_sharing_client.errors import DeltaSharingError
+from mock_server.answers import Answer, Answers, Caller
+from mock_server.asynchronous import AsyncQueries
+from mock_server.auth import check_bearer
+from mock_server.capabilities import parse_capabilities, parse_file_id_hash
+from mock_server.catalog import TableEntry
+from mock_server.config import ServerConfig
+from mock_server.delivery import Delivery
+from mock_server.errors import (
+    INTERNAL_ERROR,
+    ApiError,
+    ConfigError,
+    from_table_error,
+    malformed,
+    not_found,
+    unsupported,
+)
+from mock_server.faults import FaultSet, parse_fault
+from mock_server.files import FileServer
+from mock_server.formats import choose_format
+from mock_server.listings import Listings
+from mock_server.parameters import (
+    parse_changes,
+    parse_page_request,
+    parse_point,
+    parse_query,
+    parse_starting_timestamp,
+)
+from mock_server.signing import ABSOLUTE, RELATIVE, Signer
+from mock_server.stats import Stats
+from mock_server.wire import query_status_line
+
+_NDJSON = "application/x-ndjson; charset=utf-8"
+_JSON = "application/json; charset=utf-8"
+_CHUNK_BYTES = 256 * 1024
+_DATA_PREFIXES = (f"/{RELATIVE}/".encode(), f"/{ABSOLUTE}/".encode())
+_INTERNAL = ("/_stats", "/_control")
+_Result = TypeVar("_Result")
+
+
+def create_app(config: ServerConfig) -> SharingServer:
+    """Return the server for ``config``; ``mock_server.running`` and ``python -m mock_server`` run it with uvicorn."""
+    return SharingServer(config)
+
+
+class SharingServer(Starlette):
+    """The application.
+
+    ``stats``, ``faults`` and ``signer`` may be used from other threads while it runs.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.stats = Stats()
+        self.faults = FaultSet(config.faults)
+        self.signer = Signer(config.url_ttl)
+        self._answers = Answers(config, self.signer, self.faults)
+        self._listings = Listings(config.catalog, self.faults)
+        self._queries = AsyncQueries(config.async_polls)
+        self._files = FileServer(config.catalog, self.signer, self.faults)
+        self._prefix = config.prefix.rstrip("/") + "/"
+        super().__init__(
+            routes=[
+                Route(self._prefix + "{rest:path}", self._api, methods=["GET", "POST"]),
+                Route("/_stats", self._stats_endpoint, methods=["GET", "POST"]),
+                Route("/_control", self._control_endpoint, methods=["POST"]),
+            ],
+            exception_handlers={ApiError: _api_error, DeltaSharingError: _table_error, 404: _no_route, 405: _no_route},
+        )
+        self._delivery = Delivery(
+            self._dispatch,
+            stats=self.stats,
+            faults=self.faults,
+            latency=config.latency,
+            bandwidth=config.bandwidth,
+            describe=self._describe,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in _INTERNAL:
+            await super().__call__(scope, receive, send)
+        else:
+            await self._delivery(scope, receive, send)
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Data files do not pass through the router: thousands of range requests a second should cost little.
+        if scope["raw_path"].startswith(_DATA_PREFIXES):
+            await self._files(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    def _describe(self, scope: Scope) -> tuple[str, str | None]:
+        raw_path: bytes = scope["raw_path"]
+        if raw_path.startswith(_DATA_PREFIXES):
+            file = unquote_to_bytes(raw_path.split(b"/", 3)[3]).decode("utf-8", "surrogateescape")
+            return "data" if scope["method"] == "GET" else "data-head", file
+        return _kind(scope["method"], self._segments(scope)), None
+
+    def _segments(self, scope: Scope) -> list[str]:
+        raw_path = scope["raw_path"].decode("latin-1")
+        rest = raw_path[len(self._prefix) :] if raw_path.startswith(self._prefix) else ""
+        return [unquote(segment) for segment in rest.rstrip("/").split("/") if rest]
+
+    # --- the REST API ---
+
+    async def _api(self, request: Request) -> Response:
+        if self.config.check_token:
+            check_bearer(request.headers.get("authorization"), self.config.token)
+        segments = self._segments(request.scope)
+        kind = _kind(request.method, segments)
+        body = await request.body()
+        return await run_in_threadpool(self._respond, kind, segments, request, body)
+
+    def _respond(self, kind: str, segments: list[str], request: Request, body: bytes) -> Response:
+        query = request.query_params
+        if kind == "shares":
+            return _json(self._listings.shares(query))
+        if kind == "share":
+            return _json(_named(self._listings.share, segments[1]))
+        if kind == "schemas":
+            return _json(_named(lambda share: self._listings.schemas(share, query), segments[1]))
+        if kind == "all-tables":
+            if self.faults.take("no-all-tables"):
+                raise not_found("the all-tables API is not there (fault no-all-tables)")
+            return _json(_named(lambda share: self._listings.tables(share, None, query), segments[1]))
+        if kind == "tables":
+            return _json(
+                _named(lambda share, schema: self._listings.tables(share, schema, query), segments[1], segments[3])
+            )
+        if kind == "other":
+            raise not_found(f"there is no API {request.method} {request.url.path}")
+        if kind == "version" and self.faults.take("no-version-endpoint"):
+            raise not_found("the version API is not there (fault no-version-endpoint)")
+        entry = _named(self.config.catalog.table, segments[1], segments[3], segments[5])
+        return self._respond_for_table(kind, segments, entry, request, body)
+
+    def _respond_for_table(
+        self, kind: str, segments: list[str], entry: TableEntry, request: Request, body: bytes
+    ) -> Response:
+        if kind in ("version", "version-head"):
+            version = self._answers.version(entry, parse_starting_timestamp(request.query_params))
+            return Response(status_code=200, headers={"Delta-Table-Version": str(version)})
+        caller = _caller(request)
+        if kind == "metadata":
+            return _answer(self._answers.metadata(entry, caller, *parse_point(request.query_params)), caller)
+        if kind == "changes":
+            return _answer(self._answers.changes(entry, caller, parse_changes(request.query_params)), caller)
+        if kind == "query":
+            if caller.capabilities.async_query:
+                return self._submit(entry, caller, body)
+            return _answer(self._answers.query(entry, caller, parse_query(body)), caller)
+        if kind == "queries":
+            return self._poll(entry, caller, segments[7], body)
+        raise unsupported(
+            f"temporary credentials are not supported for table {entry.full_name}: it is shared by URL; query it"
+        )
+
+    def _submit(self, entry: TableEntry, caller: Caller, body: bytes) -> Response:
+        parameters = parse_query(body)
+        table = self._answers.table(entry)
+        version = table.latest_version()
+        snapshot = table.snapshot(version)
+        # What the format cannot carry is refused now rather than after the polls.
+        choose_format(caller.capabilities, [(snapshot.protocol, snapshot.metadata)], entry.full_name, self.faults)
+        query = self._queries.submit(entry, parameters, caller.capabilities, caller.file_id_hash, version)
+        return _pending(query_status_line(query.id, "pending"), query.version)
+
+    def _poll(self, entry: TableEntry, caller: Caller, query_id: str, body: bytes) -> Response:
+        polls = self.faults.take("async-pending")
+        query, ready = self._queries.poll(entry, query_id, int(polls.value) if polls else None)
+        if self.faults.take("async-failed"):
+            return _pending(query_status_line(query.id, "failed", "fault async-failed"), query.version)
+        if not ready:
+            return _pending(query_status_line(query.id, "pending"), query.version)
+        caller = Caller(query.capabilities, query.file_id_hash, caller.origin)
+        request = query.request.with_paging(parse_page_request(body))
+        return _answer(self._answers.query(entry, caller, request, query.pinned), caller)
+
+    # --- for tests and benchmarks ---
+
+    async def _stats_endpoint(self, request: Request) -> Response:
+        check_bearer(request.headers.get("authorization"), self.config.token)
+        content = self.stats.snapshot()
+        if request.method == "POST":
+            self.stats.reset()
+        return JSONResponse(content)
+
+    async def _control_endpoint(self, request: Request) -> Response:
+        """Take ``{"fault": text}``, ``{"clear": name or null}`` or ``{"expire_urls": true}``."""
+        check_bearer(request.headers.get("authorization"), self.config.token)
+        try:
+            content: dict[str, Any] = await request.json()
+            if "fault" in content:
+                self.faults.set(parse_fault(content["fault"]))
+            if "clear" in content:
+                self.faults.clear(content["clear"])
+        except (ValueError, ConfigError) as error:
+            raise malformed(str(error)) from error
+        if content.get("expire_urls"):
+            self.signer.expire_all()
+        return JSONResponse({})
+
+
+def _kind(method: str, segments: list[str]) -> str:
+    """Return which API a request means."""
+    count = len(segments)
+    if not segments or segments[0] != "shares":
+        return "other"
+    if method == "GET":
+        if count == 1:
+            return "shares"
+        if count == 2:
+            return "share"
+        if count == 3 and segments[2] in ("schemas", "all-tables"):
+            return segments[2]
+    if count < 5 or segments[2] != "schemas" or segments[4] != "tables":
+        return "other"
+    if count == 5:
+        return "tables" if method == "GET" else "other"
+    if count == 6:
+        return "version-head" if method == "HEAD" else "other"
+    if count == 8:
+        return "queries" if method == "POST" and segments[6] == "queries" else "other"
+    if method == "POST":
+        return segments[6] if count == 7 and segments[6] in ("query", "temporary-table-credentials") else "other"
+    return segments[6] if count == 7 and segments[6] in ("version", "metadata", "changes") else "other"
+
+
+def _named(find: Callable[..., _Result], *names: str) -> _Result:
+    """Look up names; if that fails, once more with each + read as a space, as the JVM client writes them."""
+    try:
+        return find(*names)
+    except ApiError as error:
+        spaced = tuple(name.replace("+", " ") for name in names)
+        if error.status != 404 or spaced == names:
+            raise
+        return find(*spaced)
+
+
+def _caller(request: Request) -> Caller:
+    host = request.headers.get("host") or "%s:%s" % (request.scope.get("server") or ("127.0.0.1", 80))
+    return Caller(
+        parse_capabilities(request.headers.get("delta-sharing-capabilities")),
+        parse_file_id_hash(request.headers.get("fileidhash")),
+        f"{request.url.scheme}://{host}",
+    )
+
+
+def _answer(answer: Answer, caller: Caller) -> Response:
+    capabilities = f"responseformat={answer.format.value}"
+    if caller.capabilities.end_stream_action:
+        capabilities += ";includeendstreamaction=true"
+    headers = {"Delta-Table-Version": str(answer.version), "delta-sharing-capabilities": capabilities}
+    if caller.file_id_hash is not None:
+        headers["fileidhash"] = caller.file_id_hash.value
+    chunks = _pieces(answer.chunks)
+    first = next(chunks, b"")
+    second = next(chunks, None)
+    if second is None:
+        return Response(first, headers=headers, media_type=_NDJSON)
+    return StreamingResponse(itertools.chain((first, second), chunks), headers=headers, media_type=_NDJSON)
+
+
+def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Put chunks together to pieces worth a packet, so that a small answer is one of them."""
+    waiting: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        waiting.append(chunk)
+        size += len(chunk)
+        if size >= _CHUNK_BYTES:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)
+
+
+def _pending(line: bytes, version: int) -> Response:
+    headers = {"Delta-Table-Version": str(version), "delta-sharing-capabilities": "asyncquery=true"}
+    return Response(line, headers=headers, media_type=_NDJSON)
+
+
+def _json(content: dict[str, Any]) -> Response:
+    response = JSONResponse(content)
+    response.headers["content-type"] = _JSON
+    return response
+
+
+def _error(request: Request, error: ApiError) -> Response:
+    body = None if request.method == "HEAD" else {"errorCode": error.code, "message": error.message}
+    if body is None:
+        return Response(status_code=error.status, headers=error.headers)
+    response = JSONResponse(body, status_code=error.status, headers=error.headers)
+    response.headers["content-type"] = _JSON
+    return response
+
+
+async def _api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return _error(request, error)
+
+
+async def _table_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DeltaSharingError)
+    return _error(request, from_table_error(error))
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    code = "RESOURCE_DOES_NOT_EXIST" if status == 404 else INTERNAL_ERROR
+    return _error(request, ApiError(status, code, f"there is no API {request.method} {request.url.path}"))

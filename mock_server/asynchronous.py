@@ -1,0 +1,78 @@
+"""Asynchronous queries: accepted at once, polled until their result is there (capability ``asyncquery=true``)."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import uuid
+
+from mock_server.capabilities import Capabilities, FileIdHash
+from mock_server.catalog import TableEntry
+from mock_server.errors import invalid, not_found
+from mock_server.parameters import QueryRequest
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PendingQuery:
+    """A query that was accepted: for which table and version, with which capabilities it was asked."""
+
+    id: str
+    entry: TableEntry
+    request: QueryRequest
+    capabilities: Capabilities
+    file_id_hash: FileIdHash | None
+    version: int
+
+    @property
+    def pinned(self) -> int | None:
+        """The version of a query of the latest snapshot; ``None`` for one that says itself which version it wants."""
+        request = self.request
+        points = (request.version, request.timestamp_ms, request.starting_version)
+        return self.version if all(point is None for point in points) else None
+
+
+class AsyncQueries:
+    """The queries that were accepted since the server started. Safe to use from several threads."""
+
+    def __init__(self, polls: int) -> None:
+        self._polls = polls
+        self._lock = threading.Lock()
+        self._by_id: dict[str, PendingQuery] = {}
+        self._by_key: dict[tuple[str, str], PendingQuery] = {}
+        self._polled: dict[str, int] = {}
+
+    def submit(
+        self,
+        entry: TableEntry,
+        request: QueryRequest,
+        capabilities: Capabilities,
+        file_id_hash: FileIdHash | None,
+        version: int,
+    ) -> PendingQuery:
+        """Accept a query; the same idempotency key on the same table gives the same query again.
+
+        A missing key, or a key that comes back with other parameters, is a 400.
+        """
+        if not request.idempotency_key:
+            raise invalid("idempotency_key must be provided for async query")
+        key = (entry.id, request.idempotency_key)
+        with self._lock:
+            known = self._by_key.get(key)
+            if known is not None:
+                if known.request.checksum() != request.checksum():
+                    raise invalid("the idempotency key was used for a query with other parameters")
+                return known
+            query = PendingQuery(str(uuid.uuid4()), entry, request, capabilities, file_id_hash, version)
+            self._by_key[key] = self._by_id[query.id] = query
+            self._polled[query.id] = 0
+            return query
+
+    def poll(self, entry: TableEntry, query_id: str, polls: int | None = None) -> tuple[PendingQuery, bool]:
+        """Return the query and whether its result is there; it is, after ``polls`` polls. 404 if it is unknown."""
+        with self._lock:
+            query = self._by_id.get(query_id)
+            if query is None or query.entry.id != entry.id:
+                raise not_found(f"Query ID '{query_id}' not found")
+            polled = self._polled[query_id]
+            self._polled[query_id] = polled + 1
+            return query, polled >= (self._polls if polls is None else polls)

@@ -1,0 +1,21 @@
+"""Who may ask: the bearer token of the profile (protocol, "REST APIs")."""
+
+from __future__ import annotations
+
+import hmac
+
+from delta_sharing_client.redact import Secret
+from mock_server.errors import UNAUTHENTICATED, ApiError
+
+
+def check_bearer(header: str | None, token: Secret) -> None:
+    """Refuse a request whose ``Authorization`` header does not carry ``token``: 401."""
+    scheme, _, given = (header or "").partition(" ")
+    if scheme.lower() != "bearer" or not given.strip():
+        raise _refused("the request has no bearer token; send the header Authorization: Bearer <token>")
+    if not hmac.compare_digest(given.strip().encode(), token.reveal().encode()):
+        raise _refused("the bearer token is not the one of this server's profile")
+
+
+def _refused(message: str) -> ApiError:
+    return ApiError(401, UNAUTHENTICATED, message, {"WWW-Authenticate": 'Bearer realm="delta-sharing"'})

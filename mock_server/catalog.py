@@ -1,0 +1,182 @@
+"""What is shared: shares, schemas and tables, and where the tables lie on disk.
+
+A catalog comes from a directory of Delta tables or from the reference server's YAML; it does not change while the
+server runs. Names are case-insensitive, as in the protocol.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from mock_server.errors import ConfigError, not_found
+
+DEFAULT_NAME = "default"
+_NAMESPACE = uuid.UUID("6f1d9a0e-3f0b-4c86-9a4d-0f6f2f0b7f11")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableEntry:
+    """One shared table.
+
+    ``history_shared`` allows time travel and the change feed; versions before ``start_version`` are not shared.
+    """
+
+    share: str
+    schema: str
+    name: str
+    location: Path
+    id: str
+    history_shared: bool = True
+    start_version: int = 0
+
+    @property
+    def full_name(self) -> str:
+        """``share.schema.table``."""
+        return f"{self.share}.{self.schema}.{self.name}"
+
+    @property
+    def share_id(self) -> str:
+        """The stable id of the share."""
+        return share_id(self.share)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Catalog:
+    """All shared tables, in the order in which they are listed, and the shares and schemas that hold them.
+
+    ``schemas`` keeps schemas without tables too: a share or a schema may be empty.
+    """
+
+    tables: tuple[TableEntry, ...]
+    schemas: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def shares(self) -> list[str]:
+        """Names of all shares."""
+        return _unique([*(share for share, _ in self.schemas), *(table.share for table in self.tables)])
+
+    def share(self, name: str) -> str:
+        """Return the share's own spelling of ``name``; 404 if there is none."""
+        for share in self.shares():
+            if share.lower() == name.lower():
+                return share
+        raise not_found(f"[Share] '{name}' not found")
+
+    def schemas_of(self, share: str) -> list[str]:
+        """Names of the schemas of ``share``; 404 if there is no such share."""
+        found = self.share(share)
+        declared = [schema for name, schemas in self.schemas if name == found for schema in schemas]
+        return _unique([*declared, *(table.schema for table in self.tables if table.share == found)])
+
+    def schema(self, share: str, name: str) -> tuple[str, str]:
+        """Return share and schema in their own spelling; 404 if there is none."""
+        for schema in self.schemas_of(share):
+            if schema.lower() == name.lower():
+                return self.share(share), schema
+        raise not_found(f"[Share/Schema] '{share}/{name}' not found")
+
+    def tables_of(self, share: str, schema: str | None = None) -> list[TableEntry]:
+        """Tables of a share, or of one of its schemas; 404 if the share or schema does not exist."""
+        if schema is None:
+            found = self.share(share)
+            return [table for table in self.tables if table.share == found]
+        pair = self.schema(share, schema)
+        return [table for table in self.tables if (table.share, table.schema) == pair]
+
+    def table(self, share: str, schema: str, name: str) -> TableEntry:
+        """Return one table; 404 if it, its schema or its share does not exist."""
+        for table in self.tables_of(share, schema):
+            if table.name.lower() == name.lower():
+                return table
+        raise not_found(f"[Share/Schema/Table] '{share}/{schema}/{name}' not found")
+
+    def by_id(self, table_id: str) -> TableEntry | None:
+        """Return the table with this id, if any."""
+        return next((table for table in self.tables if table.id == table_id), None)
+
+
+def share_id(share: str) -> str:
+    """Return the id of a share: the same one at every start of the server."""
+    return str(uuid.uuid5(_NAMESPACE, share.lower()))
+
+
+def table_id(share: str, schema: str, name: str) -> str:
+    """Return the id of a table that has none of its own: the same one at every start of the server."""
+    return str(uuid.uuid5(_NAMESPACE, "\0".join((share, schema, name)).lower()))
+
+
+def entry(share: str, schema: str, name: str, location: str | os.PathLike[str]) -> TableEntry:
+    """Return a table that is shared with its whole history."""
+    return TableEntry(share, schema, name, Path(location).resolve(), table_id(share, schema, name))
+
+
+def build(tables: Iterable[TableEntry], schemas: Iterable[tuple[str, tuple[str, ...]]] = ()) -> Catalog:
+    """Return a catalog of ``tables``; two tables of one name are a `ConfigError`."""
+    result = tuple(tables)
+    seen: dict[str, TableEntry] = {}
+    for table in result:
+        other = seen.setdefault(table.full_name.lower(), table)
+        if other is not table:
+            raise ConfigError(
+                f"two tables are called {table.full_name}: {other.location} and {table.location}; rename one of them"
+            )
+    return Catalog(result, tuple(schemas))
+
+
+def from_mapping(tables: Mapping[str, str | os.PathLike[str]]) -> Catalog:
+    """Return a catalog of ``{"share.schema.table" or "table": directory}``."""
+    return build(entry(*_split(name), location) for name, location in tables.items())
+
+
+def from_directory(root: str | os.PathLike[str]) -> Catalog:
+    """Return the tables under ``root``: every folder that holds a ``_delta_log``.
+
+    ``<root>/<share>/<schema>/<table>`` gives all three names and ``<root>/<table>`` lies in share "default", schema
+    "default". A table's folder may lie deeper than that: ``<root>/<table>/data`` is still ``<table>`` as long as it
+    is the only table in there; several tables ``<root>/<folder>/...`` make the folder a schema of share "default".
+    """
+    base = Path(root)
+    if not base.is_dir():
+        raise ConfigError(f"--tables expects a directory of Delta tables, but {base} is not a directory")
+    if (base / "_delta_log").is_dir():
+        return build([entry(DEFAULT_NAME, DEFAULT_NAME, base.resolve().name, base)])
+    found = sorted(_delta_folders(base))
+    if not found:
+        raise ConfigError(f"no folder with a _delta_log lies under {base}; expected <table>/_delta_log somewhere in it")
+    return build(entry(*_names(parts, found), base.joinpath(*parts)) for parts in found)
+
+
+def _delta_folders(base: Path) -> Iterable[tuple[str, ...]]:
+    for directory, folders, _ in os.walk(base, followlinks=True):
+        if "_delta_log" in folders:
+            folders.clear()
+            yield Path(directory).relative_to(base).parts
+        else:
+            folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
+
+
+def _names(parts: tuple[str, ...], found: Sequence[tuple[str, ...]]) -> tuple[str, str, str]:
+    depth = len(parts)
+    if depth == 1:
+        return DEFAULT_NAME, DEFAULT_NAME, parts[0]
+    if depth == 2:
+        alone = sum(other[0] == parts[0] for other in found) == 1
+        return (DEFAULT_NAME, DEFAULT_NAME, parts[0]) if alone else (DEFAULT_NAME, parts[0], parts[1])
+    alone = sum(other[:3] == parts[:3] for other in found) == 1
+    return parts[0], parts[1], parts[2] if alone else ".".join(parts[2:])
+
+
+def _split(name: str) -> tuple[str, str, str]:
+    parts = name.rsplit(".", 2)
+    if len(parts) == 3:
+        return parts[0], parts[1], parts[2]
+    if len(parts) == 1:
+        return DEFAULT_NAME, DEFAULT_NAME, name
+    raise ConfigError(f'a table is named "share.schema.table" or "table", not "{name}"')
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

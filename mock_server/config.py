@@ -1,0 +1,218 @@
+"""How the server runs: one frozen value, and the reference server's YAML read into it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from delta_sharing_client.redact import Secret
+from mock_server import catalog
+from mock_server.catalog import Catalog, TableEntry
+from mock_server.errors import ConfigError
+from mock_server.faults import Fault
+
+
+def _new_token() -> Secret:
+    return Secret(secrets.token_urlsafe(24))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """Everything the server is told at its start.
+
+    Parameters
+    ----------
+    catalog:
+        What is shared.
+    token:
+        The bearer token that every request must carry.
+    check_token:
+        Whether it is checked; a YAML file without ``authorization`` leaves the server open.
+    prefix:
+        Path prefix of the REST API.
+    url_ttl:
+        Seconds for which a data URL is valid, at least.
+    latency:
+        Seconds by which every answer is delayed.
+    bandwidth:
+        Bytes per second that all answers together may use; ``None`` for no limit.
+    faults:
+        What goes wrong on purpose (``mock_server.faults``).
+    sql_hints, json_hints, json_hints_v2:
+        Whether ``predicateHints``, ``jsonPredicateHints`` on partition columns, and those on file statistics are used.
+    page_size_limit:
+        Most files on one page of a query that asks for pages.
+    page_token_ttl, refresh_token_ttl:
+        Seconds for which these tokens are valid.
+    async_polls:
+        How often a poll of an asynchronous query is answered with ``pending`` first.
+    """
+
+    catalog: Catalog
+    token: Secret = dataclasses.field(default_factory=_new_token)
+    check_token: bool = True
+    host: str = "127.0.0.1"
+    port: int = 0
+    prefix: str = "/delta-sharing"
+    url_ttl: float = 3600.0
+    latency: float = 0.0
+    bandwidth: float | None = None
+    faults: tuple[Fault, ...] = ()
+    sql_hints: bool = True
+    json_hints: bool = True
+    json_hints_v2: bool = True
+    page_size_limit: int = 10_000
+    page_token_ttl: float = 259_200.0
+    refresh_token_ttl: float = 3600.0
+    async_polls: int = 1
+
+    def __post_init__(self) -> None:
+        if self.url_ttl <= 0:
+            raise ConfigError(f"the URL lifetime must be more than 0 seconds, not {self.url_ttl}")
+        if self.latency < 0:
+            raise ConfigError(f"the latency must be 0 or more seconds, not {self.latency}")
+        if self.bandwidth is not None and self.bandwidth <= 0:
+            raise ConfigError(f"the bandwidth must be more than 0 bytes per second, not {self.bandwidth}")
+        if not self.prefix.startswith("/") or self.prefix.rstrip("/") == "":
+            raise ConfigError(f'the endpoint must be a path such as "/delta-sharing", not "{self.prefix}"')
+
+
+def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
+    """Read the reference server's configuration file.
+
+    Understood are ``shares`` with ``schemas`` and ``tables`` (``name``, ``location``: a local directory, relative to
+    the file, or a ``file:`` URI, ``id``, ``historyShared``, ``startVersion``), ``authorization.bearerToken``,
+    ``host``, ``port``, ``endpoint``, ``preSignedUrlTimeoutSeconds``, the ``evaluate...Hints`` switches,
+    ``queryTablePageSizeLimit``, ``queryTablePageTokenTtlMs`` and ``refreshTokenTtlMs``. Other keys are ignored, as
+    the reference server does. A file that cannot be used raises `ConfigError` with one sentence.
+    """
+    source = Path(path)
+    if source.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"a configuration file ends in .yaml or .yml, but {source.name} does not")
+    try:
+        content = yaml.safe_load(source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {source}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source.name} is not YAML: {' '.join(str(error).split())}") from error
+    top = _Node(source.name, content)
+    version = top.integer("version", 1)
+    if version != 1:
+        raise ConfigError(f"{source.name}: version must be 1, not {version}")
+    authorization = top.child("authorization")
+    token = authorization.text("bearerToken", None) if authorization else None
+    tables, schemas = _shares(top, source.parent)
+    return ServerConfig(
+        catalog=catalog.build(tables, schemas),
+        token=Secret(token) if token else _new_token(),
+        check_token=token is not None,
+        host=top.text("host", "127.0.0.1") or "127.0.0.1",
+        port=top.integer("port", 80),
+        prefix="/" + (top.text("endpoint", "/delta-sharing") or "").strip("/"),
+        url_ttl=float(top.integer("preSignedUrlTimeoutSeconds", 3600)),
+        sql_hints=top.flag("evaluatePredicateHints", False),
+        json_hints=top.flag("evaluateJsonPredicateHints", True),
+        json_hints_v2=top.flag("evaluateJsonPredicateHintsV2", True),
+        page_size_limit=top.integer("queryTablePageSizeLimit", 10_000),
+        page_token_ttl=top.integer("queryTablePageTokenTtlMs", 259_200_000) / 1000,
+        refresh_token_ttl=top.integer("refreshTokenTtlMs", 3_600_000) / 1000,
+    )
+
+
+def _shares(top: _Node, base: Path) -> tuple[list[TableEntry], list[tuple[str, tuple[str, ...]]]]:
+    tables: list[TableEntry] = []
+    schemas: list[tuple[str, tuple[str, ...]]] = []
+    for share in _named(top.children("shares")):
+        inner = _named(share.children("schemas"))
+        schemas.append((share.name, tuple(schema.name for schema in inner)))
+        for schema in inner:
+            tables.extend(_table(share.name, schema.name, table, base) for table in _named(schema.children("tables")))
+    return tables, schemas
+
+
+def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:
+    location = node.text("location", None)
+    if not location:
+        raise ConfigError(f"{node.where}: location is missing; give the directory of the Delta table")
+    if location.startswith("file:"):
+        location = "/" + location[len("file:") :].lstrip("/")
+    elif "://" in location:
+        raise ConfigError(f"{node.where}: location must be a local directory, not a {location.split(':')[0]} address")
+    start = node.integer("startVersion", 0)
+    if start < 0:
+        raise ConfigError(f"{node.where}: startVersion must be 0 or more, not {start}")
+    return TableEntry(
+        share=share,
+        schema=schema,
+        name=node.name,
+        location=(base / location).resolve(),
+        id=node.text("id", None) or catalog.table_id(share, schema, node.name),
+        history_shared=node.flag("historyShared", False),
+        start_version=start,
+    )
+
+
+def _named(nodes: list[_Node]) -> list[_Node]:
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name.lower() in seen:
+            raise ConfigError(f'{node.where}: the name "{node.name}" is used twice')
+        seen.add(node.name.lower())
+    return nodes
+
+
+class _Node:
+    """A mapping of the file, with the place to name in errors."""
+
+    def __init__(self, where: str, content: object) -> None:
+        if not isinstance(content, dict):
+            raise ConfigError(f"{where}: expected keys and values, found {_kind(content)}")
+        self.where = where
+        self._content: dict[str, Any] = content
+
+    @property
+    def name(self) -> str:
+        name = self.text("name", None)
+        if not name:
+            raise ConfigError(f"{self.where}: name is missing")
+        return name
+
+    def child(self, key: str) -> _Node | None:
+        value = self._content.get(key)
+        return None if value is None else _Node(f"{self.where}, {key}", value)
+
+    def children(self, key: str) -> list[_Node]:
+        value = self._content.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise ConfigError(f"{self.where}: {key} must be a list, found {_kind(value)}")
+        return [_Node(f"{self.where}, {key}[{index}]", item) for index, item in enumerate(value)]
+
+    def text(self, key: str, default: str | None) -> str | None:
+        value = self._content.get(key, default)
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"{self.where}: {key} must be text, found {_kind(value)}")
+        return value
+
+    def integer(self, key: str, default: int) -> int:
+        value = self._content.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(f"{self.where}: {key} must be a whole number, found {_kind(value)}")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._content.get(key, default)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{self.where}: {key} must be true or false, found {_kind(value)}")
+        return value
+
+
+def _kind(value: object) -> str:
+    names = {dict: "keys and values", list: "a list", str: "text", bool: "true or false", type(None): "nothing"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,111 @@
+"""The HTTP/1.1 connection: uvicorn's, plus what an ASGI application otherwise cannot do.
+
+Data files go from the page cache to the socket without a copy (ASGI's ``http.response.zerocopysend``), and faults can
+end a connection in the middle of a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from typing import Any, cast
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+EXTENSION = "mock_server.connection"
+_FALLBACK_BYTES = 1 << 20
+
+
+class Connection:
+    """The socket behind a request, as the application sees it."""
+
+    def __init__(self, protocol: H11Protocol) -> None:
+        self._protocol = protocol
+
+    async def send_file(self, file: int, offset: int, count: int) -> None:
+        """Send ``count`` bytes of the open file as part of the body; the headers must have been sent.
+
+        Raises `ConnectionError` if the client is gone or the file ended early.
+        """
+        protocol, loop = self._protocol, asyncio.get_running_loop()
+        if protocol.cycle.disconnected or protocol.transport.is_closing():
+            raise ConnectionResetError("the client has closed the connection")
+        # h11 only counts the bytes; they do not pass through it.
+        protocol.conn.send_with_data_passthrough(h11.Data(data=cast(bytes, _Length(count))))
+        with os.fdopen(os.dup(file), "rb", buffering=0) as stream:
+            try:
+                sent = await loop.sendfile(protocol.transport, stream, offset, count, fallback=False)
+            except (NotImplementedError, asyncio.SendfileNotAvailableError):
+                sent = await self._copy_file(file, offset, count)
+            except RuntimeError as error:  # asyncio's way of saying that the transport is closing
+                raise ConnectionResetError("the client has closed the connection") from error
+        if sent != count:
+            raise ConnectionError("the file became shorter while it was sent")
+
+    async def _copy_file(self, file: int, offset: int, count: int) -> int:
+        sent = 0
+        while sent < count:
+            data = os.pread(file, min(_FALLBACK_BYTES, count - sent), offset + sent)
+            if not data:
+                break
+            self._protocol.transport.write(data)
+            await self._protocol.flow.drain()
+            sent += len(data)
+        return sent
+
+    def write_raw(self, data: bytes) -> None:
+        """Write bytes outside HTTP's framing; `close` must follow instead of an ordinary end of the response."""
+        self._protocol.cycle.disconnected = True  # uvicorn must not complete or complain about this response
+        self._protocol.transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection after what was written, wherever the response stands."""
+        self._protocol.cycle.disconnected = True
+        self._protocol.transport.close()
+
+    async def reset(self) -> None:
+        """Send what was written, then close the connection with a TCP reset."""
+        transport = self._protocol.transport
+        while transport.get_write_buffer_size() and not transport.is_closing():
+            await asyncio.sleep(0.001)
+        peer = transport.get_extra_info("socket")
+        if peer is not None:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._protocol.cycle.disconnected = True
+        transport.abort()
+
+
+class ServingProtocol(H11Protocol):
+    """uvicorn's h11 protocol, handing a `Connection` to the application in ``scope["extensions"]``."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        application = self.app
+        connection = Connection(self)
+
+        async def with_connection(scope: Any, receive: Any, send: Any) -> None:
+            scope["extensions"] = {EXTENSION: connection}
+            await application(scope, receive, send)
+
+        self.app = with_connection
+
+
+class _Length:
+    """Stands for a body of known length that h11 does not get to see."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length

@@ -1,0 +1,203 @@
+"""The way of every answer to the wire: latency, bandwidth, counting, and the faults of its status and body."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mock_server.connection import EXTENSION, Connection
+from mock_server.faults import FaultSet, Target
+from mock_server.stats import Stats
+from mock_server.throttle import Throttle
+
+_STATUS_FAULTS = (("503-first", 503), ("500-first", 500), ("429-retry-after", 429), ("401-first", 401))
+_CODES = {503: "TEMPORARILY_UNAVAILABLE", 500: "INTERNAL_ERROR", 429: "RESOURCE_EXHAUSTED", 401: "UNAUTHENTICATED"}
+_REASONS = {200: b"OK", 206: b"Partial Content"}
+
+
+class Delivery:
+    """Wraps an ASGI application; one for the REST API and the data files together.
+
+    ``describe`` gives the kind of a request for the statistics, and the data file it names, if any.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        stats: Stats,
+        faults: FaultSet,
+        latency: float,
+        bandwidth: float | None,
+        describe: Callable[[Scope], tuple[str, str | None]],
+    ) -> None:
+        self._app = app
+        self._stats = stats
+        self._faults = faults
+        self._latency = latency
+        self._throttle = Throttle(bandwidth) if bandwidth else None
+        self._describe = describe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind, file = self._describe(scope)
+        target = Target.DATA if file is not None else Target.API
+        answer = _Answer(scope, send, self._faults, target, self._throttle)
+        self._stats.begin(kind)
+        try:
+            if self._latency:
+                await asyncio.sleep(self._latency)
+            if not await self._spoil(scope, answer.send, target):
+                await self._app(scope, receive, answer.send)
+        except ConnectionError:
+            answer.close()
+        finally:
+            self._stats.end(kind, answer.status, answer.sent, file)
+
+    async def _spoil(self, scope: Scope, send: Send, target: Target) -> bool:
+        for name, status in _STATUS_FAULTS:
+            fault = self._faults.take(name, target)
+            if fault is None:
+                continue
+            body = f'{{"errorCode":"{_CODES[status]}","message":"fault {name}"}}'.encode()
+            headers = [(b"content-type", b"application/json; charset=utf-8"), (b"content-length", b"%d" % len(body))]
+            if status == 429:
+                headers.append((b"retry-after", b"%d" % math.ceil(fault.value)))
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+            return True
+        return False
+
+
+class _Answer:
+    """One answer on its way: counts it, slows it down and spoils its body."""
+
+    def __init__(self, scope: Scope, send: Send, faults: FaultSet, target: Target, throttle: Throttle | None) -> None:
+        self.status = 0
+        self.sent = 0
+        self._scope = scope
+        self._send = send
+        self._faults = faults
+        self._target = target
+        self._throttle = throttle
+        self._connection: Connection | None = scope.get("extensions", {}).get(EXTENSION)
+        self._spoilt: _SpoiltBody | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            if self.status in _REASONS and self._scope["method"] != "HEAD":
+                self._spoilt = _SpoiltBody.take(self._faults, self._target)
+                slow = self._faults.take("slow", self._target)
+                if self._spoilt is not None:
+                    self._spoilt.start = message
+                    return
+                await self._send(message)
+                if slow is not None:
+                    await asyncio.sleep(slow.value)
+                return
+            await self._send(message)
+        elif self._spoilt is not None and self._connection is not None:
+            await self._spoilt.add(message, self._connection, self._write)
+        elif message["type"] == "http.response.zerocopysend":
+            await self._send_file(message)
+        else:
+            body: bytes = message.get("body", b"")
+            if self._throttle is None or len(body) <= self._throttle.piece:
+                await self._write(body)
+                await self._send(message)
+            else:
+                await self._send_pieces(body, message.get("more_body", False))
+
+    async def _write(self, body: bytes) -> None:
+        """Account for ``body``: it is about to be sent."""
+        if self._throttle is not None and body:
+            await self._throttle.wait(len(body))
+        self.sent += len(body)
+
+    async def _send_pieces(self, body: bytes, more: bool) -> None:
+        assert self._throttle is not None
+        view, piece = memoryview(body), self._throttle.piece
+        for start in range(0, len(body), piece):
+            part = view[start : start + piece]
+            await self._throttle.wait(len(part))
+            await self._send({"type": "http.response.body", "body": bytes(part), "more_body": True})
+            self.sent += len(part)
+        await self._send({"type": "http.response.body", "body": b"", "more_body": more})
+
+    async def _send_file(self, message: Message) -> None:
+        assert self._connection is not None
+        file, offset, count = message["file"], message["offset"], message["count"]
+        if self._throttle is None:
+            await self._connection.send_file(file, offset, count)
+            self.sent += count
+            return
+        while count:
+            piece = min(count, self._throttle.piece)
+            await self._throttle.wait(piece)
+            await self._connection.send_file(file, offset, piece)
+            offset, count = offset + piece, count - piece
+            self.sent += piece
+
+
+class _SpoiltBody:
+    """Collects a body that a fault will spoil, and sends what is to arrive of it."""
+
+    def __init__(self, faults: dict[str, float]) -> None:
+        self.start: Message = {}
+        self._faults = faults
+        self._body = bytearray()
+
+    @classmethod
+    def take(cls, faults: FaultSet, target: Target) -> _SpoiltBody | None:
+        """Return the spoiler of this answer, or ``None`` if no fault of the body is in force."""
+        names = ("truncate-body", "cut-connection-after", "wrong-content-length", "close-delimited", "lose-lines",
+                 "corrupt-body")  # fmt: skip
+        found = {name: fault.value for name in names if (fault := faults.take(name, target)) is not None}
+        return cls(found) if found else None
+
+    async def add(self, message: Message, connection: Connection, account: Callable[[bytes], Awaitable[None]]) -> None:
+        """Take one more message of the body; at the last one, send the whole answer and end the connection."""
+        if message["type"] == "http.response.zerocopysend":
+            self._body += os.pread(message["file"], message["count"], message["offset"])
+        else:
+            self._body += message.get("body", b"")
+        if message.get("more_body", False):
+            return
+        body, promised = bytes(self._body), len(self._body)
+        if "lose-lines" in self._faults:
+            lines = body.splitlines(keepends=True)  # of bytes: splits at CR and LF only, and JSON has no raw CR
+            body = b"".join(lines[: max(0, len(lines) - int(self._faults["lose-lines"]))])
+            promised = len(body)
+        if "corrupt-body" in self._faults and body:
+            middle = len(body) // 2
+            body = body[:middle] + bytes([body[middle] ^ 0x01]) + body[middle + 1 :]
+        promised += int(self._faults.get("wrong-content-length", 0))
+        keep = len(body)
+        if "truncate-body" in self._faults:
+            keep = int(keep * min(1.0, self._faults["truncate-body"]))
+        if "cut-connection-after" in self._faults:
+            keep = min(keep, int(self._faults["cut-connection-after"]))
+        await account(body[:keep])
+        connection.write_raw(self._head(promised) + body[:keep])
+        if "cut-connection-after" in self._faults:
+            await connection.reset()
+        else:
+            connection.close()
+
+    def _head(self, promised: int) -> bytes:
+        status: int = self.start["status"]
+        headers: list[Any] = [pair for pair in self.start["headers"] if pair[0].lower() != b"content-length"]
+        headers.append((b"connection", b"close"))
+        if "close-delimited" not in self._faults:
+            headers.append((b"content-length", b"%d" % promised))
+        head = b"HTTP/1.1 %d %s\r\n" % (status, _REASONS[status])
+        return head + b"".join(b"%s: %s\r\n" % (name, value) for name, value in headers) + b"\r\n"

@@ -1,0 +1,156 @@
+"""Data files over HTTP: GET and HEAD of a signed URL, with ranges, as an object store answers them."""
+
+from __future__ import annotations
+
+import os
+import re
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import Receive, Scope, Send
+
+from mock_server.catalog import Catalog
+from mock_server.connection import EXTENSION
+from mock_server.faults import FaultSet, Target
+from mock_server.signing import ABSOLUTE, SignatureProblem, Signer
+
+_RANGE = re.compile(rb"bytes=(\d*)-(\d*)").fullmatch
+_COPY_BYTES = 1 << 20
+
+_PROBLEMS = {
+    SignatureProblem.MISSING: ("AccessDenied", "Access Denied"),
+    SignatureProblem.EXPIRED: ("AccessDenied", "Request has expired"),
+    SignatureProblem.WRONG: (
+        "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided.",
+    ),
+}
+
+
+class FileServer:
+    """An ASGI application for ``/data/<table id>/<path>`` and ``/absolute/<table id>/<path>``.
+
+    The first form names a file in the table's directory, the second one anywhere on this machine, for tables whose
+    log holds absolute paths. Only a path that this server has signed is opened.
+    """
+
+    def __init__(self, catalog: Catalog, signer: Signer, faults: FaultSet) -> None:
+        self._roots = {table.id: table.location for table in catalog.tables}
+        self._signer = signer
+        self._faults = faults
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw_path: bytes = scope["raw_path"]
+        if scope["method"] not in ("GET", "HEAD"):
+            return await _refuse(
+                scope, send, 405, "MethodNotAllowed", "The method is not allowed against this resource."
+            )
+        problem = self._signer.check(raw_path, scope["query_string"])
+        if problem is not None:
+            return await _refuse(scope, send, 403, *_PROBLEMS[problem])
+        path = self._locate(raw_path)
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path is not None and path.is_file() else None
+        except OSError:
+            file = None
+        if file is None:
+            return await _refuse(scope, send, 404, "NoSuchKey", "The specified key does not exist.")
+        try:
+            await self._answer(scope, send, file)
+        finally:
+            os.close(file)
+        return None
+
+    def _locate(self, raw_path: bytes) -> Path | None:
+        _, kind, table, rest = raw_path.split(b"/", 3)
+        relative = os.fsdecode(unquote_to_bytes(rest))
+        if kind == ABSOLUTE.encode():
+            return Path("/" + relative)
+        root = self._roots.get(table.decode("latin-1"))
+        return None if root is None else root / relative
+
+    async def _answer(self, scope: Scope, send: Send, file: int) -> None:
+        info = os.fstat(file)
+        size = info.st_size
+        headers = [
+            (b"content-type", b"application/octet-stream"),
+            (b"accept-ranges", b"bytes"),
+            (b"etag", f'"{info.st_ino:x}-{info.st_mtime_ns:x}-{size:x}"'.encode()),
+            (b"last-modified", formatdate(info.st_mtime, usegmt=True).encode()),
+        ]
+        start, stop, status = 0, size, 200
+        wanted = next((value for name, value in scope["headers"] if name == b"range"), None)
+        if wanted is not None and self._faults.take("ignore-range", Target.DATA) is None:
+            span = _span(wanted, size)
+            if span is None:
+                extra = [(b"content-range", f"bytes */{size}".encode())]
+                return await _refuse(scope, send, 416, "InvalidRange", "The requested range is not satisfiable", extra)
+            if span != (-1, -1):
+                start, stop = span
+                status = 206
+                headers.append((b"content-range", f"bytes {start}-{stop - 1}/{size}".encode()))
+        headers.append((b"content-length", str(stop - start).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        if scope["method"] == "GET" and stop > start:
+            await _send_body(scope, send, file, start, stop)
+        await send({"type": "http.response.body", "body": b""})
+        return None
+
+
+async def _send_body(scope: Scope, send: Send, file: int, start: int, stop: int) -> None:
+    if EXTENSION in scope.get("extensions", {}):
+        await send(
+            {
+                "type": "http.response.zerocopysend",
+                "file": file,
+                "offset": start,
+                "count": stop - start,
+                "more_body": True,
+            }
+        )
+        return
+    while start < stop:
+        data = os.pread(file, min(_COPY_BYTES, stop - start), start)
+        if not data:
+            raise ConnectionError("the file became shorter while it was sent")
+        start += len(data)
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+def _span(header: bytes, size: int) -> tuple[int, int] | None:
+    """Return (start, stop) of a Range header; ``None`` if it cannot be satisfied, (-1, -1) if it is to be ignored."""
+    match = _RANGE(header.strip())
+    if match is None:
+        return -1, -1  # several ranges, or another unit: RFC 9110 lets a server answer with the whole file
+    first, last = match.groups()
+    if not first:
+        if not last:
+            return -1, -1
+        length = min(int(last), size)
+        return (size - length, size) if length else None
+    start = int(first)
+    stop = min(int(last) + 1, size) if last else size
+    if last and int(last) < start:
+        return -1, -1
+    return (start, stop) if start < size else None
+
+
+async def _refuse(
+    scope: Scope, send: Send, status: int, code: str, message: str, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    body = (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>'
+    ).encode()
+    start: dict[str, Any] = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [
+            (b"content-type", b"application/xml"),
+            (b"content-length", str(len(body)).encode()),
+            *(headers or []),
+        ],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

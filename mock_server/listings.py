@@ -1,0 +1,88 @@
+"""Lists of shares, schemas and tables, page by page (protocol, "List Shares" to "List all Tables in a Share")."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from mock_server.catalog import Catalog, TableEntry, share_id
+from mock_server.errors import invalid
+from mock_server.faults import FaultSet
+from mock_server.parameters import parse_listing
+
+
+class Listings:
+    """The listings of a catalog, as the JSON objects that are sent."""
+
+    def __init__(self, catalog: Catalog, faults: FaultSet) -> None:
+        self._catalog = catalog
+        self._faults = faults
+
+    def shares(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return all shares."""
+        return self._page("shares", [_share(name) for name in self._catalog.shares()], query)
+
+    def share(self, name: str) -> dict[str, Any]:
+        """Return one share."""
+        return {"share": _share(self._catalog.share(name))}
+
+    def schemas(self, share: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the schemas of a share."""
+        found = self._catalog.share(share)
+        items = [{"name": name, "share": found} for name in self._catalog.schemas_of(found)]
+        return self._page(f"schemas of {found}", items, query)
+
+    def tables(self, share: str, schema: str | None, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the tables of a schema, or of all schemas of a share."""
+        tables = self._catalog.tables_of(share, schema)
+        scope = f"tables of {share}/{schema or ''}".lower()
+        return self._page(scope, [_table(table) for table in tables], query)
+
+    def _page(self, listing: str, items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
+        size, token = parse_listing(query)
+        start = 0 if token is None else _offset(listing, token, len(items))
+        forced = self._faults.take("page-size")
+        if forced is not None:
+            size = min(size, max(1, int(forced.value)))
+        if self._faults.take("repeat-page-token"):
+            return {"items": items[:size], "nextPageToken": _token(listing, 0)}
+        empty = self._faults.take("empty-items") is not None
+        if empty and token is None:
+            return {"nextPageToken": _token(listing, 0)}
+        stop = min(len(items), start + size)
+        page: dict[str, Any] = {"items": items[start:stop]}
+        if stop < len(items):
+            page["nextPageToken"] = _token(listing, stop)
+        elif empty:
+            page["nextPageToken"] = ""
+        return page
+
+
+def _share(name: str) -> dict[str, Any]:
+    return {"name": name, "id": share_id(name)}
+
+
+def _table(table: TableEntry) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "schema": table.schema,
+        "share": table.share,
+        "shareId": table.share_id,
+        "id": table.id,
+    }
+
+
+def _token(listing: str, offset: int) -> str:
+    return base64.urlsafe_b64encode(f"{offset} {listing}".encode()).decode()
+
+
+def _offset(listing: str, token: str, count: int) -> int:
+    try:
+        offset, _, of = base64.urlsafe_b64decode(token.encode("ascii")).decode().partition(" ")
+        if of == listing and 0 <= int(offset) <= count:
+            return int(offset)
+    except (ValueError, binascii.Error):
+        pass
+    raise invalid(f"invalid 'nextPageToken' specified for the {listing}")

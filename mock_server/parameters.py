@@ -1,0 +1,271 @@
+"""What clients ask: request bodies and query strings, checked and typed (see "Request Body", "Query Parameters").
+
+A parameter of a wrong type or range is a 400 that says what was expected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mock_server.errors import invalid, malformed
+
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+MAX_RESULTS = 500
+_TIMESTAMP = re.compile(
+    r"(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}(?::\d{2})?)(?:\.(\d{1,9}))?(Z|[+-]\d{2}:?\d{2}(?::?\d{2})?)"
+).fullmatch
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Paging:
+    """Which page of an answer: at most ``max_files`` files from where ``token`` points."""
+
+    max_files: int | None = None
+    token: str | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether the client knows about pages."""
+        return self.max_files is not None or self.token is not None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QueryRequest:
+    """The body of ``POST .../query``; times in milliseconds since the epoch."""
+
+    predicate_hints: tuple[str, ...] = ()
+    json_predicate_hints: str | None = None
+    limit_hint: int | None = None
+    version: int | None = None
+    timestamp_ms: int | None = None
+    starting_version: int | None = None
+    ending_version: int | None = None
+    include_historical_protocol: bool = False
+    include_refresh_token: bool = False
+    refresh_token: str | None = None
+    idempotency_key: str | None = None
+    paging: Paging = Paging()
+
+    def checksum(self) -> str:
+        """A digest of what must stay the same from page to page."""
+        changing = {"paging": Paging(), "include_refresh_token": False, "refresh_token": None, "idempotency_key": None}
+        return _digest(dataclasses.replace(self, **changing))  # type: ignore[arg-type]
+
+    def with_paging(self, paging: Paging) -> QueryRequest:
+        """Return the same query for another page."""
+        return dataclasses.replace(self, paging=paging)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChangesRequest:
+    """The query string of ``GET .../changes``; times in milliseconds since the epoch."""
+
+    starting_version: int | None = None
+    starting_ms: int | None = None
+    ending_version: int | None = None
+    ending_ms: int | None = None
+    include_historical_metadata: bool = False
+    include_historical_protocol: bool = False
+    paging: Paging = Paging()
+
+    def checksum(self) -> str:
+        """A digest of what must stay the same from page to page."""
+        return _digest(dataclasses.replace(self, paging=Paging()))
+
+
+def parse_query(body: bytes) -> QueryRequest:
+    """Read the body of a query; an empty body means no parameters."""
+    fields = _Fields(_json_object(body))
+    request = QueryRequest(
+        predicate_hints=fields.texts("predicateHints"),
+        json_predicate_hints=fields.text("jsonPredicateHints"),
+        limit_hint=fields.integer("limitHint", _INT32_MAX),
+        version=fields.integer("version"),
+        timestamp_ms=fields.timestamp("timestamp"),
+        starting_version=fields.integer("startingVersion"),
+        ending_version=fields.integer("endingVersion"),
+        include_historical_protocol=fields.flag("includeHistoricalProtocol"),
+        include_refresh_token=fields.flag("includeRefreshToken"),
+        refresh_token=fields.text("refreshToken"),
+        # The protocol's text and its reference implementation spell this one differently.
+        idempotency_key=fields.text("idempotencyKey") or fields.text("idempotency_key"),
+        paging=fields.paging(),
+    )
+    points = [request.version, request.timestamp_ms, request.starting_version]
+    if sum(point is not None for point in points) > 1:
+        raise invalid("only one of version, timestamp and startingVersion can be provided")
+    if request.ending_version is not None:
+        if request.starting_version is None:
+            raise invalid("endingVersion can only be provided together with startingVersion")
+        if request.ending_version < request.starting_version:
+            raise invalid(
+                f"endingVersion {request.ending_version} is before startingVersion {request.starting_version}"
+            )
+    if request.refresh_token is not None:
+        if any(point is not None for point in points):
+            raise invalid("refreshToken must not be used together with version, timestamp or startingVersion")
+        if request.paging.token is not None:
+            raise invalid("refreshToken must not be used together with pageToken")
+    if request.include_refresh_token and any(point is not None for point in points):
+        raise invalid("includeRefreshToken must be used only when querying the latest version")
+    return request
+
+
+def parse_page_request(body: bytes) -> Paging:
+    """Read the body of a poll of an asynchronous query."""
+    return _Fields(_json_object(body)).paging()
+
+
+def parse_changes(query: Mapping[str, str]) -> ChangesRequest:
+    """Read the query string of the change data feed."""
+    fields = _Fields(query)
+    request = ChangesRequest(
+        starting_version=fields.integer("startingVersion"),
+        starting_ms=fields.timestamp("startingTimestamp"),
+        ending_version=fields.integer("endingVersion"),
+        ending_ms=fields.timestamp("endingTimestamp"),
+        include_historical_metadata=fields.flag("includeHistoricalMetadata"),
+        include_historical_protocol=fields.flag("includeHistoricalProtocol"),
+        paging=fields.paging(),
+    )
+    if request.starting_version is None and request.starting_ms is None:
+        raise invalid("No startingVersion or startingTimestamp provided for CDF read.")
+    if request.starting_version is not None and request.starting_ms is not None:
+        raise invalid(
+            "Multiple starting arguments provided for CDF read. "
+            "Please provide one of either startingVersion or startingTimestamp."
+        )
+    if request.ending_version is not None and request.ending_ms is not None:
+        raise invalid(
+            "Multiple ending arguments provided for CDF read. "
+            "Please provide one of either endingVersion or endingTimestamp."
+        )
+    return request
+
+
+def parse_point(query: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Read ``version`` or ``timestamp`` (in milliseconds) of a metadata request."""
+    fields = _Fields(query)
+    version, timestamp = fields.integer("version"), fields.timestamp("timestamp")
+    if version is not None and timestamp is not None:
+        raise invalid("only one of version and timestamp can be provided")
+    return version, timestamp
+
+
+def parse_starting_timestamp(query: Mapping[str, str]) -> int | None:
+    """Read ``startingTimestamp`` (in milliseconds) of a version request."""
+    return _Fields(query).timestamp("startingTimestamp")
+
+
+def parse_listing(query: Mapping[str, str]) -> tuple[int, str | None]:
+    """Read ``maxResults`` and ``pageToken`` of a listing."""
+    fields = _Fields(query)
+    size = fields.integer("maxResults", _INT32_MAX)
+    if size is not None and size > MAX_RESULTS:
+        raise invalid(f"Acceptable values of maxResults are 0 to {MAX_RESULTS}, inclusive. (Default: {MAX_RESULTS})")
+    return MAX_RESULTS if size is None else size, fields.text("pageToken") or None
+
+
+def parse_timestamp(text: str) -> int:
+    """Return the milliseconds since the epoch of an ISO 8601 timestamp with an offset ("Timestamp Format")."""
+    match = _TIMESTAMP(text.strip().upper())
+    if match is not None:
+        date, clock, fraction, zone = match.groups()
+        seconds = clock if clock.count(":") == 2 else clock + ":00"
+        try:
+            moment = datetime.datetime.fromisoformat(f"{date}T{seconds}")
+        except ValueError:
+            moment = None
+        if moment is not None:
+            since = moment - datetime.datetime(1970, 1, 1)
+            whole = since.days * 86_400_000 + since.seconds * 1000
+            return whole + int((fraction or "").ljust(3, "0")[:3] or 0) - _offset_ms(zone)
+    raise invalid(f"expected a timestamp in ISO 8601 with an offset, such as 2022-01-01T00:00:00Z, found '{text}'")
+
+
+def _offset_ms(zone: str) -> int:
+    if zone == "Z":
+        return 0
+    digits = zone[1:].replace(":", "").ljust(6, "0")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:6])
+    return (-seconds if zone[0] == "-" else seconds) * 1000
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    if not body.strip():
+        return {}
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise malformed(f"the request body is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise malformed("the request body must be a JSON object")
+    return content
+
+
+def _digest(request: object) -> str:
+    return hashlib.sha256(repr(request).encode()).hexdigest()[:16]
+
+
+class _Fields:
+    """Typed access to parameters that come as JSON values or as text; null and absent are the same."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._content = content
+
+    def text(self, name: str) -> str | None:
+        value = self._content.get(name)
+        if value is not None and not isinstance(value, str):
+            raise malformed(f"{name} must be a string")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self._content.get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise malformed(f"{name} must be an array of strings")
+        return tuple(value)
+
+    def integer(self, name: str, largest: int = _INT64_MAX, *, smallest: int = 0) -> int | None:
+        value = self._content.get(name)
+        if isinstance(value, str):
+            try:
+                value = int(value)
+            except ValueError:
+                raise invalid(f"{name} must be a whole number, not '{value}'") from None
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise malformed(f"{name} must be a whole number")
+        if value < smallest:
+            bound = "must be greater than or equal to 0" if smallest == 0 else f"must be at least {smallest}"
+            raise invalid(f"{name} {bound}, not {value}")
+        if value > largest:
+            raise invalid(f"{name} must be at most {largest}, not {value}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self._content.get(name)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        raise invalid(f"{name} must be true or false, not '{value}'")
+
+    def timestamp(self, name: str) -> int | None:
+        value = self.text(name)
+        return None if value is None else parse_timestamp(value)
+
+    def paging(self) -> Paging:
+        return Paging(
+            max_files=self.integer("maxFiles", _INT32_MAX, smallest=1),
+            token=self.text("pageToken") or None,
+        )

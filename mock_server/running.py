@@ -1,0 +1,249 @@
+"""Run the server: in a thread for tests, in a process for benchmarks, in the foreground for the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Union
+
+import uvicorn
+
+from delta_sharing_client.redact import Secret
+from mock_server import catalog
+from mock_server.app import SharingServer, create_app
+from mock_server.catalog import Catalog
+from mock_server.config import ServerConfig
+from mock_server.connection import ServingProtocol
+from mock_server.errors import ConfigError
+from mock_server.faults import Fault, parse_fault
+
+TablesArgument = Union[str, os.PathLike[str], Mapping[str, Union[str, "os.PathLike[str]"]], Catalog]
+_START_SECONDS = 60.0
+
+
+class RunningServer:
+    """A server that listens.
+
+    ``endpoint`` is its REST prefix, ``profile`` the content of a profile for it and ``profile_path`` a file with it.
+    """
+
+    def __init__(self, profile: dict[str, Any], profile_path: Path) -> None:
+        self.profile = profile
+        self.profile_path = profile_path
+        self.endpoint: str = profile["endpoint"]
+
+    def __repr__(self) -> str:
+        return f"RunningServer({self.endpoint})"  # without the profile: it holds the token
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counts of requests and bytes; see ``mock_server.stats``."""
+        return self._call("_stats")
+
+    def reset_stats(self) -> dict[str, Any]:
+        """Set all counts to zero and return what they were."""
+        return self._call("_stats", {})
+
+    def set_fault(self, text: str) -> None:
+        """Put a fault in force, written ``NAME[=VALUE][:COUNT][@TARGET]``; see ``mock_server.faults``."""
+        self._call("_control", {"fault": text})
+
+    def clear_faults(self, name: str | None = None) -> None:
+        """End one fault, or all of them."""
+        self._call("_control", {"clear": name})
+
+    def expire_urls(self) -> None:
+        """Make all data URLs handed out so far expire now."""
+        self._call("_control", {"expire_urls": True})
+
+    def _call(self, name: str, content: dict[str, Any] | None = None) -> dict[str, Any]:
+        origin = "/".join(self.endpoint.split("/", 3)[:3])
+        body = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(f"{origin}/{name}", data=body, method="GET" if body is None else "POST")
+        request.add_header("Authorization", f"Bearer {self.profile['bearerToken']}")
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=30) as response:
+            result: dict[str, Any] = json.load(response)
+            return result
+
+
+@contextlib.contextmanager
+def running(tables: TablesArgument, *, process: bool = False, **options: Any) -> Iterator[RunningServer]:
+    """Run a server on a free port of the loopback interface for the time of a ``with`` block.
+
+    Parameters
+    ----------
+    tables:
+        A directory (as ``--tables``), ``{"share.schema.table": directory}``, or a catalog.
+    process:
+        Run it in a process of its own rather than in a thread; ``tables`` must then be a directory.
+    options:
+        Fields of `ServerConfig`; ``faults`` as texts or `Fault` values, ``token`` as text or `Secret`.
+    """
+    run = _in_process if process else _in_thread
+    with (
+        tempfile.TemporaryDirectory(prefix="mock-server-") as directory,
+        run(tables, Path(directory), options) as found,
+    ):
+        yield found
+
+
+def as_catalog(tables: TablesArgument) -> Catalog:
+    """Return the catalog that ``tables`` means."""
+    if isinstance(tables, Catalog):
+        return tables
+    if isinstance(tables, Mapping):
+        return catalog.from_mapping(tables)
+    return catalog.from_directory(tables)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket bound to ``host`` and ``port`` (0: any free port); `ConfigError` if that is not possible."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    return listening
+
+
+def profile_for(config: ServerConfig, listening: socket.socket) -> dict[str, Any]:
+    """Return the content of a profile file, version 1, for a server that listens on ``listening``."""
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    host = f"[{host}]" if ":" in host else host
+    return {
+        "shareCredentialsVersion": 1,
+        "endpoint": f"http://{host}:{port}{config.prefix.rstrip('/')}/",
+        "bearerToken": config.token.reveal(),
+    }
+
+
+def write_profile(profile: Mapping[str, Any], path: Path) -> None:
+    """Write a profile file that only its owner can read, in one step: whoever sees it sees all of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(profile, file, indent=2)
+        file.write("\n")
+    os.replace(temporary, path)
+
+
+def uvicorn_server(app: SharingServer) -> uvicorn.Server:
+    """Return the uvicorn server for an application: no access log, our connection class, a quick end."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=ServingProtocol,
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_level=logging.CRITICAL,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            backlog=1024,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=1,
+        )
+    )
+
+
+@contextlib.contextmanager
+def _in_thread(tables: TablesArgument, directory: Path, options: dict[str, Any]) -> Iterator[RunningServer]:
+    config = ServerConfig(catalog=as_catalog(tables), **_checked(options))
+    app = create_app(config)
+    server = uvicorn_server(app)
+    with bind(config.host, config.port) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="mock_server", daemon=True)
+        thread.start()
+        deadline = time.monotonic() + _START_SECONDS
+        while not server.started:
+            if not thread.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError("the mock server did not start")
+            time.sleep(0.002)
+        profile = profile_for(config, listening)
+        path = directory / "profile.share"
+        write_profile(profile, path)
+        try:
+            yield _ThreadServer(profile, path, app)
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+
+
+@contextlib.contextmanager
+def _in_process(tables: TablesArgument, directory: Path, options: dict[str, Any]) -> Iterator[RunningServer]:
+    if isinstance(tables, (Mapping, Catalog)):
+        raise ConfigError("a server in its own process takes a directory of tables")
+    path = directory / "profile.share"
+    command = [sys.executable, "-m", "mock_server", "--tables", os.fspath(tables), "--profile-out", str(path)]
+    for name, value in options.items():
+        if name == "faults":
+            command += [part for fault in value for part in ("--fault", str(fault))]
+        else:
+            command += [f"--{name.replace('_', '-')}", str(value)]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while not path.exists():
+            if child.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("the mock server's process did not start")
+            time.sleep(0.01)
+        yield RunningServer(json.loads(path.read_text(encoding="utf-8")), path)
+    finally:
+        child.terminate()
+        try:
+            child.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+class _ThreadServer(RunningServer):
+    """A server in this process: asked directly, so that tests of its network can spoil all of it."""
+
+    def __init__(self, profile: dict[str, Any], profile_path: Path, app: SharingServer) -> None:
+        super().__init__(profile, profile_path)
+        self.app = app
+
+    def stats(self) -> dict[str, Any]:
+        return self.app.stats.snapshot()
+
+    def reset_stats(self) -> dict[str, Any]:
+        content = self.app.stats.snapshot()
+        self.app.stats.reset()
+        return content
+
+    def set_fault(self, text: str) -> None:
+        self.app.faults.set(parse_fault(text))
+
+    def clear_faults(self, name: str | None = None) -> None:
+        self.app.faults.clear(name)
+
+    def expire_urls(self) -> None:
+        self.app.signer.expire_all()
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    checked = dict(options)
+    if isinstance(checked.get("token"), str):
+        checked["token"] = Secret(checked["token"])
+    if "faults" in checked:
+        checked["faults"] = tuple(
+            fault if isinstance(fault, Fault) else parse_fault(fault) for fault in checked["faults"]
+        )
+    return checked

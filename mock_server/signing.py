@@ -1,0 +1,127 @@
+"""Signed URLs of data files: each names one file, for one use, until one moment.
+
+The query string looks like that of an S3 pre-signed URL (``X-Amz-Date``, ``X-Amz-Expires``, ``X-Amz-Signature`` ...),
+because existing clients recognise one by these parameters. The signature is ours: HMAC-SHA256 over the decoded path
+and the parameters, so that a URL whose path was percent-encoded anew by a client still works, and one whose path was
+changed to another file does not.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+import math
+import re
+import secrets
+import time
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
+
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9/_.=~-]+").fullmatch
+_ALGORITHM = "AWS4-HMAC-SHA256"
+
+# First segment of a data URL's path: the rest is the table's id and a path in its directory, or on this machine.
+RELATIVE = "data"
+ABSOLUTE = "absolute"
+
+
+class Use(enum.Enum):
+    """What a URL was handed out for; the same file has another signature for each."""
+
+    ADD = "add"
+    REMOVE = "remove"
+    CDC = "cdc"
+    DELETION_VECTOR = "dv"
+
+
+class SignatureProblem(enum.Enum):
+    """Why a data URL is refused."""
+
+    MISSING = "missing"
+    EXPIRED = "expired"
+    WRONG = "wrong"
+
+
+class Signer:
+    """Signs and checks data URLs.
+
+    Parameters
+    ----------
+    ttl:
+        Seconds for which a URL is valid: at least this, and less than one more.
+    """
+
+    def __init__(self, ttl: float) -> None:
+        self.ttl = ttl
+        self._key = secrets.token_bytes(32)
+        self._generation = 0
+
+    def expire_all(self) -> None:
+        """Make every URL signed so far expire now."""
+        self._generation += 1
+
+    def grant(self, origin: str, table_id: str, *, expired: bool = False) -> Grant:
+        """Return a grant for the URLs of one answer; ``origin`` is scheme and host, ``https://host:port``.
+
+        With ``expired`` its URLs are refused from the start.
+        """
+        now = time.time()
+        if expired:
+            now -= self.ttl + 60
+        issued = int(now)
+        lifetime = math.ceil(self.ttl + (now - issued))
+        return Grant(self._key, origin, table_id, issued, lifetime, self._generation)
+
+    def check(self, path: bytes, query: bytes) -> SignatureProblem | None:
+        """Return why ``path`` (percent-encoded) with ``query`` is refused, ``None`` if it is granted."""
+        given = dict(parse_qsl(query.decode("latin-1")))
+        try:
+            issued = int(given["X-Amz-Security-Token"].partition(".")[0])
+            lifetime = int(given["X-Amz-Expires"])
+            generation = int(given["X-Amz-Security-Token"].partition(".")[2])
+            use, signature = given["x-id"], given["X-Amz-Signature"]
+        except (KeyError, ValueError):
+            return SignatureProblem.MISSING
+        expected = _sign(self._key, _claims(issued, lifetime, generation, use), unquote_to_bytes(path))
+        if not hmac.compare_digest(expected, signature.lower()):
+            return SignatureProblem.WRONG
+        if time.time() >= issued + lifetime or generation < self._generation:
+            return SignatureProblem.EXPIRED
+        return None
+
+
+class Grant:
+    """Signs the URLs of one answer: all of them expire at ``expires_ms``, milliseconds since the epoch."""
+
+    def __init__(self, key: bytes, origin: str, table_id: str, issued: int, lifetime: int, generation: int) -> None:
+        self.expires_ms = (issued + lifetime) * 1000
+        self._key = key
+        self._relative = f"{origin}/{RELATIVE}/{table_id}/"
+        self._absolute = f"{origin}/{ABSOLUTE}/{table_id}"
+        date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(issued))
+        constant = (
+            f"?X-Amz-Algorithm={_ALGORITHM}&X-Amz-Credential=mock%2F{date[:8]}%2Flocal%2Fs3%2Faws4_request"
+            f"&X-Amz-Date={date}&X-Amz-Expires={lifetime}&X-Amz-Security-Token={issued}.{generation}"
+            "&X-Amz-SignedHeaders=host&x-id="
+        )
+        self._tails = {use: f"{constant}{use.value}&X-Amz-Signature=" for use in Use}
+        claims = {use: _claims(issued, lifetime, generation, use.value) for use in Use}
+        self._relative_claims = {use: claim + f"/{RELATIVE}/{table_id}/".encode() for use, claim in claims.items()}
+        self._absolute_claims = {use: claim + f"/{ABSOLUTE}/{table_id}".encode() for use, claim in claims.items()}
+
+    def url(self, path: str, use: Use) -> str:
+        """Return the signed URL of a file: its path relative to the table, or absolute; not percent-encoded."""
+        encoded = path if _PLAIN_PATH(path) else quote(path.encode("utf-8", "surrogateescape"))
+        if path.startswith("/"):
+            base, claims = self._absolute, self._absolute_claims[use]
+        else:
+            base, claims = self._relative, self._relative_claims[use]
+        digest = hmac.digest(self._key, claims + path.encode("utf-8", "surrogateescape"), "sha256")
+        return f"{base}{encoded}{self._tails[use]}{digest.hex()}"
+
+
+def _claims(issued: int, lifetime: int, generation: int, use: str) -> bytes:
+    return f"{issued}\n{lifetime}\n{generation}\n{use}\n".encode()
+
+
+def _sign(key: bytes, claims: bytes, path: bytes) -> str:
+    return hmac.digest(key, claims + path, "sha256").hex()

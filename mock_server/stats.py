@@ -1,0 +1,64 @@
+"""Counts of requests and bytes, for benchmarks and for tests that say how often something may be asked."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+
+class Stats:
+    """Counters of one server. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Set every counter to zero."""
+        with self._lock:
+            self._requests: Counter[str] = Counter()
+            self._statuses: Counter[int] = Counter()
+            self._bytes: Counter[str] = Counter()
+            self._file_requests: Counter[str] = Counter()
+            self._file_bytes: Counter[str] = Counter()
+            self._active = 0
+            self._most_active = 0
+
+    def begin(self, kind: str) -> None:
+        """Count a request of ``kind``."""
+        with self._lock:
+            self._requests[kind] += 1
+            self._active += 1
+            self._most_active = max(self._most_active, self._active)
+
+    def end(self, kind: str, status: int, sent: int, file: str | None) -> None:
+        """Count the answer: its status, its body's bytes and the data file it came from."""
+        with self._lock:
+            self._active = max(0, self._active - 1)
+            self._statuses[status] += 1
+            self._bytes[kind] += sent
+            if file is not None:
+                self._file_requests[file] += 1
+                self._file_bytes[file] += sent
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all counters.
+
+        ``requests`` and ``bytes`` by kind (``query``, ``metadata``, ``data`` ...; bytes are body bytes),
+        ``total_requests``, ``total_bytes``, ``statuses`` by HTTP status, ``files`` with requests and bytes of each
+        data file by its path in the table's URL, and ``most_concurrent``, the most requests answered at once.
+        """
+        with self._lock:
+            return {
+                "requests": dict(self._requests),
+                "bytes": dict(self._bytes),
+                "total_requests": sum(self._requests.values()),
+                "total_bytes": sum(self._bytes.values()),
+                "statuses": {str(status): count for status, count in self._statuses.items()},
+                "files": {
+                    name: {"requests": count, "bytes": self._file_bytes[name]}
+                    for name, count in self._file_requests.items()
+                },
+                "most_concurrent": self._most_active,
+            }

@@ -1,0 +1,45 @@
+"""Page and refresh tokens: signed, so that a client can neither make one up nor use it for something else."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import secrets
+import time
+from typing import Any
+
+import msgspec
+
+from mock_server.errors import invalid
+
+
+class Tokens:
+    """Makes and reads the tokens of one server."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+
+    def make(self, kind: str, content: dict[str, Any], ttl: float) -> str:
+        """Return a token of ``kind`` that holds ``content`` for ``ttl`` seconds."""
+        payload = msgspec.json.encode({**content, "kind": kind, "expires": time.time() + ttl})
+        return base64.urlsafe_b64encode(self._sign(payload) + payload).decode().rstrip("=")
+
+    def read(self, kind: str, token: str) -> dict[str, Any]:
+        """Return what `make` was given; a foreign, changed, misused or expired token is a 400."""
+        try:
+            raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        except (ValueError, binascii.Error):
+            raw = b""
+        signature, payload = raw[:16], raw[16:]
+        if not hmac.compare_digest(signature, self._sign(payload)):
+            raise invalid(f"Error decoding the {kind}: it was not given out by this server")
+        content: dict[str, Any] = msgspec.json.decode(payload)
+        if content["kind"] != kind:
+            raise invalid(f"Error decoding the {kind}: a {content['kind']} was given in its place")
+        if time.time() > content["expires"]:
+            raise invalid(f"The {kind} has expired. Please restart the query.")
+        return content
+
+    def _sign(self, payload: bytes) -> bytes:
+        return hmac.digest(self._key, payload, "sha256")[:16]
