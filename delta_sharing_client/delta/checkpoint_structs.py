@@ -38,7 +38,7 @@ def statistics_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]
 
 
 def partition_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[dict[str, str | None]]:
-    """Return the ``partitionValues`` of each row of a ``partitionValues_parsed`` column, as :func:`statistics_texts`."""
+    """Return ``partitionValues`` for each row of a ``partitionValues_parsed`` column; see :func:`statistics_texts`."""
     names = [parsed.type.field(i).name for i in range(parsed.type.num_fields)]
     columns = [
         _partition_column(array, f"{path}.{name}" in instants)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import pytest
+
+from delta_sharing_client.delta.actions import Metadata, Protocol
+from delta_sharing_client.delta.features import (
+    FEATURES,
+    FeatureKind,
+    Operation,
+    check_readable,
+    find_feature,
+    markdown_table,
+    parquet_format_refusals,
+    reader_features,
+)
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+
+MAPPED = Metadata(id="t", schema_string="{}", configuration={"delta.columnMapping.mode": "name"})
+PLAIN = Metadata(id="t", schema_string="{}")
+
+
+def _features(*names: str, writer: tuple[str, ...] = ()) -> Protocol:
+    return Protocol(3, 7, list(names), [*names, *writer])
+
+
+@pytest.mark.parametrize("operation", list(Operation))
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        Protocol(1),
+        Protocol(1, 7, None, ["anything", "at-all"]),
+        Protocol(2, 5),
+        Protocol(3, 7, [], ["columnMapping"]),
+        _features("deletionVectors", "timestampNTZ", "v2Checkpoint", "VACUUMPROTOCOLCHECK"),
+        _features("typeWidening-preview", "variantType", "variantShredding-preview", writer=("catalogManaged",)),
+    ],
+)
+def test_a_protocol_whose_reader_features_are_all_known_is_read(protocol: Protocol, operation: Operation) -> None:
+    check_readable(protocol, PLAIN, operation=operation)
+
+
+@pytest.mark.parametrize(
+    "name", ["catalogManaged", "catalogOwned-preview", "geospatial", "redirectReaderWriter-preview", "fromTheFuture"]
+)
+def test_an_unsupported_or_unknown_reader_feature_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=name) as caught:
+        check_readable(_features("deletionVectors", name), operation=Operation.SNAPSHOT, table="s.s.t")
+    assert caught.value.feature == name
+    assert caught.value.table == "s.s.t"
+
+
+@pytest.mark.parametrize("version", [4, 99])
+def test_a_newer_reader_version_is_refused_even_with_features_listed(version: int) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=f"reader version {version}"):
+        check_readable(Protocol(version, 7, [], []), operation=Operation.SNAPSHOT)
+
+
+@pytest.mark.parametrize("protocol", [Protocol(2, 7, ["deletionVectors"], []), Protocol(3, 7), Protocol(-1)])
+def test_a_protocol_that_contradicts_itself_is_refused(protocol: Protocol) -> None:
+    with pytest.raises(ProtocolError):
+        check_readable(protocol, operation=Operation.SNAPSHOT)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        Protocol(2, 5),
+        _features("columnMapping"),
+        Protocol(2, 7, None, ["icebergCompatV2"]),
+        Protocol(3, 7, [], ["columnMapping"]),
+    ],
+)
+def test_column_mapping_counts_where_the_protocol_has_it(protocol: Protocol) -> None:
+    check_readable(protocol, MAPPED, operation=Operation.SNAPSHOT)
+
+
+@pytest.mark.parametrize("protocol", [Protocol(1, 2), _features("deletionVectors")])
+def test_column_mapping_without_the_protocol_s_leave_is_refused(protocol: Protocol) -> None:
+    with pytest.raises(ProtocolError, match="columnMapping"):
+        check_readable(protocol, MAPPED, operation=Operation.SNAPSHOT)
+
+
+def test_the_capabilities_name_every_supported_reader_feature_and_no_other() -> None:
+    named = reader_features(Operation.SNAPSHOT)
+    assert {"deletionvectors", "columnmapping", "timestampntz", "typewidening", "varianttype"} <= set(named)
+    assert all(name == name.lower() for name in named)
+    for name in named:
+        check_readable(_features(name), operation=Operation.SNAPSHOT)
+    refused = {f.name.lower() for f in FEATURES if f.kind is FeatureKind.READER_WRITER} - set(named)
+    assert {"geospatial", "catalogmanaged"} <= refused
+    assert not any(find_feature(name).kind is FeatureKind.WRITER for name in named)  # type: ignore[union-attr]
+
+
+def test_features_are_listed_once_and_found_regardless_of_case() -> None:
+    assert len({feature.name.lower() for feature in FEATURES}) == len(FEATURES)
+    assert find_feature("DELETIONvectors") is find_feature("deletionVectors")
+    assert find_feature("nope") is None
+
+
+@pytest.mark.parametrize(
+    ("protocol", "configuration", "expected"),
+    [
+        (Protocol(1, 2), {}, []),
+        (Protocol(1, 7, None, ["rowTracking"]), {"delta.appendOnly": "true"}, []),
+        (_features("v2Checkpoint", "vacuumProtocolCheck"), {}, []),
+        (_features("deletionVectors"), {}, ["deletionVectors"]),
+        (_features("fromTheFuture"), {}, ["fromTheFuture"]),
+        (Protocol(2, 5), {"delta.columnMapping.mode": "name"}, ["delta.columnMapping.mode=name"]),
+        (Protocol(2, 5), {"delta.columnMapping.mode": "none"}, []),
+        (
+            Protocol(3, 7, [], []),
+            {"delta.enableDeletionVectors": "true"},
+            ["delta.enableDeletionVectors=true"],
+        ),
+    ],
+)
+def test_the_parquet_format_refuses_what_it_cannot_carry(
+    protocol: Protocol, configuration: dict[str, str], expected: list[str]
+) -> None:
+    metadata = Metadata(id="t", schema_string="{}", configuration=configuration)
+    assert parquet_format_refusals(protocol, metadata) == expected
+
+
+def test_the_documentation_table_has_a_row_for_each_feature() -> None:
+    lines = markdown_table().splitlines()
+    assert len(lines) == len(FEATURES) + 2
+    assert all(line.count("|") == 7 for line in lines)
+    assert "| `geospatial` | reader and writer | no | no | no |" in markdown_table()

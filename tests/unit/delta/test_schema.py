@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.delta.schema import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    parse_schema,
+    schema_to_json,
+)
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+
+SIMPLE = [
+    *("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date"),
+    *("timestamp", "timestamp_ntz", "void", "variant", "char(5)", "varchar(9)", "string collate UNICODE"),
+    *("interval day to second", "interval year", "interval year to month", "interval hour"),
+]
+names = st.text(min_size=1, max_size=8)
+leaves: st.SearchStrategy[DataType] = st.one_of(
+    st.sampled_from(SIMPLE).map(PrimitiveType),
+    st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: DecimalType(p, s))),
+)
+
+
+def _structs(types: st.SearchStrategy[DataType]) -> st.SearchStrategy[StructType]:
+    fields = st.builds(
+        StructField,
+        names,
+        types,
+        st.booleans(),
+        st.dictionaries(st.text(max_size=5), st.one_of(st.integers(-5, 5), st.text(max_size=3), st.booleans())),
+    )
+    unique = st.lists(fields, max_size=4, unique_by=lambda field: field.name.lower())
+    return unique.map(lambda items: StructType(tuple(items)))
+
+
+types = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(ArrayType, inner, st.booleans()), st.builds(MapType, inner, inner, st.booleans()), _structs(inner)
+    ),
+    max_leaves=8,
+)
+
+
+def _schema(*fields: object) -> str:
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def _field(name: str, type_: object, **extra: object) -> dict[str, object]:
+    return {"name": name, "type": type_, "nullable": True, "metadata": {}, **extra}
+
+
+@given(_structs(types))
+def test_any_schema_survives_the_way_to_text_and_back(schema: StructType) -> None:
+    text = schema_to_json(schema)
+    assert parse_schema(text) == schema
+    assert "\n" not in text
+    assert pickle.loads(pickle.dumps(schema)) == schema
+
+
+@given(st.text(max_size=200))
+def test_text_that_is_no_schema_is_refused_as_a_protocol_error(text: str) -> None:
+    with pytest.raises(ProtocolError):
+        parse_schema(text)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "expected"),
+    [
+        ("decimal", DecimalType(10, 0)),
+        ("decimal(38,38)", DecimalType(38, 38)),
+        ("decimal( 5 , 2 )", DecimalType(5, 2)),
+        ("null", PrimitiveType("void")),
+        ({"type": "variant"}, PrimitiveType("variant")),
+    ],
+)
+def test_a_type_spelled_in_another_accepted_way_is_read(spelled: object, expected: DataType) -> None:
+    assert parse_schema(_schema(_field("c", spelled))).fields[0].type == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("char(3)", "string"),
+        ("string collate UTF8_LCASE", "string"),
+        ("long", "long"),
+        ("interval day", "day_time_interval"),
+        ("interval month", "year_month_interval"),
+    ],
+)
+def test_the_base_of_a_type_names_the_kind_to_switch_on(name: str, base: str) -> None:
+    assert PrimitiveType(name).base == base
+
+
+@pytest.mark.parametrize("name", ["geometry", "geometry(OGC:CRS84)", "geography(EPSG:4326)"])
+def test_a_geospatial_column_is_refused_by_the_feature_s_name(name: str) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"column 'place' .*geospatial") as caught:
+        parse_schema(_schema(_field("place", name)))
+    assert caught.value.feature == "geospatial"
+
+
+@pytest.mark.parametrize("name", ["bigint", "time(6)", "interval", "interval second to day", "udt", "char", ""])
+def test_an_unknown_type_is_refused_with_its_column(name: str) -> None:
+    nested = {"type": "struct", "fields": [_field("inner", name)]}
+    with pytest.raises(UnsupportedFeatureError, match=r"outer\.inner") as caught:
+        parse_schema(_schema(_field("outer", nested)))
+    assert caught.value.feature == name
+
+
+@pytest.mark.parametrize("name", ["decimal(39,0)", "decimal(0,0)", "decimal(5,6)", "decimal(5,-1)"])
+def test_an_impossible_decimal_is_refused(name: str) -> None:
+    with pytest.raises(ProtocolError, match="decimal"):
+        parse_schema(_schema(_field("c", name)))
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "a"), ("Name", "nAME"), ("É", "é")])
+def test_two_columns_of_one_name_regardless_of_case_are_refused(first: str, second: str) -> None:
+    with pytest.raises(ProtocolError, match="unique"):
+        parse_schema(_schema(_field(first, "long"), _field(second, "long")))
+    inner = {"type": "struct", "fields": [_field(first, "long"), _field(second, "long")]}
+    with pytest.raises(ProtocolError, match="unique"):
+        parse_schema(_schema(_field("outer", {"type": "array", "elementType": inner, "containsNull": True})))
+
+
+@pytest.mark.parametrize("depth", [150, 5_000, 200_000])
+def test_a_schema_that_nests_too_deep_is_refused_without_a_recursion_error(depth: int) -> None:
+    deep = '{"type":"array","containsNull":true,"elementType":' * depth + '"long"' + "}" * depth
+    text = '{"type":"struct","fields":[{"name":"a","nullable":true,"metadata":{},"type":' + deep + "}]}"
+    with pytest.raises(ProtocolError, match="deep"):
+        parse_schema(text)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"type": "long"},
+        {"name": 1, "type": "long"},
+        {"name": "a"},
+        _field("a", 5),
+        _field("a", {"type": "array"}),
+        _field("a", {"type": "struct", "fields": {}}),
+        _field("a", "long", nullable="yes"),
+        _field("a", "long", metadata=[]),
+        _field("a", {"type": "array", "elementType": "long", "containsNull": 1}),
+        "a",
+    ],
+)
+def test_a_malformed_field_is_refused(field: object) -> None:
+    with pytest.raises(ProtocolError):
+        parse_schema(_schema(field))
+
+
+def test_find_ignores_case_and_prefers_nothing_else() -> None:
+    schema = parse_schema(_schema(_field("Alpha", "long"), _field("beta", "string")))
+    assert schema.find("ALPHA") is schema.fields[0]
+    assert schema.find("gamma") is None
+    assert schema.names == ["Alpha", "beta"]
+    assert [field.name for field in schema] == schema.names
+    assert len(schema) == 2
+
+
+def test_column_metadata_is_kept_and_gives_physical_name_and_id() -> None:
+    metadata = {"delta.columnMapping.physicalName": "col-1", "delta.columnMapping.id": 7, "comment": "x"}
+    field = parse_schema(_schema(_field("a", "long", metadata=metadata), _field("b", "long"))).fields
+    assert (field[0].physical_name, field[0].field_id, field[0].metadata["comment"]) == ("col-1", 7, "x")
+    assert (field[1].physical_name, field[1].field_id) == ("b", None)
+
+
+@pytest.mark.parametrize(
+    ("type_", "metadata", "expected"),
+    [
+        ("string", {"__COLLATIONS": {"c": "spark.UTF8_LCASE"}}, "spark.UTF8_LCASE"),
+        ("string", {"__COLLATIONS": {"c": "spark.UTF8_BINARY"}}, None),
+        ("string collate UNICODE_CI", {}, "UNICODE_CI"),
+        ("string", {}, None),
+    ],
+)
+def test_the_collation_of_a_column_is_known(type_: str, metadata: dict[str, object], expected: str | None) -> None:
+    assert parse_schema(_schema(_field("c", type_, metadata=metadata))).fields[0].collation == expected
