@@ -15,20 +15,17 @@ import math
 import re
 import struct
 from decimal import Decimal
-from typing import Final
 
 import pyarrow as pa
 
 from delta_sharing_client.delta.arrow_types import to_arrow_type
+from delta_sharing_client.delta.civil_time import MICROS_PER_DAY, MICROS_PER_SECOND, civil_of, days_of
 from delta_sharing_client.delta.data_types import DataType, DecimalType, PrimitiveType
 from delta_sharing_client.errors import DataError, UsageError
 
-MICROS_PER_SECOND: Final = 1_000_000
-MICROS_PER_DAY: Final = 86_400 * MICROS_PER_SECOND
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _EPOCH_NTZ = datetime.datetime(1970, 1, 1)
 _EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
-_DAYS_0000_TO_1970 = 719_528
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _MOST_DIGITS = 76  # of a decimal, so that no exponent expands to gigabytes of zeros
 _LONGEST_SHOWN = 60
@@ -251,18 +248,10 @@ def _days(text: str, name: str) -> int:
     sign, year, month, day = match[1], int(match[2]), int(match[3]), int(match[4])
     if sign == "-":
         raise DataError(f"a partition value of type {name} must not have a negative year")
-    if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(year, month):
+    days = days_of(year, month, day)
+    if days is None:
         raise DataError(f"a partition value of type {name} must be a day of the calendar")
-    # Years start in March here, so that the leap day is the last of its year.
-    years = year - (month < 3)
-    leap_days = years // 4 - years // 100 + years // 400
-    return years * 365 + leap_days + (153 * ((month + 9) % 12) + 2) // 5 + day + 59 - _DAYS_0000_TO_1970
-
-
-def _days_in_month(year: int, month: int) -> int:
-    if month == 2:
-        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
-    return 30 if month in (4, 6, 9, 11) else 31
+    return days
 
 
 def _micros(text: str, name: str) -> tuple[int, str | None]:
@@ -339,17 +328,9 @@ def _epoch_units(value: object) -> object:
 
 
 def _date_text(days: int) -> str:
-    days += _DAYS_0000_TO_1970 - 60
-    if days < -60:
+    year, month, day = civil_of(days)
+    if year < 0:
         raise UsageError("a partition value cannot have a negative year")
-    # The inverse of _days: 400-year cycles of 146097 days, years that start in March.
-    cycle, day_of_cycle = divmod(days, 146_097)
-    year_of_cycle = (day_of_cycle - day_of_cycle // 1460 + day_of_cycle // 36_524 - day_of_cycle // 146_096) // 365
-    day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle // 4 - year_of_cycle // 100)
-    shifted = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * shifted + 2) // 5 + 1
-    month = shifted + 3 if shifted < 10 else shifted - 9
-    year = cycle * 400 + year_of_cycle + (month < 3)
     return f"{year:04d}-{month:02d}-{day:02d}"
 
 
