@@ -112,11 +112,10 @@ def tables(
         found = client.list_all_tables()
     else:
         share, schema = share_and_schema(client, where)
-        found = client.list_all_tables(share) if schema is None else client.list_tables(share, schema)
+        found = client.list_all_tables(share) if schema is None else client.list_tables(f"{share}.{schema}")
     items = [
-        {"table": f"{item.share}.{item.schema}.{item.name}", "share": item.share, "schema": item.schema}
-        | {"name": item.name, "id": item.id}
-        for item in found
+        {"table": str(table), "share": table.share, "schema": table.schema, "name": table.name, "id": table.id}
+        for table in found
     ]
     _print_listing(items, ["table", "id"], settings)
 
@@ -134,7 +133,7 @@ def tree(context: typer.Context, profile: ProfileOption = None, as_json: JsonOpt
     if settings.as_json:
         output.print_json(shared)
     else:
-        output.print_tree(client.profile.endpoint, shared)
+        output.print_tree(client.rest.profile.endpoint, shared)
 
 
 # === One table ===

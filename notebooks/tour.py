@@ -1,0 +1,121 @@
+"""A walk through the client, against a server with sample tables: ``bash .ci/demo``.
+
+Each step prints what one would type, and then what comes of it. ``--keep`` leaves the server running at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+import delta_sharing_client as ds
+from delta_sharing_client.cli import main as delta_sharing
+
+START_SECONDS = 60
+ORDERS = "demo.shop.orders"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the server running at the end, until Ctrl-C")
+    parser.add_argument("--no-spark", action="store_true", help="leave out the part that starts Spark")
+    arguments = parser.parse_args()
+    pd.set_option("display.width", 120, "display.max_columns", 20)
+    with demo_server() as profile:
+        look_around(profile)
+        read_rows(profile)
+        read_history(profile)
+        if arguments.no_spark:
+            say("Spark was left out, as asked.")
+        elif shutil.which("java") is None:
+            say("There is no java on the path, so the Spark part is left out.")
+        else:
+            read_as_spark(profile)
+        say(f"Try it yourself: the profile is {profile}; the command is delta-sharing --help.")
+        if arguments.keep:
+            say("The server runs until Ctrl-C.")
+            with contextlib.suppress(KeyboardInterrupt):
+                threading_wait()
+
+
+def look_around(profile: Path) -> None:
+    """What is shared, and what one table looks like, on the command line."""
+    command("ls", profile)
+    command(f"describe {ORDERS}", profile)
+
+
+def read_rows(profile: Path) -> None:
+    """A table as pandas: whole, and only what is asked for."""
+    url = f"{profile}#{ORDERS}"
+    say(f'ds.load_as_pandas("{profile.name}#{ORDERS}")')
+    print(ds.load_as_pandas(url))
+    table = ds.SharingClient(profile).table(ORDERS)
+    condition = "amount > 100 AND country = 'DE'"
+    say(f'table.scan(columns=["order_id", "country", "amount"], filter="{condition}", limit=5)')
+    scan = table.scan(columns=["order_id", "country", "amount"], filter=condition, limit=5)
+    print(scan.to_pandas())
+    print(scan.report)
+
+
+def read_history(profile: Path) -> None:
+    """An earlier version, and the changes since."""
+    table = ds.SharingClient(profile).table(ORDERS)
+    say(f"The table at version 0, and at version {table.version()}, the latest")
+    print(f"{table.scan(version=0).to_arrow().num_rows} rows, then {table.scan().to_arrow().num_rows}")
+    say("table.changes(starting_version=1), counted")
+    changes = table.changes(starting_version=1).to_pandas()
+    print(changes.groupby(["_commit_version", "_change_type"], observed=True).size().to_string())
+
+
+@contextlib.contextmanager
+def demo_server() -> Iterator[Path]:
+    """Run ``python -m mock_server --demo`` while the block runs, and give the profile that it writes."""
+    with tempfile.TemporaryDirectory(prefix="delta-sharing-demo-") as folder:
+        profile = Path(folder) / "demo.share"
+        arguments = ["--demo", "--port", "0", "--profile-out", str(profile)]
+        say(f"python -m mock_server {' '.join(arguments)}")
+        log = Path(folder) / "server.log"
+        with log.open("w") as sink:
+            server = subprocess.Popen([sys.executable, "-m", "mock_server", *arguments], stdout=sink, stderr=sink)
+        try:
+            wait_for(profile, server, log)
+            yield profile
+        finally:
+            server.terminate()
+            server.wait(START_SECONDS)
+
+
+def wait_for(profile: Path, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not profile.exists():
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"The server did not start:\n{log.read_text()}")
+        time.sleep(0.05)
+
+
+def threading_wait() -> None:
+    while True:
+        time.sleep(3600)
+
+
+def command(line: str, profile: Path) -> None:
+    say(f"delta-sharing {line}")
+    if code := delta_sharing(["--profile", str(profile), *line.split()]):
+        raise SystemExit(code)
+
+
+def say(text: str) -> None:
+    print(f"\n\033[1m>>> {text}\033[0m" if sys.stdout.isatty() else f"\n>>> {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The command ``delta-sharing`` against a server: what it prints, writes and answers to the shell."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_sharing_client.cli import main
+
+ROWS = pa.table(
+    {
+        "id": pa.array(range(60), pa.int64()),
+        "kind": pa.array(["a", "b", None] * 20),
+        "amount": pa.array([None, *range(59)], pa.decimal128(38, 2)),
+    }
+)
+MANY = pa.table({"text": ["x" * 100] * 50_000})
+
+
+@pytest.fixture(scope="module")
+def server(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("tables")
+    feed = {"delta.enableChangeDataFeed": "true"}
+    deltalake.write_deltalake(folder / "t", ROWS, partition_by=["kind"], configuration=feed, description="A table.")
+    deltalake.write_deltalake(folder / "t", ROWS.slice(0, 6), mode="append")
+    deltalake.write_deltalake(folder / "many", MANY)
+    return serve(tables={"s.1.d.t": folder / "t", "s.1.d.many": folder / "many", "s.1.e.many": folder / "many"})
+
+
+@pytest.fixture
+def run(
+    server: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., str]]:
+    """Run a command that must succeed, and give what it printed."""
+    monkeypatch.setenv("DELTA_SHARING_PROFILE", str(server.profile_path))
+
+    def run(*arguments: str) -> str:
+        code = main(arguments)
+        printed = capsys.readouterr()
+        assert code == 0, printed.err
+        return printed.out
+
+    yield run
+    server.clear_faults()
+
+
+def test_listings_for_people_and_for_programs(run: Callable[..., str]) -> None:
+    assert [item["name"] for item in json.loads(run("shares", "--json"))] == ["s.1"]
+    assert [item["name"] for item in json.loads(run("schemas", "s.1", "--json"))] == ["d", "e"]
+    assert [item["table"] for item in json.loads(run("--json", "tables"))] == ["s.1.d.t", "s.1.d.many", "s.1.e.many"]
+    assert [item["name"] for item in json.loads(run("tables", "S.1.e", "--json"))] == ["many"]
+    assert len(json.loads(run("tables", "s.1", "--json"))) == 3
+    assert json.loads(run("ls", "--json")) == {"s.1": {"d": ["t", "many"], "e": ["many"]}}
+    tree = run("ls")
+    assert [line.split()[-1] for line in tree.splitlines()[1:]] == ["s.1", "d", "t", "many", "e", "many"]
+    assert run("shares").split()[:3] == ["name", "id", "s.1"]
+
+
+def test_describe_tells_schema_version_format_features_and_size(run: Callable[..., str]) -> None:
+    described = json.loads(run("describe", "s.1.d.t", "--json"))
+
+    assert described["version"] == 1
+    assert described["description"] == "A table."
+    assert described["partitionColumns"] == ["kind"]
+    assert described["minReaderVersion"] == 1
+    assert described["readerFeatures"] == []
+    assert described["format"] in ("parquet", "delta")
+    assert [(column["column"], column["type"]) for column in described["columns"]] == [
+        ("id", "long"),
+        ("kind", "string"),
+        ("amount", "decimal(38,2)"),
+    ]
+    assert json.loads(run("describe", "s.1.d.t", "--version", "0", "--json"))["version"] == 0
+    assert "decimal(38,2)" in run("describe", "s.1.d.t")
+
+
+def test_head_shows_rows_with_nulls_and_exact_decimals(run: Callable[..., str]) -> None:
+    rows = [json.loads(line) for line in run("head", "s.1.d.t", "-n", "3", "--json").splitlines()]
+    assert len(rows) == 3
+
+    [first] = run("head", "s.1.d.t", "--filter", "id = 0 AND kind = 'a'", "--version", "0").splitlines()[1:]
+    assert first.split() == ["0", "a", "null"]
+    [row] = run("head", "s.1.d.t", "-f", "id = 59", "-c", "amount,id", "--json").splitlines()
+    assert row == '{"amount":"58.00","id":59}'
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "arrow"])
+def test_read_writes_the_selected_rows_to_a_file(run: Callable[..., str], tmp_path: Path, ending: str) -> None:
+    target = tmp_path / f"t.{ending}"
+
+    run("read", "s.1.d.t", "--version", "0", "--filter", "kind = 'b'", "--columns", "id", "--to", str(target))
+
+    found = {
+        "parquet": lambda: pq.read_table(target)["id"].to_pylist(),
+        "arrow": lambda: pa.ipc.open_file(target).read_all()["id"].to_pylist(),
+        "csv": lambda: [int(row["id"]) for row in csv.DictReader(target.open())],
+        "jsonl": lambda: [json.loads(line)["id"] for line in target.open()],
+    }[ending]()
+    assert sorted(found) == list(range(1, 60, 3))
+
+
+def test_changes_carry_their_version(run: Callable[..., str]) -> None:
+    lines = run("changes", "s.1.d.t", "--starting-version", "1", "--json").splitlines()
+
+    rows = [json.loads(line) for line in lines]
+    assert len(rows) == 6
+    assert {(row["_change_type"], row["_commit_version"]) for row in rows} == {("insert", 1)}
+
+
+def test_explain_reads_no_data(run: Callable[..., str], server: Any) -> None:
+    server.reset_stats()
+
+    assert "file" in run("read", "s.1.d.t", "--explain")
+
+    assert server.stats()["requests"].get("data", 0) == 0
+
+
+def test_verbose_says_on_stderr_what_the_read_cost(server: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", f"{server.profile_path}#s.1.d.t", "--limit", "1", "-v"]) == 0
+
+    printed = capfd.readouterr()
+    assert printed.out.splitlines()[0] == '"id","kind","amount"'
+    assert "requests" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["describe", "s.1.d.none"], 3, "none"),
+        (["schemas", "none"], 3, "none"),
+        (["tables", "none.x"], 3, "s.1"),
+        (["head", "s.1.d.t", "-f", "nosuch = 1"], 2, "nosuch"),
+        (["head", "s.1.d.t", "-f", "id ="], 2, "filter"),
+        (["head", "s.1.d.t", "-c", "idd"], 2, "id"),
+        (["read", "s.1.d.t", "--version", "0", "--timestamp", "2024-01-01"], 2, "version"),
+        (["read", "s.1.d.t", "--to", "t.xlsx"], 2, ".parquet"),
+        (["changes", "s.1.d.t"], 2, "starting"),
+        (["read", "s.1.d.t", "--json", "--format", "csv"], 2, "--json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_mistake_is_one_line_and_its_exit_code(
+    server: Any, arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--profile", str(server.profile_path)]) == code
+
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert said in printed.err
+
+
+def test_a_failed_read_writes_no_file(server: Any, run: Callable[..., str], tmp_path: Path) -> None:
+    server.set_fault("lose-lines=1")
+
+    code = main(["read", "s.1.d.many", "--to", str(tmp_path / "t.parquet")])
+
+    assert code == 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_pipe_and_an_interrupt_are_quiet(server: Any) -> None:
+    command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"{server.profile_path}#s.1.d.many"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain()) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b'"text"\n'
+        process.stdout.close()
+        assert process.wait(60) == 141
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+    server.reset_stats()
+    server.set_fault("slow=30@data")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain()) as process:
+        assert process.stderr is not None
+        while server.stats()["requests"].get("data", 0) == 0:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == b"delta-sharing: interrupted\n"
+    server.clear_faults()
+
+
+def _plain() -> dict[str, str]:
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}

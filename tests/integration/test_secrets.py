@@ -1,0 +1,126 @@
+"""Nothing that a person may see shows a credential: every repr, log line, plan, report and error of whole reads."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.cli import main
+
+TOKEN = "planted-bearer-token-5f2c"
+WRONG_TOKEN = "planted-wrong-token-9d1e"
+SIGNATURE = re.compile(r"X-Amz-Signature=(?!\*)[^\s&\"'*]+")
+QUICK = ds.ReadOptions(max_attempts=2, max_retry_seconds=1.0, connect_timeout=2.0, read_timeout=2.0)
+FAULTS = (
+    *("truncate-body@data", "cut-connection-after=10@data", "wrong-content-length@data", "503-first=99@data"),
+    *("corrupt-body", "ignore-range", "wrong-size=7", "error-in-stream", "503-first=99@api", "expire-urls-now"),
+)
+
+
+@pytest.fixture(scope="module")
+def server(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("tables") / "orders"
+    for start in (0, 100):
+        rows = pa.table({"id": pa.array(range(start, start + 100), pa.int64()), "text": ["x" * 500] * 100})
+        deltalake.write_deltalake(folder, rows, mode="append")
+    return serve(tables={"s.d.orders": folder}, token=TOKEN)
+
+
+@pytest.fixture(autouse=True)
+def _no_faults_left(server: Any) -> Iterator[None]:
+    yield
+    server.clear_faults()
+
+
+@pytest.mark.parametrize("response_format", ["parquet", "delta"])
+def test_a_whole_read_shows_no_credential(server: Any, response_format: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with ds.SharingClient(server.profile, options=QUICK) as client:
+        table = client.table("s.d.orders")
+        scan = table.scan(filter="id >= 50", response_format=response_format)
+        plan = scan.plan()
+        tasks = list(plan.tasks)
+        assert tasks
+        assert scan.to_arrow().num_rows == 150
+        shown = [
+            client,
+            client.rest,
+            client.rest.profile,
+            table,
+            table.metadata(),
+            scan,
+            plan,
+            plan.context,
+            scan.report,
+        ]
+        shown += [*tasks, plan.context.urls, client.list_all_tables(), pickle.loads(pickle.dumps(scan))]
+        texts = [form(value) for value in shown for form in (repr, str, "{}".format)]
+
+        _assert_clean([*texts, scan.explain(), *_lines(caplog)])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("response_format", ["parquet", "delta"])
+def test_a_failing_read_shows_no_credential(
+    server: Any, fault: str, response_format: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    table = ds.SharingClient(server.profile, options=QUICK).table("s.d.orders")
+    server.set_fault(fault)
+
+    try:
+        rows = table.scan(response_format=response_format).to_arrow().num_rows
+    except ds.DeltaSharingError as error:
+        _assert_clean([*_all_of(error), *_lines(caplog)])
+    else:
+        assert rows == 200
+        _assert_clean(_lines(caplog))
+
+
+def test_refused_credentials_are_not_repeated(
+    server: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    profile = {**server.profile, "bearerToken": WRONG_TOKEN}
+    with pytest.raises(ds.AuthError) as caught:
+        ds.SharingClient(profile).list_shares()
+    (tmp_path / "wrong.share").write_text(str(profile).replace("'", '"'))
+    assert main(["ls", "-p", str(tmp_path / "wrong.share")]) == 4
+
+    _assert_clean([*_all_of(caught.value), *_lines(caplog), capsys.readouterr().err])
+
+
+def test_a_broken_profile_file_is_refused_without_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "broken.share"
+    path.write_text(f'{{"shareCredentialsVersion": 1, "endpoint": "https://h", "bearerToken": "{TOKEN}"')
+
+    with pytest.raises(ds.ProfileError) as caught:
+        ds.SharingClient(path)
+
+    _assert_clean(_all_of(caught.value))
+
+
+def _all_of(error: BaseException) -> list[str]:
+    """Everything that an unhandled ``error`` would print, its causes and attributes included."""
+    chain = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return [str(error), repr(error), repr(vars(error)), repr(pickle.loads(pickle.dumps(error))), chain]
+
+
+def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [f"{record.name} {record.getMessage()}" for record in caplog.records]
+
+
+def _assert_clean(texts: list[str]) -> None:
+    leaks = [text for text in texts if TOKEN in text or WRONG_TOKEN in text or SIGNATURE.search(text)]
+
+    assert leaks == []
