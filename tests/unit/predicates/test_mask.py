@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from .strategies import COMPARABLE, PATHS, SCHEMA, batch_of, comparisons, predicates, rows, table, values
+from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, batch_of, comparisons, predicates, rows, table, values
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates.arrow import mask

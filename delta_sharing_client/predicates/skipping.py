@@ -1,0 +1,359 @@
+"""A bound predicate on statistics: can a file, or a row group, hold a matching row?
+
+The answer is "no" only where that is proven. Statistics may be missing in part, wide, or cut off; whatever is not
+known skips nothing. ``NOT`` is pushed down to the comparisons first, which three-valued logic allows, so that each
+leaf only answers whether it can be *true* somewhere.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import re
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from delta_sharing_client.predicates.expressions import (
+    And,
+    Column,
+    ColumnPath,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Op,
+    Or,
+    StartsWith,
+    push_not,
+)
+from delta_sharing_client.predicates.kinds import Kind, kind_of
+from delta_sharing_client.predicates.values import Day, Moment, Value
+
+
+class Bounds(NamedTuple):
+    """What is known of one column. Any object with these attributes will do.
+
+    Parameters
+    ----------
+    lower, upper:
+        No value that is not null is smaller, or larger; ``None`` if unknown. They are ``bool``, ``int``, ``float``,
+        ``Decimal``, ``str`` or ``bytes``; a date is ``int`` days and a timestamp ``int`` microseconds since 1970 (UTC,
+        or the wall clock's). For floating point, ``upper`` is not trusted to cover ``NaN``.
+    null_count, row_count:
+        How many values are null, and how many rows there are; ``None`` if unknown. Of a ``null_count`` only "none"
+        and "all" is used.
+    upper_without_nan:
+        For floating point: no value other than null and ``NaN`` is larger; ``None`` if unknown.
+    """
+
+    lower: Any | None
+    upper: Any | None
+    null_count: int | None = None
+    row_count: int | None = None
+    upper_without_nan: float | None = None
+
+
+class BoundsLike(Protocol):
+    """The attributes of :class:`Bounds`."""
+
+    @property
+    def lower(self) -> Any | None: ...
+    @property
+    def upper(self) -> Any | None: ...
+    @property
+    def null_count(self) -> int | None: ...
+    @property
+    def row_count(self) -> int | None: ...
+    @property
+    def upper_without_nan(self) -> float | None: ...
+
+
+class Statistics(Protocol):
+    """What is known of the columns of one file or row group."""
+
+    def bounds(self, path: ColumnPath) -> BoundsLike | None:
+        """Return what is known of a column by its (logical) path, ``None`` if nothing."""
+
+
+def may_match(expression: Expression, statistics: Statistics) -> bool:
+    """Return ``False`` only if no row that ``statistics`` describe can match the bound ``expression``."""
+    return compile_skipping(expression)(statistics)
+
+
+def compile_skipping(expression: Expression) -> Callable[[Statistics], bool]:
+    """Return :func:`may_match` of one bound predicate, prepared for many files."""
+    test = _compile(push_not(expression))
+    if test is None:
+        return lambda statistics: True
+    prepared = test
+
+    def decide(statistics: Statistics) -> bool:
+        try:
+            return prepared(statistics)
+        except TypeError:
+            # Bounds of another type than the column's prove nothing.
+            return True
+
+    return decide
+
+
+_Test = Callable[[Statistics], bool]
+_Leaf = Callable[[Any], bool]
+
+
+def _compile(expression: Expression) -> _Test | None:
+    """Return whether the predicate can be true, ``None`` for "always possible"."""
+    match expression:
+        case And(children=children):
+            return _all([test for test in map(_compile, children) if test is not None])
+        case Or(children=children):
+            tests = [_compile(child) for child in children]
+            return None if None in tests else _any([test for test in tests if test is not None])
+        case Literal(value=value):
+            return None if value is True else lambda statistics: False
+        case Not(child=inner):
+            return _compile_leaf(inner, negated=True)
+    return _compile_leaf(expression, negated=False)
+
+
+def _all(tests: list[_Test]) -> _Test | None:
+    if len(tests) < 2:
+        return tests[0] if tests else None
+
+    def test(statistics: Statistics) -> bool:
+        for part in tests:  # noqa: SIM110 - a plain loop is twice as fast as all()
+            if not part(statistics):
+                return False
+        return True
+
+    return test
+
+
+def _any(tests: list[_Test]) -> _Test:
+    def test(statistics: Statistics) -> bool:
+        for part in tests:  # noqa: SIM110
+            if part(statistics):
+                return True
+        return False
+
+    return test
+
+
+def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
+    match expression:
+        case Comparison(left=Column() as left, right=Column() as right, op=op):
+            return _pair(op, left, right)
+        case NullSafeEqual(left=Column() as left, right=Column() as right):
+            # Two nulls are equal, so a pair of columns proves little.
+            return None
+        case Comparison(op=op, left=Column() as column, right=Literal(value=value)):
+            return _on_values(column, _comparison(op, column, value))
+        case NullSafeEqual(left=Column() as column, right=Literal(value=value)):
+            if not negated:
+                return _on_values(column, _comparison(Op.EQ, column, value))
+            differs = _on_values(column, _comparison(Op.NE, column, value))
+            null = _on_bounds(column, _may_be_null)
+            return _any([differs, null])
+        case In(child=column, values=values):
+            return _on_values(column, _not_in(column, values) if negated else _in(column, values))
+        case IsNull(child=column):
+            return _on_values(column, _possible) if negated else _on_bounds(column, _may_be_null)
+        case Like(child=column):
+            pattern = re.compile(expression.regex())
+            return _on_values(column, _text(expression.prefix, lambda t: bool(pattern.fullmatch(t)), negated=negated))
+        case StartsWith(child=column, prefix=prefix):
+            return _on_values(column, _text(prefix, lambda text: text.startswith(prefix), negated=negated))
+    raise TypeError(f"not a bound predicate: {expression}")
+
+
+# === Leaves: can a row of this column be ... ===
+
+
+def _on_bounds(column: Column, leaf: _Leaf) -> _Test:
+    path = column.path
+
+    def test(statistics: Statistics) -> bool:
+        bounds = statistics.bounds(path)
+        return bounds is None or leaf(bounds)
+
+    return test
+
+
+def _on_values(column: Column, leaf: _Leaf) -> _Test:
+    """A leaf that is only true of rows with a value."""
+    path = column.path
+
+    def test(statistics: Statistics) -> bool:
+        bounds = statistics.bounds(path)
+        if bounds is None:
+            return True
+        nulls, rows = bounds.null_count, bounds.row_count
+        if nulls is not None and rows is not None and nulls >= rows:
+            return False
+        return leaf(bounds)
+
+    return test
+
+
+def _possible(bounds: Any) -> bool:
+    return True
+
+
+def _may_be_null(bounds: Any) -> bool:
+    return bounds.null_count is None or bounds.null_count > 0
+
+
+def _comparison(op: Op, column: Column, value: Value) -> _Leaf:
+    kind = kind_of(column.type)
+    if kind is Kind.FLOATING:
+        return _floating(op, column, value)
+    limit: Any = _comparable(value)
+    if op is Op.EQ:
+        return lambda b: (b.lower is None or b.lower <= limit) and (b.upper is None or b.upper >= limit)
+    if op is Op.NE:
+        return lambda b: b.lower is None or b.upper is None or b.lower != limit or b.upper != limit
+    if op is Op.LT:
+        return lambda b: b.lower is None or b.lower < limit
+    if op is Op.LE:
+        return lambda b: b.lower is None or b.lower <= limit
+    if op is Op.GT:
+        return lambda b: b.upper is None or b.upper > limit
+    return lambda b: b.upper is None or b.upper >= limit
+
+
+def _floating(op: Op, column: Column, value: Value) -> _Leaf:
+    limit: Any = value
+    # NaN exceeds every number and may be there whatever the bounds say.
+    if op in (Op.GT, Op.GE, Op.NE) or math.isnan(limit):
+        return _possible
+    lower, upper = (_lower32, _upper32) if pa.types.is_float32(_plain(column.type)) else (_lower64, _upper64)
+    if op is Op.EQ:
+        return lambda b: not (lower(b) > limit or upper(b) < limit)
+    return (lambda b: not lower(b) >= limit) if op is Op.LT else (lambda b: not lower(b) > limit)
+
+
+def _in(column: Column, values: tuple[Literal, ...]) -> _Leaf:
+    kind = kind_of(column.type)
+    wanted: list[Any] = [_comparable(item.value) for item in values if item.value is not None]
+    if kind is Kind.FLOATING:
+        if any(math.isnan(value) for value in wanted):
+            return _possible
+        leaves = [_floating(Op.EQ, column, value) for value in wanted]
+        return lambda b: any(leaf(b) for leaf in leaves)
+    wanted.sort()
+
+    def test(bounds: Any) -> bool:
+        lower, upper = bounds.lower, bounds.upper
+        first = 0 if lower is None else bisect.bisect_left(wanted, lower)
+        return first < len(wanted) and (upper is None or wanted[first] <= upper)
+
+    return test
+
+
+def _not_in(column: Column, values: tuple[Literal, ...]) -> _Leaf:
+    if any(item.value is None for item in values):
+        return lambda bounds: False  # false of a hit, unknown of a miss
+    if kind_of(column.type) is Kind.FLOATING:
+        return _possible
+    unwanted = frozenset(_comparable(item.value) for item in values)
+    return lambda b: b.lower is None or b.upper is None or b.lower != b.upper or b.lower not in unwanted
+
+
+def _text(prefix: str, matches: Callable[[str], bool], *, negated: bool) -> _Leaf:
+    def test(bounds: Any) -> bool:
+        lower, upper = bounds.lower, bounds.upper
+        if lower is not None and lower == upper:
+            return matches(lower) is not negated
+        if negated:
+            return True
+        if upper is not None and upper < prefix:
+            return False
+        return lower is None or lower < prefix or lower.startswith(prefix)
+
+    return test
+
+
+def _pair(op: Op, left: Column, right: Column) -> _Test | None:
+    kinds = {kind_of(left.type), kind_of(right.type)}
+    # Doubles round and have NaN, and dates and timestamps differ in unit: all prove too little to bother.
+    if Kind.FLOATING in kinds or (len(kinds) > 1 and not kinds <= {Kind.INTEGER, Kind.DECIMAL}):
+        return None
+    compare = _PAIRS[op]
+
+    def test(statistics: Statistics) -> bool:
+        a, b = statistics.bounds(left.path), statistics.bounds(right.path)
+        return a is None or b is None or compare(a, b)
+
+    return test
+
+
+def _may_be_less(a: Any, b: Any) -> bool:
+    return a.lower is None or b.upper is None or bool(a.lower < b.upper)
+
+
+def _may_be_at_most(a: Any, b: Any) -> bool:
+    return a.lower is None or b.upper is None or bool(a.lower <= b.upper)
+
+
+def _may_differ(a: Any, b: Any) -> bool:
+    ends = (a.lower, a.upper, b.lower, b.upper)
+    return None in ends or any(end != ends[0] for end in ends)
+
+
+_PAIRS: dict[Op, Callable[[Any, Any], bool]] = {
+    Op.LT: _may_be_less,
+    Op.LE: _may_be_at_most,
+    Op.GT: lambda a, b: _may_be_less(b, a),
+    Op.GE: lambda a, b: _may_be_at_most(b, a),
+    Op.EQ: lambda a, b: _may_be_at_most(a, b) and _may_be_at_most(b, a),
+    Op.NE: _may_differ,
+}
+
+
+# === Values as statistics have them ===
+
+
+def _comparable(value: Value) -> Any:
+    if isinstance(value, Day):
+        return value.days
+    return value.nanoseconds // 1000 if isinstance(value, Moment) else value
+
+
+def _plain(data_type: Any) -> Any:
+    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+
+
+def _lower64(bounds: Any) -> float:
+    return -math.inf if bounds.lower is None else bounds.lower
+
+
+def _upper64(bounds: Any) -> float:
+    upper = bounds.upper if bounds.upper_without_nan is None else bounds.upper_without_nan
+    return math.inf if upper is None else upper
+
+
+# The shortest text of a float reads back as a slightly different double; a bound may have come that way.
+
+
+def _lower32(bounds: Any) -> float:
+    lower = _lower64(bounds)
+    return min(lower, _round32(lower))
+
+
+def _upper32(bounds: Any) -> float:
+    upper = _upper64(bounds)
+    return max(upper, _round32(upper))
+
+
+def _round32(value: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.expressions import Literal, Not, col, columns, evaluate
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.skipping import Bounds, compile_skipping, may_match
+from delta_sharing_client.predicates.values import Day, Moment, order
+from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, comparisons, predicates, rows, values
+
+
+class Known:
+    """Statistics from a dict of bounds."""
+
+    def __init__(self, bounds: dict[tuple[str, ...], Bounds]) -> None:
+        self.found = bounds
+
+    def bounds(self, path: tuple[str, ...]) -> Bounds | None:
+        return self.found.get(path)
+
+
+def lookup(row: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        row = None if row is None else row[name]
+    return row
+
+
+def plain(value: Any) -> Any:
+    return value.days if isinstance(value, Day) else value.nanoseconds // 1000 if isinstance(value, Moment) else value
+
+
+@st.composite
+def bounds_of(draw: Any, path: tuple[str, ...], found: list[Any]) -> Bounds | None:
+    """What a writer might have said of these values: exact, wide, cut off, partial or nothing."""
+    data_type = PATHS[path]
+    present = [value for value in found if value is not None]
+    nulls = len(found) - len(present)
+    null_count = draw(st.sampled_from([nulls, None]))
+    row_count = draw(st.sampled_from([len(found), None]))
+    if path not in COMPARABLE:
+        return draw(st.none() | st.just(Bounds(None, None, null_count, row_count)))
+    lower = upper = without_nan = None
+    if pa.types.is_floating(data_type):
+        present = [value for value in present if not math.isnan(value)]
+    # Widening by values that are not there is what a deletion vector leaves behind.
+    ghosts = draw(st.lists(values(data_type), max_size=2))
+    if present:
+        ordered = [value for value in present + ghosts if not (isinstance(value, float) and math.isnan(value))]
+        lower = upper = ordered[0]
+        for value in ordered:
+            lower = value if order(value, lower) < 0 else lower
+            upper = value if order(value, upper) > 0 else upper
+        lower, upper = plain(lower), plain(upper)
+        if isinstance(lower, str) and draw(st.booleans()):
+            lower, upper = lower[:1], upper[:1] + "\U0010ffff"
+        if pa.types.is_float32(data_type) and draw(st.booleans()):
+            # as JSON has it: the shortest text that is this float
+            lower, upper = float(str(np.float32(lower))), float(str(np.float32(upper)))
+        if pa.types.is_floating(data_type):
+            without_nan = draw(st.sampled_from([upper, None]))
+        lower, upper = draw(st.sampled_from([(lower, upper), (lower, None), (None, upper), (None, None)]))
+    elif pa.types.is_floating(data_type) and len(found) > nulls:
+        lower = upper = draw(st.sampled_from([None, math.nan]))
+    return draw(st.sampled_from([Bounds(lower, upper, null_count, row_count, without_nan), None]))
+
+
+@settings(max_examples=1200)
+@given(st.data())
+def test_file_with_a_matching_row_is_never_skipped(data):
+    expression = data.draw(predicates())
+    found = data.draw(rows(max_rows=4))
+    bound = bind(expression, SCHEMA)
+    statistics = Known(
+        {path: data.draw(bounds_of(path, [lookup(row, path) for row in found])) for path in sorted(columns(bound))}
+    )
+    if any(evaluate(expression, row) is True for row in found):
+        assert may_match(bound, statistics)
+    if any(evaluate(Not(expression), row) is True for row in found):
+        assert may_match(Not(bound), statistics)
+
+
+@settings(max_examples=800)
+@given(st.data())
+def test_single_comparison_is_never_skipped_over_a_match(data):
+    path = data.draw(st.sampled_from(sorted(COMPARABLE)))
+    schema = pa.schema({"x": COMPARABLE[path]})
+    expression = data.draw(comparisons(COMPARABLE[path], col("x").column))
+    found = data.draw(st.lists(values(COMPARABLE[path]) | st.none(), min_size=1, max_size=3))
+    bounds = data.draw(bounds_of(path, found))
+    if any(evaluate(expression, {"x": value}) is True for value in found):
+        assert may_match(bind(expression, schema), Known({("x",): bounds}))
+
+
+ONE = pa.schema({name: SCHEMA.field(name).type for name in ("i64", "f64", "f32", "text", "day", "instant", "wide")})
+FULL = {
+    ("i64",): Bounds(5, 10, 0, 100),
+    ("f64",): Bounds(1.0, 3.0, 0, 100, 3.0),
+    ("f32",): Bounds(0.1, 0.1, 0, 100, 0.1),
+    ("text",): Bounds("abc", "abq", 3, 100),
+    ("day",): Bounds(19723, 19753, None, None),
+    ("instant",): Bounds(1_704_067_200_000_000, 1_704_067_200_000_999, 0, 100),
+    ("wide",): Bounds(Decimal("1.5"), Decimal("1.5"), 0, 100),
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "i64 > 10",
+        "i64 >= 10.5",
+        "i64 < 5",
+        "i64 <= 4",
+        "i64 = 11",
+        "i64 IS NULL",
+        "i64 <=> NULL",
+        "i64 IN (1, 2, 11)",
+        "i64 BETWEEN 11 AND 20",
+        "NOT (i64 >= 5)",
+        "NOT (i64 <= 10 OR i64 = 50)",
+        "i64 > 7 AND i64 > 10",
+        "i64 > 10 OR i64 < 5",
+        "i64 = 300000000000000000000",
+        "i64 NOT IN (6, NULL)",
+        "f64 < 1",
+        "f64 <= 0.5",
+        "f64 = 4",
+        "f64 IN (0.5, 4)",
+        "f32 < 0.09",
+        "f32 = 0.2",
+        "text < 'abc'",
+        "text > 'abz'",
+        "text = 'abr'",
+        "text LIKE 'b%'",
+        "text LIKE 'abr_%'",
+        "startswith(text, 'aa')",
+        "day > DATE '2024-01-31'",
+        "day < '2024-01-01'",
+        "instant > TIMESTAMP '2024-01-01 00:00:00.001Z'",
+        "instant < '2024-01-01'",
+        "wide <> 1.5",
+        "wide NOT IN (1.5, 2)",
+        "wide > i64",
+        "FALSE",
+        "NULL",
+        "i64 = NULL",
+    ],
+)
+def test_file_out_of_range_is_skipped(text):
+    assert not may_match(bind(parse_filter(text), ONE), Known(FULL))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "i64 > 9",
+        "i64 <> 5",
+        "i64 IS NOT NULL",
+        "text IS NULL",
+        "i64 IN (1, 7)",
+        "i64 NOT IN (5, 10)",
+        "f64 > 100",
+        "f64 >= 100",
+        "f64 <> 1",
+        "f64 = CAST('NaN' AS DOUBLE)",
+        "NOT (f64 <= 100)",
+        "f32 > 0.1",
+        "text LIKE '%x'",
+        "text NOT LIKE 'ab%'",
+        "text LIKE 'abc%'",
+        "day <=> DATE '2024-01-31'",
+        "NOT (i64 <=> 5)",
+        "wide < i64",
+        "f64 > i64",
+        "TRUE",
+        "NOT (text <=> 'x')",
+    ],
+)
+def test_file_in_range_is_kept(text):
+    assert may_match(bind(parse_filter(text), ONE), Known(FULL))
+
+
+def test_all_null_column_matches_only_null_tests():
+    schema = pa.schema({"a": pa.int64()})
+    statistics = Known({("a",): Bounds(None, None, 7, 7)})
+    for text, kept in (
+        ("a = 1", False),
+        ("a <> 1", False),
+        ("a IS NOT NULL", False),
+        ("a IN (1)", False),
+        ("NOT (a = 1)", False),
+        ("a IS NULL", True),
+        ("a <=> NULL", True),
+        ("NOT (a <=> 1)", True),
+    ):
+        assert may_match(bind(parse_filter(text), schema), statistics) is kept
+
+
+def test_column_without_statistics_skips_nothing():
+    bound = bind(parse_filter("i64 > 10 AND text = 'x'"), ONE)
+    assert may_match(bound, Known({}))
+    assert not may_match(bound, Known({("i64",): Bounds(1, 2)}))
+
+
+def test_bounds_of_a_wrong_type_skip_nothing():
+    assert may_match(bind(parse_filter("i64 > 10"), ONE), Known({("i64",): Bounds("1", "2", 0, 5)}))
+
+
+def test_negated_like_uses_a_constant_column():
+    bound = bind(parse_filter("text NOT LIKE 'a%'"), ONE)
+    assert not may_match(bound, Known({("text",): Bounds("abc", "abc", 0, 5)}))
+    assert may_match(bound, Known({("text",): Bounds("bc", "bc", 0, 5)}))
+
+
+def test_compiled_test_is_reusable_and_constant_predicates_are_allowed():
+    test = compile_skipping(bind(parse_filter("i64 > 10"), ONE))
+    assert [test(Known({("i64",): Bounds(0, top, 0, 1)})) for top in (9, 10, 11)] == [False, False, True]
+    assert may_match(Literal(True), Known({}))
