@@ -145,8 +145,8 @@ class ScanContext:
 
     Attributes
     ----------
-    table, version:
-        Name for messages, and the version that is read (of a change feed: the last one).
+    table, table_id, version:
+        Name for messages, the table's UUID for the cache, and the version that is read (of a change feed: the last).
     schema, mapping_mode, partition_columns:
         Logical schema of the snapshot, its column mapping, and the logical names of its partition columns.
     columns:
@@ -159,11 +159,12 @@ class ScanContext:
         Given where ``_row_id`` and ``_row_commit_version`` are asked for.
     is_change_feed:
         The three columns of the change feed exist (selected or not).
-    endpoint:
-        The profile's endpoint: only where it is ``http:`` may data URLs of another host be ``http:``.
+    allow_http:
+        The profile's own endpoint is ``http:``, so its data URLs may be as well (``data_urls.check_data_url``).
     """
 
     table: str
+    table_id: str
     version: int | None
     schema: StructType
     mapping_mode: ColumnMappingMode
@@ -175,7 +176,7 @@ class ScanContext:
     row_lineage: RowLineage | None = None
     is_change_feed: bool = False
     urls: UrlSource | None = None
-    endpoint: str | None = None
+    allow_http: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

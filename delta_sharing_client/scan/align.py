@@ -1,0 +1,414 @@
+"""Arrays as files hold them, into the types and names the table declares: exactly, or an error.
+
+An ``Alignment`` is made once per file schema and applied to every batch; where nothing differs it hands arrays through.
+Nested arrays are rebuilt around their children without copying offsets or validity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Optional, Union
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_sharing_client.delta.arrow_types import to_arrow_type
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+from delta_sharing_client.delta.data_types import (
+    ArrayType,
+    ColumnPath,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delta_sharing_client.delta.variant import unshred, variant_to_json
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.options import VariantAs
+
+Convert = Callable[[pa.Array], pa.Array]
+MaybeConvert = Optional[Convert]  # None: the array is already right
+
+FIELD_ID = b"PARQUET:field_id"
+
+
+def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
+    """Return the Arrow type in which a scan hands out ``data_type``: that of the schema, variants as asked for."""
+    if isinstance(data_type, PrimitiveType):
+        if data_type.base == "variant" and variant_as is not VariantAs.STRUCT:
+            return pa.string()
+        return to_arrow_type(data_type)
+    if isinstance(data_type, ArrayType):
+        return pa.list_(
+            pa.field("element", output_type(data_type.element, variant_as), nullable=data_type.contains_null)
+        )
+    if isinstance(data_type, MapType):
+        return pa.map_(
+            pa.field("key", output_type(data_type.key, variant_as), nullable=False),
+            pa.field("value", output_type(data_type.value, variant_as), nullable=data_type.value_contains_null),
+        )
+    if isinstance(data_type, StructType):
+        return pa.struct([output_field(item, variant_as) for item in data_type.fields])
+    return to_arrow_type(data_type)
+
+
+def output_field(item: StructField, variant_as: VariantAs) -> pa.Field:
+    """Return the Arrow field of a column as a scan hands it out."""
+    return pa.field(item.name, output_type(item.type, variant_as), nullable=item.nullable)
+
+
+def leaf_count(data_type: pa.DataType) -> int:
+    """Return how many Parquet columns a value of ``data_type`` is stored in."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return leaf_count(data_type.storage_type)
+    if pa.types.is_struct(data_type):
+        return sum(leaf_count(data_type.field(index).type) for index in range(data_type.num_fields))
+    if pa.types.is_map(data_type):
+        return leaf_count(data_type.key_type) + leaf_count(data_type.item_type)
+    if _is_list(data_type):
+        return leaf_count(data_type.value_type)
+    return 1
+
+
+class FileColumn:
+    """One table column in one file: the Parquet columns to read for it and how to make it of them.
+
+    ``leaves`` is empty, and ``convert`` is never called, where the file does not have the column.
+    """
+
+    __slots__ = ("convert", "field", "leaves", "top", "type")
+
+    def __init__(
+        self, field: StructField, arrow: pa.DataType, top: int, leaves: tuple[int, ...], convert: MaybeConvert
+    ) -> None:
+        self.field = field
+        self.type = arrow
+        self.top = top
+        self.leaves = leaves
+        self.convert = convert
+
+    def apply(self, array: pa.Array) -> pa.Array:
+        """Return ``array``, the file's column, in the table's type.
+
+        Raises
+        ------
+        DataError
+            A value does not fit the type, or is null where the table says it cannot be.
+        """
+        if self.convert is not None:
+            try:
+                array = self.convert(array)
+            except pa.ArrowInvalid as error:
+                raise DataError(
+                    f"column {self.field.name!r}: a value does not fit the table's type {self.type}: {error}"
+                ) from None
+        if not self.field.nullable and array.null_count:
+            raise DataError(f"column {self.field.name!r} is NOT NULL in the table, but the file holds nulls in it")
+        return array
+
+    def missing(self, length: int) -> pa.Array:
+        """Return the column of a file that does not have it: nulls."""
+        if not self.field.nullable and length:
+            raise DataError(f"column {self.field.name!r} is NOT NULL in the table, but the file does not have it")
+        return pa.nulls(length, self.type)
+
+
+class Aligner:
+    """Finds table columns in a file's schema, by the table's column mapping.
+
+    By field id (mode ``id``), by physical name (mode ``name``) or by name, where a name in other letter case counts if
+    no exact one exists and only one such does (Delta Transaction Log Protocol, "Column Mapping").
+
+    Raises
+    ------
+    DataError
+        Field ids are needed and the file has none; a name is ambiguous; a type cannot be read as the table's type.
+    """
+
+    def __init__(self, schema: pa.Schema, mode: ColumnMappingMode, variant_as: VariantAs) -> None:
+        self._fields = list(schema)
+        self._mode = mode
+        self._variant_as = variant_as
+        starts = [0]
+        for field in self._fields:
+            starts.append(starts[-1] + leaf_count(field.type))
+        self._starts = starts
+        if mode is ColumnMappingMode.ID and self._fields and not any(_has_field_id(f) for f in self._fields):
+            raise DataError("the table maps columns by field id, but the file has no field ids")
+
+    @property
+    def leaves(self) -> int:
+        return self._starts[-1]
+
+    def column(self, item: StructField) -> FileColumn:
+        """Return where ``item`` (pruned to what is needed of it) is in the file."""
+        arrow = output_type(item.type, self._variant_as)
+        top = self._find(item, self._fields, (item.name,))
+        if top < 0 or _is_void(item.type) or pa.types.is_null(self._fields[top].type):
+            return FileColumn(item, arrow, -1, (), None)
+        convert, leaves = self._align(item.type, self._fields[top].type, self._starts[top], (item.name,))
+        return FileColumn(item, arrow, top, tuple(leaves), convert)
+
+    def leaf(self, path: tuple[StructField, ...]) -> tuple[int, pa.DataType] | None:
+        """Return the Parquet column of a field below structs and its Arrow type; ``None`` if the file does not have it.
+
+        The number is -1 where the field is no single Parquet column (an array, a map, a struct).
+        """
+        fields, start = self._fields, 0
+        for depth, item in enumerate(path):
+            index = self._find(item, fields, tuple(step.name for step in path[: depth + 1]))
+            if index < 0:
+                return None
+            start += sum(leaf_count(field.type) for field in fields[:index])
+            found = fields[index].type
+            if pa.types.is_struct(found):
+                fields = [found.field(position) for position in range(found.num_fields)]
+        return (-1 if pa.types.is_nested(found) else start, found)
+
+    # === Finding ===
+
+    def _find(self, item: StructField, fields: list[pa.Field], path: ColumnPath) -> int:
+        if self._mode is ColumnMappingMode.ID and item.field_id is not None:
+            wanted = str(item.field_id).encode()
+            hits = [i for i, field in enumerate(fields) if (field.metadata or {}).get(FIELD_ID) == wanted]
+        else:
+            name = item.physical_name if self._mode is not ColumnMappingMode.NONE else item.name
+            hits = [i for i, field in enumerate(fields) if field.name == name]
+            if not hits:
+                lowered = name.lower()
+                hits = [i for i, field in enumerate(fields) if field.name.lower() == lowered]
+        if len(hits) > 1:
+            raise DataError(f"column {_dotted(path)!r} occurs {len(hits)} times in the file")
+        return hits[0] if hits else -1
+
+    # === Converting ===
+
+    def _align(
+        self, target: DataType, found: pa.DataType, start: int, path: ColumnPath
+    ) -> tuple[MaybeConvert, list[int]]:
+        if isinstance(found, pa.BaseExtensionType):
+            inner, leaves = self._align(target, found.storage_type, start, path)
+            return _then(lambda array: array.storage, inner), leaves
+        if isinstance(target, PrimitiveType) and target.base == "variant":
+            return self._variant(found, start, path)
+        if isinstance(target, StructType):
+            return self._struct(target, found, start, path)
+        if isinstance(target, ArrayType):
+            if not _is_list(found):
+                raise _mismatch(target, found, path)
+            return self._list(target, found, start, path)
+        if isinstance(target, MapType):
+            if not pa.types.is_map(found):
+                raise _mismatch(target, found, path)
+            return self._map(target, found, start, path)
+        return _primitive(target, found, path), [start]
+
+    def _struct(
+        self, target: StructType, found: pa.DataType, start: int, path: ColumnPath
+    ) -> tuple[MaybeConvert, list[int]]:
+        if not pa.types.is_struct(found):
+            raise _mismatch(target, found, path)
+        fields = [found.field(index) for index in range(found.num_fields)]
+        starts = [start]
+        for field in fields:
+            starts.append(starts[-1] + leaf_count(field.type))
+        arrow_fields = [output_field(item, self._variant_as) for item in target.fields]
+        sources: list[tuple[str | None, MaybeConvert]] = []
+        leaves: list[int] = []
+        for item in target.fields:
+            child_path = (*path, item.name)
+            index = self._find(item, fields, child_path)
+            if index < 0 or _is_void(item.type) or pa.types.is_null(fields[index].type):
+                sources.append((None, None))
+                continue
+            convert, below = self._align(item.type, fields[index].type, starts[index], child_path)
+            sources.append((fields[index].name, convert))
+            leaves += below
+        whole = len(fields) == len(sources) and all(
+            convert is None and name == field.name == item.name
+            for (name, convert), field, item in zip(sources, fields, arrow_fields, strict=True)
+        )
+        if whole and pa.struct(arrow_fields).equals(pa.struct(fields)):
+            return None, leaves
+        # Where no wanted field exists, some column must still say which structs are null.
+        return _struct_converter(sources, arrow_fields, path), leaves or [start]
+
+    def _list(
+        self, target: ArrayType, found: pa.DataType, start: int, path: ColumnPath
+    ) -> tuple[MaybeConvert, list[int]]:
+        inner, leaves = self._align(target.element, found.value_type, start, (*path, "element"))
+        arrow = output_type(target, self._variant_as)
+        if inner is None and found == arrow and found.value_field.name == "element":
+            return None, leaves
+
+        def convert(array: pa.Array) -> pa.Array:
+            if not pa.types.is_list(array.type):
+                array = array.cast(pa.list_(array.type.value_field))
+            values = array.values if inner is None else inner(array.values)
+            return pa.Array.from_buffers(
+                arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
+            )
+
+        return convert, leaves
+
+    def _map(self, target: MapType, found: pa.DataType, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
+        keys, key_leaves = self._align(target.key, found.key_type, start, (*path, "key"))
+        items, item_leaves = self._align(
+            target.value, found.item_type, start + leaf_count(found.key_type), (*path, "value")
+        )
+        arrow = output_type(target, self._variant_as)
+
+        def convert(array: pa.Array) -> pa.Array:
+            key_values, item_values = array.keys, array.items
+            entries = pa.StructArray.from_arrays(
+                [
+                    key_values if keys is None else keys(key_values),
+                    item_values if items is None else items(item_values),
+                ],
+                fields=[arrow.key_field, arrow.item_field],
+            )
+            return pa.Array.from_buffers(
+                arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[entries]
+            )
+
+        return convert, [*key_leaves, *item_leaves]
+
+    def _variant(self, found: pa.DataType, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
+        names = {found.field(i).name for i in range(found.num_fields)} if pa.types.is_struct(found) else set()
+        if not {"metadata"} <= names <= {"metadata", "value", "typed_value"} or len(names) < 2:
+            raise _mismatch(PrimitiveType("variant"), found, path)
+        as_text = self._variant_as is not VariantAs.STRUCT
+
+        def convert(array: pa.Array) -> pa.Array:
+            array = unshred(array)
+            return variant_to_json(array) if as_text else array
+
+        return convert, list(range(start, start + leaf_count(found)))
+
+
+def _struct_converter(
+    sources: list[tuple[str | None, MaybeConvert]], fields: list[pa.Field], path: ColumnPath
+) -> Convert:
+    def convert(array: pa.Array) -> pa.Array:
+        mask = array.is_null() if array.null_count else None
+        children: list[pa.Array] = []
+        for (name, inner), field in zip(sources, fields, strict=True):
+            if name is None:
+                child = pa.nulls(len(array), field.type)
+            else:
+                child = array.field(name)
+                child = child if inner is None else inner(child)
+            if not field.nullable and child.null_count:
+                absent = child.is_null()
+                if pc.any(absent if mask is None else pc.and_not(absent, mask)).as_py():
+                    raise DataError(
+                        f"column {_dotted((*path, field.name))!r} is NOT NULL in the table, but the file holds nulls "
+                        "in it"
+                    )
+            children.append(child)
+        if children:
+            return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+        validity = None if mask is None else pc.invert(mask).buffers()[1]
+        return pa.Array.from_buffers(pa.struct([]), len(array), [validity], array.null_count)
+
+    return convert
+
+
+# === Primitive types ===
+
+
+def _primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, path: ColumnPath) -> MaybeConvert:
+    """Return the exact conversion, ``None`` for none (Delta Transaction Log Protocol, "Type Widening")."""
+    arrow = to_arrow_type(target)
+    if found == arrow:
+        return None
+    if pa.types.is_dictionary(found):
+        return _then(lambda array: array.dictionary_decode(), _primitive(target, found.value_type, path))
+    kind = "decimal" if isinstance(target, DecimalType) else target.base
+    types = pa.types
+    if kind in ("string", "binary") and _is_bytes(found):
+        return _cast(arrow)
+    if kind in _INTEGERS and types.is_integer(found):
+        return _cast(arrow)
+    if kind in ("float", "double") and (types.is_integer(found) or _is_narrower_float(found, arrow)):
+        return _cast(arrow)
+    if kind == "decimal" and types.is_decimal(found):
+        return _cast(arrow)
+    if kind == "decimal" and types.is_integer(found):
+        return _integer_to_decimal(arrow)
+    if kind == "date" and types.is_date(found):
+        return _cast(arrow)
+    if kind == "timestamp_ntz" and types.is_date(found):
+        return _cast(arrow)
+    if kind in ("timestamp", "timestamp_ntz") and types.is_timestamp(found):
+        # INT96 and zone-less INT64 hold UTC as Spark reads them; the number is the same with and without a zone.
+        micros = None if found.unit == "us" else _cast(pa.timestamp("us", tz=found.tz))
+        return _then(micros, lambda array: array.view(arrow))
+    if kind == "day_time_interval" and types.is_duration(found):
+        return _cast(arrow)
+    if kind == "day_time_interval" and found == pa.int64():
+        return lambda array: array.view(arrow)
+    raise _mismatch(target, found, path)
+
+
+_INTEGERS = frozenset(("byte", "short", "integer", "long", "year_month_interval"))
+
+
+def _cast(arrow: pa.DataType) -> Convert:
+    return lambda array: array.cast(arrow)
+
+
+def _integer_to_decimal(arrow: pa.DataType) -> Convert:
+    # Arrow wants room for every value of the integer type first; the second cast checks the actual values.
+    digits = 20 + arrow.scale
+    room = pa.decimal128(digits, arrow.scale) if digits <= 38 else pa.decimal256(digits, arrow.scale)
+    return lambda array: array.cast(room).cast(arrow)
+
+
+def _then(first: MaybeConvert, second: MaybeConvert) -> MaybeConvert:
+    if first is None or second is None:
+        return second if first is None else first
+    return lambda array: second(first(array))
+
+
+def _is_narrower_float(found: pa.DataType, arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(found)) and found.bit_width < arrow.bit_width
+
+
+def _is_bytes(found: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_string(found)
+        or types.is_large_string(found)
+        or types.is_string_view(found)
+        or types.is_binary(found)
+        or types.is_large_binary(found)
+        or types.is_binary_view(found)
+        or types.is_fixed_size_binary(found)
+    )
+
+
+def _is_list(found: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found))
+
+
+def _is_void(target: DataType) -> bool:
+    return isinstance(target, PrimitiveType) and target.base == "void"
+
+
+def _has_field_id(field: pa.Field) -> bool:
+    return FIELD_ID in (field.metadata or {})
+
+
+def _mismatch(target: DataType, found: pa.DataType, path: ColumnPath) -> DataError:
+    return DataError(
+        f"column {_dotted(path)!r}: expected the table's type {to_arrow_type(target)}, found {found} in the file; it "
+        "cannot be read as that exactly"
+    )
+
+
+def _dotted(path: ColumnPath) -> str:
+    return ".".join(path)

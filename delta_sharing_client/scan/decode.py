@@ -1,0 +1,283 @@
+"""One file's bytes to batches of the scan's schema: whole columns at a time, never a row at a time.
+
+Positions are those of the physical file, counted through all its row groups: deletion vectors and row ids refer to
+them, so they are known for each batch before anything is filtered.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.errors import DataError, DeltaSharingError
+from delta_sharing_client.predicates.arrow import mask as predicate_mask
+from delta_sharing_client.redact import scrub
+from delta_sharing_client.scan.align import FileColumn
+from delta_sharing_client.scan.columns import Origin, ReadColumn
+from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.scan.shape import Layout, Shape
+from delta_sharing_client.scan.sparse import Block, SparseFile
+from delta_sharing_client.scan.tasks import FileTask
+
+_NO_LIMIT = 1 << 31
+
+
+class Selection:
+    """Which physical rows of a file are visible: not in ``without`` and, where given, in ``only``."""
+
+    def __init__(self, without: DeletionVector | None, only: DeletionVector | None) -> None:
+        if only is not None and without is not None:
+            only, without = only - without, None
+        self._without = without
+        self._only = only
+
+    def mask(self, start: int, length: int) -> pa.BooleanArray | None:
+        """Return which of the rows ``[start, start + length)`` are visible, ``None`` if all are."""
+        if self._only is not None:
+            others = self._only.keep_mask(start, length)
+            return pa.repeat(pa.scalar(False), length) if others is None else pc.invert(others)
+        return None if self._without is None else self._without.keep_mask(start, length)
+
+    def count(self, rows: int) -> int:
+        """Return how many of the file's first ``rows`` rows are visible."""
+        if self._only is not None:
+            return self._only.count_in(0, rows)
+        return rows if self._without is None else rows - self._without.count_in(0, rows)
+
+
+def open_parquet(size: int, blocks: list[Block], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """Return a Parquet reader over the bytes at hand, with the settings that make its types exact.
+
+    INT96 becomes microseconds, as Spark reads it, so that years beyond the range of nanoseconds stay right.
+    """
+    if len(blocks) == 1 and blocks[0].start == 0 and blocks[0].stop == size:
+        source = pa.BufferReader(blocks[0].data)
+    else:
+        source = pa.PythonFile(SparseFile(size, blocks), mode="r")
+    return pq.ParquetFile(source, metadata=metadata, pre_buffer=False, **_settings())
+
+
+class FileDecoder:
+    """Makes the batches of one task. Every error names table and file."""
+
+    def __init__(self, shape: Shape, task: FileTask, layout: Layout, selection: Selection, report: ScanReport) -> None:
+        self._shape = shape
+        self._task = task
+        self._layout = layout
+        self._selection = selection
+        self._report = report
+        self._schema = shape.context.output_schema
+        self._constants = shape.constants(task)
+        self._repeated: dict[str, pa.Array] = {}
+        self._pass_all = False
+        self._rows_per_batch = shape.context.options.batch_rows
+
+    def batches(
+        self, file: pq.ParquetFile | None, groups: tuple[int, ...], *, threads: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the visible, matching rows of ``groups``, in order; ``file`` may be ``None`` if no column is in it."""
+        try:
+            for group in groups:
+                position = self._layout.row_starts[group]
+                stop = self._layout.row_starts[group + 1]
+                for raw, rows in self._raw(file, group, threads):
+                    batch = self._batch(raw, position, rows)
+                    position += rows
+                    if batch is not None and batch.num_rows:
+                        yield batch
+                if position != stop:
+                    raise DataError(f"row group {group} should hold {stop} rows up to its end, found {position}")
+        except DeltaSharingError as error:
+            raise self._located(error) from None
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._located(DataError(f"the Parquet data does not decode: {scrub(str(error))}")) from None
+
+    def _raw(
+        self, file: pq.ParquetFile | None, group: int, threads: bool
+    ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+        leaves = list(self._layout.leaves)
+        if leaves:
+            assert file is not None
+            for batch in file.reader.iter_batches(
+                self._rows_per_batch, row_groups=[group], column_indices=leaves, use_threads=threads
+            ):
+                yield batch, batch.num_rows
+            return
+        left = self._layout.rows(group)
+        while left:
+            rows = min(left, self._rows_per_batch)
+            yield None, rows
+            left -= rows
+
+    def _batch(self, raw: pa.RecordBatch | None, position: int, rows: int) -> pa.RecordBatch | None:
+        mask = self._selection.mask(position, rows)
+        columns = _Columns(self, raw, position, rows)
+        if mask is not None:
+            self._report.add(rows_deleted=rows - mask.true_count)
+        predicate = self._shape.context.predicate
+        if predicate is not None:
+            found = predicate_mask(predicate, columns.filter_batch())
+            mask = found if mask is None else pc.and_(mask, found)
+        if mask is not None:
+            kept = mask.true_count
+            if not kept:
+                return None
+            if kept < rows:
+                columns = columns.filtered(mask, kept)
+        return columns.output_batch()
+
+    def _located(self, error: DeltaSharingError) -> DeltaSharingError:
+        error.table = error.table or self._shape.context.table
+        error.file_id = error.file_id or self._task.file_id
+        return error
+
+    # === Used by _Columns ===
+
+    @property
+    def shape(self) -> Shape:
+        return self._shape
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def task(self) -> FileTask:
+        return self._task
+
+    def constant(self, column: ReadColumn, rows: int) -> pa.Array:
+        """Return ``rows`` times the file's value of ``column``; slices of one array, made once."""
+        held = self._repeated.get(column.name)
+        if held is None or len(held) < rows:
+            value = self._constants[column.name]
+            size = max(rows, self._rows_per_batch if held is not None else rows)
+            held = pa.repeat(value, size) if value.is_valid else pa.nulls(size, column.arrow.type)
+            self._repeated[column.name] = held
+        return held.slice(0, rows)
+
+
+class _Columns:
+    """The columns of one batch, made when they are asked for, before or after its rows are filtered."""
+
+    def __init__(
+        self,
+        decoder: FileDecoder,
+        raw: pa.RecordBatch | None,
+        position: int,
+        rows: int,
+        positions: pa.Array | None = None,
+    ) -> None:
+        self._decoder = decoder
+        self._raw = raw
+        self._position = position
+        self._rows = rows
+        self._positions = positions
+
+    def filtered(self, mask: pa.BooleanArray, kept: int) -> _Columns:
+        raw = None if self._raw is None else self._raw.filter(mask)
+        origins = self._decoder.shape.origins
+        positions = self._row_positions().filter(mask) if Origin.ROW_ID in origins else None
+        return _Columns(self._decoder, raw, self._position, kept, positions)
+
+    def filter_batch(self) -> pa.RecordBatch:
+        columns, layout = self._decoder.shape.filter, self._decoder.layout
+        return self._assemble(columns, layout.filter, pa.schema([column.arrow for column in columns]))
+
+    def output_batch(self) -> pa.RecordBatch:
+        shape = self._decoder.shape
+        return self._assemble(shape.output, self._decoder.layout.output, shape.context.output_schema)
+
+    def _assemble(
+        self, columns: tuple[ReadColumn, ...], files: tuple[FileColumn | None, ...], schema: pa.Schema
+    ) -> pa.RecordBatch:
+        if not columns:
+            return rows_without_columns(self._rows)
+        arrays = [self._array(column, file) for column, file in zip(columns, files, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _array(self, column: ReadColumn, file: FileColumn | None) -> pa.Array:
+        if file is not None:
+            return self._from_file(file)
+        if column.origin is Origin.ROW_ID:
+            return self._row_ids()
+        if column.origin is Origin.ROW_COMMIT_VERSION:
+            return self._row_commit_versions()
+        return self._decoder.constant(column, self._rows)
+
+    def _from_file(self, file: FileColumn) -> pa.Array:
+        if not file.leaves:
+            return file.missing(self._rows)
+        assert self._raw is not None
+        return file.apply(self._raw.column(self._decoder.layout.tops[file.top]))
+
+    # === Row lineage ===
+
+    def _row_positions(self) -> pa.Array:
+        if self._positions is None:
+            self._positions = pa.array(np.arange(self._position, self._position + self._rows, dtype=np.int64))
+        return self._positions
+
+    def _row_ids(self) -> pa.Array:
+        base = self._decoder.task.base_row_id
+        written = self._materialized(self._decoder.layout.row_id)
+        if written is not None and not written.null_count:
+            return written
+        if base is None:
+            raise DataError("the table tracks rows, but the server gave the file no baseRowId")
+        derived = pc.add(self._row_positions(), pa.scalar(base, pa.int64()))
+        return derived if written is None else pc.coalesce(written, derived)
+
+    def _row_commit_versions(self) -> pa.Array:
+        version = self._decoder.task.default_row_commit_version
+        written = self._materialized(self._decoder.layout.row_commit_version)
+        if written is not None and not written.null_count:
+            return written
+        if version is None:
+            raise DataError("the table tracks rows, but the server gave the file no defaultRowCommitVersion")
+        derived = pa.scalar(version, pa.int64())
+        return pa.repeat(derived, self._rows) if written is None else pc.fill_null(written, derived)
+
+    def _materialized(self, file: FileColumn | None) -> pa.Array | None:
+        return None if file is None or not file.leaves else self._from_file(file)
+
+
+def rows_without_columns(rows: int) -> pa.RecordBatch:
+    """Return a batch of ``rows`` rows and no column."""
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
+
+
+def constant_batches(shape: Shape, task: FileTask, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield ``rows`` rows of a task whose columns are all constant, without its file.
+
+    The predicate is decided once: it reads the same constants in every row.
+    """
+    constants = shape.constants(task)
+
+    def batch(columns: tuple[ReadColumn, ...], length: int) -> pa.RecordBatch:
+        if not columns:
+            return rows_without_columns(length)
+        arrays = [pa.repeat(constants[column.name], length) for column in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))
+
+    predicate = shape.context.predicate
+    if predicate is not None and not predicate_mask(predicate, batch(shape.filter, 1)).true_count:
+        return
+    step = shape.context.options.batch_rows
+    for start in range(0, rows, step):
+        yield batch(shape.output, min(step, rows - start))
+
+
+@functools.cache
+def _settings() -> dict[str, object]:
+    settings: dict[str, object] = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+    # Absent before the release of pyarrow that turned UUID and JSON columns into extension types.
+    if "arrow_extensions_enabled" in inspect.signature(pq.ParquetFile.__init__).parameters:
+        settings["arrow_extensions_enabled"] = False
+    return settings

@@ -1,0 +1,240 @@
+"""What a scan reads of every file, and where that lies in one file."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from typing import Union
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, StructField
+from delta_sharing_client.delta.partition_values import comparable_partition_value, partition_scalar
+from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.options import VariantAs
+from delta_sharing_client.predicates.expressions import columns as columns_of
+from delta_sharing_client.scan.align import Aligner, FileColumn
+from delta_sharing_client.scan.columns import Origin, ReadColumn, context_columns, filter_columns, needed_share
+from delta_sharing_client.scan.ranges import ByteRange
+from delta_sharing_client.scan.row_groups import RowGroupBounds
+from delta_sharing_client.scan.tasks import CHANGE_TYPE, Change, ChangeKind, FileTask, ScanContext
+
+_LONG = PrimitiveType("long")
+# Writers before 1.2.9 forgot a dictionary page's header in a chunk's length; the Parquet reader then reads on.
+_OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
+_OLD_WRITER_PADDING = 100
+
+
+class Shape:
+    """The columns of a scan by origin; made once per scan and process."""
+
+    def __init__(self, context: ScanContext) -> None:
+        self.context = context
+        self.output = context_columns(context)
+        self.filter = filter_columns(context)
+        self.filter_paths = () if context.predicate is None else tuple(sorted(columns_of(context.predicate)))
+        self.share = needed_share(context.schema, (*self.output, *self.filter), context.partition_columns)
+        self.origins = frozenset(column.origin for column in (*self.output, *self.filter))
+
+    def needs_file(self, task: FileTask) -> bool:
+        """Return whether any value comes out of the data file itself (else row counts are all that is needed)."""
+        if Origin.CHANGE_TYPE in self.origins and not _has_constant_type(task):
+            return True
+        return bool(self.origins & {Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
+
+    def constants(self, task: FileTask) -> dict[str, pa.Scalar]:
+        """Return the columns that have one value in the whole file, in their Arrow types.
+
+        Raises
+        ------
+        DataError
+            A partition value is missing or does not parse.
+        """
+        values: dict[str, pa.Scalar] = {}
+        for column in (*self.output, *self.filter):
+            if column.name in values:
+                continue
+            if column.origin is Origin.PARTITION:
+                assert column.field is not None
+                text = partition_text(task, column.field, self.context.mapping_mode)
+                values[column.name] = partition_scalar(text, column.field.type, column=column.name)
+            elif column.origin is Origin.COMMIT_VERSION:
+                values[column.name] = pa.scalar(_change(task).commit_version, column.arrow.type)
+            elif column.origin is Origin.COMMIT_TIMESTAMP:
+                values[column.name] = pa.scalar(_change(task).commit_timestamp, pa.int64()).cast(column.arrow.type)
+            elif column.origin is Origin.CHANGE_TYPE and _has_constant_type(task):
+                values[column.name] = pa.scalar(_change(task).kind.value, column.arrow.type)
+        return values
+
+    def constant_bounds(self, task: FileTask) -> dict[ColumnPath, ColumnBounds]:
+        """Return the bounds of the predicate's columns that have one value in the whole file."""
+        bounds: dict[ColumnPath, ColumnBounds] = {}
+        for column in self.filter:
+            value: object = None
+            if column.origin is Origin.PARTITION:
+                assert column.field is not None
+                text = partition_text(task, column.field, self.context.mapping_mode)
+                value = comparable_partition_value(text, column.field.type, column=column.name)
+                if isinstance(value, float):
+                    continue
+            elif column.origin is Origin.COMMIT_VERSION:
+                value = _change(task).commit_version
+            elif column.origin is Origin.COMMIT_TIMESTAMP:
+                value = _change(task).commit_timestamp * 1000
+            elif column.origin is Origin.CHANGE_TYPE and _has_constant_type(task):
+                value = _change(task).kind.value
+            else:
+                continue
+            bounds[(column.name,)] = ColumnBounds(value, value, 1 if value is None else 0, 1)
+        return bounds
+
+
+def partition_text(task: FileTask, field: StructField, mode: ColumnMappingMode) -> Union[str, None]:
+    """Return the serialized partition value of a file; ``DataError`` if the file's action does not have it."""
+    name = field.name if mode is ColumnMappingMode.NONE else field.physical_name
+    values = task.partition_values
+    if name in values:
+        return values[name]
+    hits = [key for key in values if key.lower() == name.lower()]
+    if len(hits) != 1:
+        raise DataError(f"the file has no value for the partition column {field.name!r}")
+    return values[hits[0]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """One file against the scan: columns, row groups to read and where each begins."""
+
+    metadata: pq.FileMetaData
+    footer_start: int
+    output: tuple[FileColumn | None, ...]
+    filter: tuple[FileColumn | None, ...]
+    row_id: FileColumn | None
+    row_commit_version: FileColumn | None
+    leaves: tuple[int, ...]
+    tops: dict[int, int]
+    groups: tuple[int, ...]
+    groups_skipped: int
+    row_starts: tuple[int, ...]
+
+    def rows(self, group: int) -> int:
+        return self.row_starts[group + 1] - self.row_starts[group]
+
+    def ranges(self, groups: tuple[int, ...]) -> list[ByteRange]:
+        """Return the bytes of the needed column chunks of ``groups``; ``DataError`` if they lie outside the file."""
+        padding = _OLD_WRITER_PADDING if _OLD_WRITER.match(self.metadata.created_by or "") else 0
+        found = []
+        for group in groups:
+            row_group = self.metadata.row_group(group)
+            for leaf in self.leaves:
+                chunk = row_group.column(leaf)
+                start = chunk.data_page_offset
+                if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+                    start = chunk.dictionary_page_offset
+                stop = start + chunk.total_compressed_size
+                if chunk.file_path or start < 0 or stop < start or stop > self.footer_start:
+                    raise DataError(f"the footer places column {chunk.path_in_schema} at bytes {start} to {stop}")
+                found.append(ByteRange(start, min(stop + padding, self.footer_start)))
+        return found
+
+    def decoded_size(self, groups: tuple[int, ...]) -> int:
+        """Return roughly how many bytes the needed columns of ``groups`` have before encoding's savings."""
+        total = 0
+        for group in groups:
+            row_group = self.metadata.row_group(group)
+            total += sum(row_group.column(leaf).total_uncompressed_size for leaf in self.leaves)
+        return total
+
+
+def lay_out(shape: Shape, task: FileTask, metadata: pq.FileMetaData, footer_start: int, arrow: pa.Schema) -> Layout:
+    """Match a file's footer with the scan and choose the row groups that may hold a wanted row.
+
+    Parameters
+    ----------
+    arrow:
+        The file's schema as the Parquet reader converts it.
+
+    Raises
+    ------
+    DataError
+        The file does not fit the table: column missing its id, type not convertible, row counts that contradict the
+        statistics' ``numRecords``.
+    """
+    context = shape.context
+    aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as)
+    if aligner.leaves != metadata.num_columns:
+        raise DataError(f"the file's {metadata.num_columns} Parquet columns do not match its schema")
+    output = tuple(_file_column(aligner, column, task) for column in shape.output)
+    filter_aligner = Aligner(arrow, context.mapping_mode, VariantAs.STRUCT)
+    filters = tuple(_file_column(filter_aligner, column, task) for column in shape.filter)
+    lineage = context.row_lineage
+    row_id = row_version = None
+    if lineage is not None:
+        if lineage.row_id_column is not None and Origin.ROW_ID in shape.origins:
+            row_id = aligner.column(StructField(lineage.row_id_column, _LONG))
+        if lineage.row_commit_version_column is not None and Origin.ROW_COMMIT_VERSION in shape.origins:
+            row_version = aligner.column(StructField(lineage.row_commit_version_column, _LONG))
+    used = [column for column in (*output, *filters, row_id, row_version) if column is not None and column.leaves]
+    tops = sorted({column.top for column in used})
+    starts = [0]
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if rows < 0:
+            raise DataError(f"the footer gives row group {group} a count of {rows} rows")
+        starts.append(starts[-1] + rows)
+    if starts[-1] != metadata.num_rows:
+        raise DataError(f"the footer counts {metadata.num_rows} rows, its row groups {starts[-1]}")
+    if task.num_records is not None and task.num_records != metadata.num_rows:
+        raise DataError(f"the log says the file has {task.num_records} rows, its footer says {metadata.num_rows}")
+    wanted = task.row_groups if task.row_groups is not None else tuple(range(metadata.num_row_groups))
+    if any(not 0 <= group < metadata.num_row_groups for group in wanted):
+        raise DataError(f"the file has {metadata.num_row_groups} row groups, the task asks for {wanted}")
+    kept = [group for group in wanted if starts[group + 1] > starts[group]]
+    if context.predicate is not None and kept:
+        constants = shape.constant_bounds(task)
+        kept = RowGroupBounds(metadata, filter_aligner, context.schema, shape.filter_paths, constants).matching(
+            context.predicate, kept
+        )
+    return Layout(
+        metadata=metadata,
+        footer_start=footer_start,
+        output=output,
+        filter=filters,
+        row_id=row_id,
+        row_commit_version=row_version,
+        leaves=tuple(sorted({leaf for column in used for leaf in column.leaves})),
+        tops={top: position for position, top in enumerate(tops)},
+        groups=tuple(kept),
+        groups_skipped=len(wanted) - len(kept),
+        row_starts=tuple(starts),
+    )
+
+
+def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask) -> FileColumn | None:
+    if column.origin is Origin.FILE:
+        assert column.field is not None
+        return aligner.column(column.field)
+    if column.origin is Origin.CHANGE_TYPE and not _has_constant_type(task):
+        found = aligner.column(_change_type_field())
+        if not found.leaves:
+            raise DataError(f"the change file has no column {CHANGE_TYPE!r}, which says what became of each row")
+        return found
+    return None
+
+
+def _change(task: FileTask) -> Change:
+    assert task.change is not None, "the scan asks for columns of the change feed"
+    return task.change
+
+
+def _has_constant_type(task: FileTask) -> bool:
+    return _change(task).kind is not ChangeKind.IN_FILE
+
+
+@functools.cache
+def _change_type_field() -> StructField:
+    return StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)

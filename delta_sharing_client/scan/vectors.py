@@ -1,0 +1,105 @@
+"""Deletion vectors of a scan: one request for all that lie close together in one file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from delta_sharing_client.delta.deletion_vectors import DeletionVector, byte_range, decode_file, decode_inline
+from delta_sharing_client.delta.file_keys import without_query
+from delta_sharing_client.errors import DataError, ProtocolError
+from delta_sharing_client.scan.ranges import ByteRange, coalesce
+from delta_sharing_client.scan.steps import Steps
+from delta_sharing_client.scan.tasks import DeletionVectorRef, FileTask
+
+# Vectors are small against the latency of a request: gaps between them are read along, up to this many bytes in all.
+_GAP = 4 * 1024 * 1024
+
+Fetch = Callable[[DeletionVectorRef, FileTask, ByteRange, int], "Future[pa.Buffer]"]
+
+
+class Vectors:
+    """Fetches and decodes the deletion vectors that ``tasks`` refer to, each file's bytes once.
+
+    ``fetch`` starts a request for a range of a vector's file; its last argument is the number of the first task that
+    needs it. Bytes are dropped when the last vector in them was decoded.
+    """
+
+    def __init__(self, tasks: Iterable[FileTask], fetch: Fetch, table: str) -> None:
+        self._fetch = fetch
+        self._table = table
+        self._lock = threading.Lock()
+        self._spans: dict[str, list[_Span]] = {}
+        ranges: dict[str, list[ByteRange]] = {}
+        for task in tasks:
+            if task.without is None and task.only is None:
+                continue
+            for ref in (task.without, task.only):
+                if ref is not None and ref.descriptor.storage_type == "p":
+                    place = without_query(ref.descriptor.path_or_inline_dv)
+                    ranges.setdefault(place, []).append(_range(ref, task, table))
+        for place, wanted in ranges.items():
+            spans = [_Span(item) for item in coalesce(wanted, gap=_GAP, waste_share=0.0, waste_floor=_GAP)]
+            for item in wanted:
+                next(span for span in spans if span.covers(item)).users += 1
+            self._spans[place] = spans
+
+    def get(self, ref: DeletionVectorRef, task: FileTask, number: int) -> Steps[DeletionVector]:
+        """Steps that return the vector; ``number`` is the task's place in the scan.
+
+        Raises
+        ------
+        DataError, TransportError
+            The bytes do not arrive or do not decode.
+        ProtocolError
+            The vector is stored by a relative path, which no recipient can follow.
+        """
+        descriptor = ref.descriptor
+        if descriptor.storage_type == "u":
+            raise ProtocolError(
+                "The server sent a deletion vector by a path relative to the table; it must send a URL or the vector.",
+                table=self._table,
+                file_id=task.file_id,
+            )
+        try:
+            if descriptor.storage_type == "i":
+                return decode_inline(descriptor)
+            wanted = byte_range(descriptor)
+            place = without_query(descriptor.path_or_inline_dv)
+            span = next(item for item in self._spans[place] if item.covers(ByteRange(*wanted)))
+            with self._lock:
+                if span.data is None:
+                    span.data = self._fetch(ref, task, span.range, number)
+                data = span.data
+            blob: pa.Buffer = yield data
+            vector = decode_file(memoryview(blob), descriptor, base=span.range.start)
+            with self._lock:
+                span.users -= 1
+                if span.users <= 0:
+                    span.data = None
+            return vector
+        except DataError as error:
+            error.table = error.table or self._table
+            error.file_id = error.file_id or task.file_id
+            raise
+
+
+class _Span:
+    def __init__(self, item: ByteRange) -> None:
+        self.range = item
+        self.users = 0
+        self.data: Future[pa.Buffer] | None = None
+
+    def covers(self, item: ByteRange) -> bool:
+        return self.range.start <= item.start and item.stop <= self.range.stop
+
+
+def _range(ref: DeletionVectorRef, task: FileTask, table: str) -> ByteRange:
+    try:
+        return ByteRange(*byte_range(ref.descriptor))
+    except DataError as error:
+        error.table, error.file_id = table, task.file_id
+        raise
