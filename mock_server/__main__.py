@@ -31,7 +31,7 @@ def serve(
     demo_tables: Annotated[bool, typer.Option("--demo", help="Build and serve sample tables.")] = False,
     tables: Annotated[
         Optional[Path],
-        typer.Option(help="Serve every Delta table in DIR: DIR/<share>/<schema>/<table>, or DIR/<table>.", metavar="DIR"),
+        typer.Option(help="Serve the Delta tables DIR/<share>/<schema>/<table> or DIR/<table>.", metavar="DIR"),
     ] = None,
     config_file: Annotated[
         Optional[Path],

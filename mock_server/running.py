@@ -21,6 +21,7 @@ import uvicorn
 
 from delta_sharing_client.redact import Secret
 from mock_server import catalog
+from mock_server import demo as sample_tables
 from mock_server.app import SharingServer, create_app
 from mock_server.catalog import Catalog
 from mock_server.config import ServerConfig
@@ -78,24 +79,32 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def running(tables: TablesArgument, *, process: bool = False, **options: Any) -> Iterator[RunningServer]:
+def running(
+    tables: TablesArgument | None = None, *, demo: bool = False, process: bool = False, **options: Any
+) -> Iterator[RunningServer]:
     """Run a server on a free port of the loopback interface for the time of a ``with`` block.
 
     Parameters
     ----------
     tables:
         A directory (as ``--tables``), ``{"share.schema.table": directory}``, or a catalog.
+    demo:
+        Serve the sample tables instead, built for this server.
     process:
         Run it in a process of its own rather than in a thread; ``tables`` must then be a directory.
     options:
         Fields of `ServerConfig`; ``faults`` as texts or `Fault` values, ``token`` as text or `Secret`.
     """
+    if demo == (tables is not None):
+        raise ConfigError("give either tables or demo=True")
     run = _in_process if process else _in_thread
-    with (
-        tempfile.TemporaryDirectory(prefix="mock-server-") as directory,
-        run(tables, Path(directory), options) as found,
-    ):
-        yield found
+    with tempfile.TemporaryDirectory(prefix="mock-server-") as folder:
+        directory = Path(folder)
+        if tables is None:
+            samples = sample_tables.build(directory / "tables" / sample_tables.SHARE)
+            tables = directory / "tables" if process else samples
+        with run(tables, directory, options) as server:
+            yield server
 
 
 def as_catalog(tables: TablesArgument) -> Catalog:
