@@ -128,7 +128,7 @@ def _announce(settings: ServerConfig, endpoint: str, profile: Path) -> None:
     typer.echo(f"profile: {profile.resolve()}")
     if tables:
         typer.echo("try:")
-        typer.echo(f"  delta-sharing tables {profile.resolve()}")
+        typer.echo(f"  delta-sharing --profile {profile.resolve()} ls")
         example = f"{profile.resolve()}#{tables[0].full_name}"
         typer.echo(f'  python -c "import delta_sharing_client as ds; print(ds.load_as_pandas({example!r}))"')
     typer.echo("stop with Ctrl-C")

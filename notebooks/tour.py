@@ -22,6 +22,7 @@ from delta_sharing_client.cli import main as delta_sharing
 
 START_SECONDS = 60
 ORDERS = "demo.shop.orders"
+READINGS = "demo.weather.readings"
 
 
 def main() -> None:
@@ -30,7 +31,11 @@ def main() -> None:
     parser.add_argument("--no-spark", action="store_true", help="leave out the part that starts Spark")
     arguments = parser.parse_args()
     pd.set_option("display.width", 120, "display.max_columns", 20)
-    with demo_server() as profile:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="delta-sharing-tour-"))
+        # A server that stays needs a profile where one finds it.
+        profile = Path.cwd() / "demo.share" if arguments.keep else Path(folder) / "demo.share"
+        stack.enter_context(demo_server(profile, Path(folder) / "server.log"))
         look_around(profile)
         read_rows(profile)
         read_history(profile)
@@ -40,11 +45,14 @@ def main() -> None:
             say("There is no java on the path, so the Spark part is left out.")
         else:
             read_as_spark(profile)
-        say(f"Try it yourself: the profile is {profile}; the command is delta-sharing --help.")
-        if arguments.keep:
-            say("The server runs until Ctrl-C.")
-            with contextlib.suppress(KeyboardInterrupt):
-                threading_wait()
+        if not arguments.keep:
+            say("To try it yourself: bash .ci/demo --keep")
+            return
+        say(f"The server runs until Ctrl-C; {profile.name} is a profile for it. In another terminal:")
+        print(f".ci/env/bin/delta-sharing --profile {profile.name} head {ORDERS}")
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(3600)
 
 
 def look_around(profile: Path) -> None:
@@ -76,22 +84,42 @@ def read_history(profile: Path) -> None:
     print(changes.groupby(["_commit_version", "_change_type"], observed=True).size().to_string())
 
 
+def read_as_spark(profile: Path) -> None:
+    """The same table as a Spark frame, and another one followed by a streaming query."""
+    from pyspark.sql import DataFrame, SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("tour")
+    spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    say(f'spark.read.format("deltaSharing").load("{profile.name}#{ORDERS}").groupBy("country").count()')
+    orders = spark.read.format("deltaSharing").load(f"{profile}#{ORDERS}")
+    orders.groupBy("country").count().orderBy("country").show()
+
+    def show(batch: DataFrame, number: int) -> None:
+        print(f"batch {number}: {batch.count()} readings, the latest of {batch.agg({'taken_at': 'max'}).first()[0]}")
+
+    say(f'spark.readStream.format("deltaSharing").option("startingVersion", 0).load("{profile.name}#{READINGS}")')
+    stream = spark.readStream.format("deltaSharing").option("startingVersion", "0").option("maxFilesPerTrigger", "4")
+    with tempfile.TemporaryDirectory(prefix="delta-sharing-tour-") as checkpoint:
+        writer = stream.load(f"{profile}#{READINGS}").writeStream.foreachBatch(show)
+        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    spark.stop()
+
+
 @contextlib.contextmanager
-def demo_server() -> Iterator[Path]:
-    """Run ``python -m mock_server --demo`` while the block runs, and give the profile that it writes."""
-    with tempfile.TemporaryDirectory(prefix="delta-sharing-demo-") as folder:
-        profile = Path(folder) / "demo.share"
-        arguments = ["--demo", "--port", "0", "--profile-out", str(profile)]
-        say(f"python -m mock_server {' '.join(arguments)}")
-        log = Path(folder) / "server.log"
-        with log.open("w") as sink:
-            server = subprocess.Popen([sys.executable, "-m", "mock_server", *arguments], stdout=sink, stderr=sink)
-        try:
-            wait_for(profile, server, log)
-            yield profile
-        finally:
-            server.terminate()
-            server.wait(START_SECONDS)
+def demo_server(profile: Path, log: Path) -> Iterator[None]:
+    """Run ``python -m mock_server --demo`` while the block runs; it writes ``profile`` when it listens."""
+    profile.unlink(missing_ok=True)
+    arguments = ["--demo", "--port", "0", "--profile-out", str(profile)]
+    say(f"python -m mock_server {' '.join(arguments)}")
+    with log.open("w") as sink:
+        server = subprocess.Popen([sys.executable, "-m", "mock_server", *arguments], stdout=sink, stderr=sink)
+    try:
+        wait_for(profile, server, log)
+        yield
+    finally:
+        server.terminate()
+        server.wait(START_SECONDS)
 
 
 def wait_for(profile: Path, server: subprocess.Popen[bytes], log: Path) -> None:
@@ -100,11 +128,6 @@ def wait_for(profile: Path, server: subprocess.Popen[bytes], log: Path) -> None:
         if server.poll() is not None or time.monotonic() > deadline:
             raise SystemExit(f"The server did not start:\n{log.read_text()}")
         time.sleep(0.05)
-
-
-def threading_wait() -> None:
-    while True:
-        time.sleep(3600)
 
 
 def command(line: str, profile: Path) -> None:

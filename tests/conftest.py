@@ -69,9 +69,11 @@ def serve() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="session")
-def serve_demo(serve: Callable[..., Any]) -> Any:
+def serve_demo(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A running ``mock_server`` with the tables of its demo."""
-    return serve(demo=True)
+    from mock_server import demo
+
+    return serve(tables=demo.build(tmp_path_factory.mktemp("demo")))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
