@@ -47,7 +47,7 @@ def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) 
         pending = [rest] if rest else []
         pending_bytes = len(rest)
         _check_length(pending_bytes, max_line_bytes)
-    if pending:
+    if pending_bytes:
         yield Block([b"".join(pending)], complete=False)
 
 

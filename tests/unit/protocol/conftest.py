@@ -1,0 +1,211 @@
+"""A sharing server made of canned replies: what arrives is recorded, what goes out may be cut, late or malformed."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.server
+import json
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from delta_sharing_client.names import TableName
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.profile import Profile
+from delta_sharing_client.protocol.rest import RestClient
+
+TOKEN = "planted-bearer-token"
+SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]})
+
+
+@dataclasses.dataclass
+class Seen:
+    """A request as it arrived; ``path`` is raw and starts after the endpoint's prefix."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclasses.dataclass
+class Reply:
+    """``framing`` is length, chunked or close; with cut- before it, the body stops after ``cut`` bytes; reset sends
+    nothing at all."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)
+    framing: str = "length"
+    cut: int = 0
+
+
+Route = Callable[[Seen], Reply]
+
+
+class FakeServer:
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self.routes: dict[tuple[str, str], list[Reply | Route]] = {}
+        self._lock = threading.Lock()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def serve(self) -> None:
+                outer._serve(self)
+
+            do_GET = do_POST = do_HEAD = serve
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *args: object) -> None:
+                pass  # clients that give up break pipes
+
+        self._http = Server(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
+        self.endpoint = f"http://127.0.0.1:{self._http.server_port}/prefix"
+
+    def on(self, method: str, path: str, *replies: Reply | Route) -> None:
+        """Answer requests of a path with ``replies`` in turn, the last one from then on."""
+        self.routes[method, path] = list(replies)
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    def _serve(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        parts = urlsplit(handler.path)
+        raw = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        body = json.loads(raw) if raw[:1] == b"{" else raw.decode()
+        path = parts.path.removeprefix("/prefix")
+        query = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        seen = Seen(handler.command, path, query, {k.lower(): v for k, v in handler.headers.items()}, body)
+        with self._lock:
+            self.seen.append(seen)
+            replies = self.routes.get((handler.command, path))
+            if not replies:
+                reply: Reply | Route = Reply(404, b"404 Not Found")
+            else:
+                reply = replies.pop(0) if len(replies) > 1 else replies[0]
+        _send(handler, reply(seen) if callable(reply) else reply)
+
+
+def _send(handler: http.server.BaseHTTPRequestHandler, reply: Reply) -> None:
+    handler.close_connection = reply.framing not in {"length", "chunked"}
+    if reply.framing == "reset":
+        return
+    handler.send_response(reply.status)
+    for name, value in reply.headers.items():
+        handler.send_header(name, value)
+    if reply.framing.endswith("length"):
+        handler.send_header("Content-Length", str(len(reply.body)))
+    elif reply.framing.endswith("chunked"):
+        handler.send_header("Transfer-Encoding", "chunked")
+    else:
+        handler.send_header("Connection", "close")
+    handler.end_headers()
+    if handler.command == "HEAD":
+        return
+    body = reply.body[: reply.cut] if reply.framing.startswith("cut") else reply.body
+    if not reply.framing.endswith("chunked"):
+        handler.wfile.write(body)
+        return
+    for start in range(0, len(body), 1000):
+        piece = body[start : start + 1000]
+        handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+    if reply.framing == "chunked":
+        handler.wfile.write(b"0\r\n\r\n")
+
+
+def error(status: int, code: str, message: str = "no") -> Reply:
+    return Reply(status, json.dumps({"errorCode": code, "message": message}).encode())
+
+
+def as_json(value: object, **fields: Any) -> Reply:
+    return Reply(200, json.dumps(value).encode(), **fields)
+
+
+def ndjson(*lines: object, version: int | None = 7, capabilities: str | None = None, **fields: Any) -> Reply:
+    """An NDJSON answer; a str line goes out as it is."""
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    headers = {"Content-Type": "application/x-ndjson; charset=utf-8", **fields.pop("headers", {})}
+    if version is not None:
+        headers["delta-table-version"] = str(version)
+    if capabilities is not None:
+        headers["Delta-Sharing-Capabilities"] = capabilities
+    return Reply(200, text.encode(), headers, **fields)
+
+
+def parquet_head(**metadata: object) -> list[object]:
+    fields = {"id": "t", "format": {"provider": "parquet"}, "schemaString": SCHEMA, "partitionColumns": []}
+    return [{"protocol": {"minReaderVersion": 1}}, {"metaData": {**fields, **metadata}}]
+
+
+def delta_head(wrapper: dict[str, object] | None = None, **metadata: object) -> list[object]:
+    fields = {"id": "t", "format": {"provider": "parquet"}, "schemaString": SCHEMA, "partitionColumns": []}
+    return [
+        {"protocol": {"deltaProtocol": {"minReaderVersion": 1, "minWriterVersion": 2}}},
+        {"metaData": {"deltaMetadata": {**fields, **metadata}, **(wrapper or {})}},
+    ]
+
+
+def parquet_file(name: str, kind: str = "file", **fields: object) -> dict[str, object]:
+    url = f"https://storage.test/{name}.parquet?sig=planted-{name}"
+    return {kind: {"url": url, "id": name, "partitionValues": {}, "size": 5, **fields}}
+
+
+def delta_file(name: str, kind: str = "add", wrapper: dict[str, object] | None = None, **fields: object) -> Any:
+    url = f"https://storage.test/{name}.parquet?sig=planted-{name}"
+    action = {"path": url, "partitionValues": {}, "size": 5, "modificationTime": 1, "dataChange": True, **fields}
+    return {"file": {"id": name, **(wrapper or {}), "deltaSingleAction": {kind: action}}}
+
+
+@pytest.fixture
+def wire() -> types.SimpleNamespace:
+    """The builders of replies, since test modules import nothing from here."""
+    names = (Reply, error, as_json, ndjson, parquet_head, delta_head, parquet_file, delta_file)
+    return types.SimpleNamespace(**{part.__name__: part for part in names}, token=TOKEN)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    fake = FakeServer()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture(autouse=True)
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that would have been slept."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    return slept
+
+
+@pytest.fixture
+def profile(server: FakeServer) -> Profile:
+    return Profile.load({"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": TOKEN})
+
+
+@pytest.fixture
+def rest(profile: Profile) -> Iterator[RestClient]:
+    client = RestClient(profile, ReadOptions(max_attempts=4, connect_timeout=2, read_timeout=2))
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def table() -> TableName:
+    return TableName("s", "d", "t")

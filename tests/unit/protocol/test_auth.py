@@ -1,0 +1,167 @@
+"""Basic and OAuth authentication; the bearer token is tested with every request in test_rest."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import threading
+import time
+
+import pytest
+
+from delta_sharing_client.errors import AuthError, TransportError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.profile import Profile
+from delta_sharing_client.protocol.rest import RestClient
+
+
+@pytest.fixture
+def oauth(server):
+    def make(**fields):
+        profile = {
+            "shareCredentialsVersion": 2,
+            "type": "oauth_client_credentials",
+            "endpoint": server.endpoint,
+            "tokenEndpoint": f"{server.endpoint}/token",
+            "clientId": "id",
+            "clientSecret": "planted-secret",
+        }
+        return RestClient(Profile.load({**profile, **fields}), ReadOptions(max_attempts=3, read_timeout=2))
+
+    return make
+
+
+def grants(wire, *tokens, **fields):
+    return [wire.as_json({"access_token": token, "expires_in": 3600, **fields}) for token in tokens]
+
+
+def tokens_asked(server):
+    return [seen for seen in server.seen if seen.path == "/token"]
+
+
+def test_basic_login_goes_with_each_request_and_nothing_else(server, wire):
+    server.on("GET", "/shares", wire.as_json({}))
+    fields = {"shareCredentialsVersion": 2, "type": "basic", "endpoint": server.endpoint}
+    rest = RestClient(Profile.load({**fields, "username": "é", "password": "p:w"}))
+
+    rest.list_shares()
+
+    (seen,) = server.seen
+    assert seen.headers["authorization"] == "Basic " + base64.b64encode("é:p:w".encode()).decode()
+
+
+def test_refused_basic_login_shows_neither_password_nor_header(server, wire):
+    header = base64.b64encode(b"u:planted").decode()
+    server.on("GET", "/shares", wire.error(401, "X", f"{header} or planted"))
+    fields = {"shareCredentialsVersion": 2, "type": "basic", "endpoint": server.endpoint}
+
+    with pytest.raises(AuthError, match="user name and password") as caught:
+        RestClient(Profile.load({**fields, "username": "u", "password": "planted"})).list_shares()
+    assert "planted" not in str(caught.value)
+    assert header not in str(caught.value)
+
+
+def test_one_token_serves_many_requests_and_threads(server, oauth, wire):
+    server.on("POST", "/token", *grants(wire, "t1", "t2"))
+    server.on("GET", "/shares", wire.as_json({}))
+    rest = oauth(scope="a b&c")
+
+    threads = [threading.Thread(target=rest.list_shares) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    (asked,) = tokens_asked(server)
+    assert asked.body == "grant_type=client_credentials&scope=a+b%26c"
+    assert asked.headers["authorization"] == "Basic " + base64.b64encode(b"id:planted-secret").decode()
+    assert {seen.headers["authorization"] for seen in server.seen if seen.path == "/shares"} == {"Bearer t1"}
+
+
+@pytest.mark.parametrize(
+    ("expires_in", "age", "renewed"),
+    [
+        (3600, 3500, False),
+        (3600, 3545, True),
+        ("300", 200, False),
+        ("300", 275, True),
+        (None, 200, False),
+        (0, 1, False),
+    ],
+)
+def test_token_is_renewed_shortly_before_its_end_only(server, oauth, wire, monkeypatch, expires_in, age, renewed):
+    server.on("POST", "/token", *grants(wire, "t1", "t2", expires_in=expires_in))
+    server.on("GET", "/shares", wire.as_json({}))
+    rest = oauth()
+    rest.list_shares()
+
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + age)
+    rest.list_shares()
+
+    assert len(tokens_asked(server)) == (2 if renewed else 1)
+    assert "scope" not in tokens_asked(server)[0].body
+
+
+def test_refused_token_is_dropped_and_the_request_repeated_once(server, oauth, wire):
+    server.on("POST", "/token", *grants(wire, "t1", "t2"))
+    server.on("GET", "/shares", wire.error(401, "X"), wire.as_json({}))
+
+    assert oauth().list_shares() == []
+
+    sent = [seen.headers["authorization"] for seen in server.seen if seen.path == "/shares"]
+    assert sent == ["Bearer t1", "Bearer t2"]
+
+
+def test_token_that_stays_refused_is_an_error(server, oauth, wire):
+    server.on("POST", "/token", *grants(wire, "t1"))
+    server.on("GET", "/shares", wire.error(401, "X"))
+
+    with pytest.raises(AuthError, match="does not accept"):
+        oauth().list_shares()
+    assert len(server.seen) == 4
+
+
+def test_token_endpoint_that_is_busy_is_tried_again(server, oauth, wire):
+    server.on("POST", "/token", wire.error(503, "X"), wire.Reply(framing="reset"), *grants(wire, "t1"))
+    server.on("GET", "/shares", wire.as_json({}))
+
+    assert oauth().list_shares() == []
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "shown"),
+    [
+        (401, b'{"error": "invalid_client", "error_description": "planted-secret is wrong"}', "invalid_client"),
+        (200, b"{}", "no access_token"),
+        (200, b"<html>", "no access_token"),
+        (302, b"", "302"),
+        (503, b"", "503"),
+    ],
+)
+def test_token_endpoint_that_gives_no_token_is_an_auth_error(server, oauth, wire, status, body, shown):
+    headers = {"Location": server.endpoint + "/elsewhere"} if status == 302 else {}
+    server.on("POST", "/token", wire.Reply(status, body, headers))
+
+    with pytest.raises(AuthError, match=shown) as caught:
+        oauth().list_shares()
+    assert "planted" not in str(caught.value)
+    assert {seen.path for seen in server.seen} == {"/token"}
+
+
+def test_token_endpoint_that_is_not_there_is_a_transport_error(server, oauth):
+    with pytest.raises(TransportError, match="OAuth token"):
+        oauth(tokenEndpoint="http://127.0.0.1:9/token").list_shares()
+
+
+def test_client_pickles_with_its_credentials_and_without_its_token(server, oauth, wire):
+    server.on("POST", "/token", *grants(wire, "planted-t1", "planted-t2"))
+    server.on("GET", "/shares", wire.as_json({}))
+    rest = oauth()
+    rest.list_shares()
+
+    data = pickle.dumps(rest)
+
+    assert b"planted-t1" not in data
+    assert pickle.loads(data).list_shares() == []
+    assert len(tokens_asked(server)) == 2

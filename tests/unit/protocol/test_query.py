@@ -1,0 +1,655 @@
+"""Answers of queries: both formats, their checks, pages, broken streams and asynchronous queries."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile
+from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
+from delta_sharing_client.errors import (
+    AuthError,
+    NotFoundError,
+    ProtocolError,
+    RequestError,
+    TransportError,
+    UnsupportedFeatureError,
+)
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol import transport
+from delta_sharing_client.protocol.query import (
+    ChangesQuery,
+    QueryRequest,
+    query_changes,
+    query_table,
+    table_metadata,
+)
+
+QUERY = "/shares/s/schemas/d/tables/t/query"
+CHANGES = "/shares/s/schemas/d/tables/t/changes"
+METADATA = "/shares/s/schemas/d/tables/t/metadata"
+ENDS = "responseformat=delta;includeendstreamaction=true"
+END = {"endStreamAction": {"refreshToken": "fresh", "minUrlExpirationTimestamp": 99}}
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Read answers in pieces so small that some of a short one is handed out before it breaks off."""
+    monkeypatch.setattr(transport, "_CHUNK_BYTES", 200)
+
+
+def ids(answer):
+    return [action.file_id for action in answer.actions]
+
+
+def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table, wire):
+    vector = {
+        "storageType": "p",
+        "pathOrInlineDv": "https://x/dv?sig=1",
+        "sizeInBytes": 4,
+        "cardinality": 2,
+        "offset": 1,
+    }
+    file = wire.delta_file(
+        "f1",
+        wrapper={"deletionVectorFileId": "dv1", "version": 7, "timestamp": 8, "expirationTimestamp": 50},
+        partitionValues={"p": None},
+        deletionVector=vector,
+        stats="{}",
+    )
+    head = wire.delta_head({"size": 10, "numFiles": 1, "accessModes": ["url", "dir"], "location": "s3://b/t"})
+    server.on("POST", QUERY, wire.ndjson(*head, file, END, capabilities=ENDS))
+
+    answer = query_table(rest, table)
+
+    assert answer.response_format is ResponseFormat.DELTA
+    assert (answer.version, answer.table_size, answer.num_files) == (7, 10, 1)
+    assert answer.head.location == "s3://b/t"
+    assert answer.protocol.min_reader_version == 1
+    assert not answer.complete
+    (add,) = answer.actions
+    assert isinstance(add, AddFile)
+    assert add.path == "https://storage.test/f1.parquet?sig=planted-f1"
+    assert add.partition_values == {"p": None}
+    assert (add.file_id, add.shared_deletion_vector_id) == ("f1", "dv1")
+    assert (add.shared_version, add.shared_timestamp, add.shared_expiration) == (7, 8, 50)
+    assert add.deletion_vector.cardinality == 2
+    assert (answer.complete, answer.refresh_token, answer.min_url_expiration) == (True, "fresh", 50)
+
+
+def test_parquet_answer_without_header_is_taken_although_delta_was_asked(server, rest, table, wire):
+    file = wire.parquet_file("f1", stats='{"numRecords":1}', expirationTimestamp=9)
+    server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(configuration=None), file))
+
+    answer = query_table(rest, table)
+
+    assert answer.response_format is ResponseFormat.PARQUET
+    assert answer.protocol.min_reader_version == 1
+    assert answer.metadata.properties == {}
+    (add,) = answer.actions
+    assert isinstance(add, AddFile)
+    assert (add.file_id, add.size, add.stats, add.shared_expiration) == ("f1", 5, '{"numRecords":1}', 9)
+
+
+def test_delta_answer_to_a_parquet_request_is_refused(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), capabilities="responseformat=delta"))
+
+    with pytest.raises(ProtocolError, match="asked for the parquet response format, found delta"):
+        query_table(rest, table, response_format=ResponseFormat.PARQUET)
+
+
+@pytest.mark.parametrize("header", ["responseFormat=Delta", "RESPONSEFORMAT=delta;x=y", "responseformat=parquet", None])
+def test_format_is_what_the_lines_show_whatever_the_header_spells(server, rest, table, wire, header):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f1"), capabilities=header))
+
+    assert ids(query_table(rest, table)) == ["f1"]
+
+
+def test_query_asks_for_one_format_with_features_and_end_of_stream(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
+
+    list(query_table(rest, table).actions)
+
+    header = server.seen[0].headers["delta-sharing-capabilities"]
+    parts = dict(part.split("=") for part in header.split(";"))
+    assert parts["responseformat"] == "delta"
+    assert {"deletionvectors", "columnmapping"} <= set(parts["readerfeatures"].split(","))
+    assert parts["includeendstreamaction"] == "true"
+    assert header == header.lower()
+    assert " " not in header
+
+
+def test_parquet_only_server_is_asked_again_for_parquet(server, rest, table, wire):
+    def answer(seen):
+        if "responseformat=delta" in seen.headers["delta-sharing-capabilities"]:
+            return wire.error(501, "NOT_IMPLEMENTED")
+        return wire.ndjson(*wire.parquet_head(), wire.parquet_file("f1"))
+
+    server.on("POST", QUERY, answer)
+
+    assert ids(query_table(rest, table)) == ["f1"]
+    with pytest.raises(RequestError) as caught:
+        query_table(rest, table, response_format=ResponseFormat.DELTA)
+    assert caught.value.status == 501
+
+
+def test_capabilities_of_one_request_do_not_leak_into_the_next(server, rest, table, wire):
+    server.on("POST", QUERY, wire.error(400, "X"))
+    server.on("GET", "/shares", wire.as_json({}))
+
+    with pytest.raises(RequestError):
+        query_table(rest, table)
+    rest.list_shares()
+
+    assert "delta-sharing-capabilities" not in server.seen[-1].headers
+
+
+def test_body_holds_what_was_asked_and_nothing_else(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
+    hints = '{"op":"isNull","children":[{"op":"column","name":"a","valueType":"long"}]}'
+
+    for request in (
+        QueryRequest(),
+        QueryRequest(predicate_hints=["a > 1"], json_predicate_hints=hints, limit_hint=3, include_refresh_token=False),
+        QueryRequest(version=7, limit_hint=2**40),
+        QueryRequest(timestamp="2022-01-01T01:00:00+01:00"),
+        QueryRequest(refresh_token="r"),
+        QueryRequest(starting_version=7, ending_version=9, max_files=5),
+    ):
+        list(query_table(rest, table, request).actions)
+
+    assert [seen.body for seen in server.seen] == [
+        {"includeRefreshToken": True},
+        {"predicateHints": ["a > 1"], "jsonPredicateHints": hints, "limitHint": 3},
+        {"version": 7},
+        {"timestamp": "2022-01-01T00:00:00Z"},
+        {"includeRefreshToken": True, "refreshToken": "r"},
+        {"startingVersion": 7, "endingVersion": 9, "maxFiles": 5, "includeHistoricalProtocol": True},
+    ]
+
+
+def test_snapshot_of_another_version_than_asked_is_refused(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), version=8))
+
+    with pytest.raises(ProtocolError, match="asked for version 7, found version 8"):
+        query_table(rest, table, QueryRequest(version=7))
+
+
+def test_version_header_may_be_missing_where_the_metadata_states_it(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head({"version": 5}), version=None))
+    assert query_table(rest, table).version == 5
+
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), version=None))
+    with pytest.raises(ProtocolError, match="Delta-Table-Version"):
+        query_table(rest, table)
+
+
+P1 = '{"protocol": {"minReaderVersion": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (["{}"], "line 1 .*found none of them"),
+        (['{"surprise": {"a": 1}}'], "line 1 .*found none of them"),
+        (['{"protocol": {"minReaderVersion": 1}, "metaData": {"id": "x"}}'], "found protocol, metaData"),
+        (["not json"], "line 1"),
+        (["[1]"], "line 1"),
+        (['{"protocol": {}}'], "minReaderVersion or deltaProtocol"),
+        (['{"metaData": {"id": "x"}}'], "first line must hold protocol"),
+        (
+            ['{"protocol": {"minReaderVersion": 1}}', '{"file": {"id": "x", "url": "u"}}'],
+            "second line must hold metaData",
+        ),
+        ([P1, '{"metaData": {}}'], "id and schemaString"),
+        (
+            ['{"protocol": {"minReaderVersion": 1}}', '{"metaData": {"deltaMetadata": {"id":"x","schemaString":""}}}'],
+            "id",
+        ),
+    ],
+)
+def test_malformed_head_is_refused_naming_the_line(server, rest, table, wire, lines, reason):
+    server.on("POST", QUERY, wire.ndjson(*lines))
+
+    with pytest.raises(ProtocolError, match=reason):
+        query_table(rest, table)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{}", "line 3 .*none of them"),
+        ('{"later": 1}', "line 3 .*none of them"),
+        ('{"file": {"id": "x", "url": "u"}, "add": {"id": "x", "url": "u"}}', "line 3 .*found file, add"),
+        ('{"file": {"url": "u"}}', "line 3 .*missing required field"),
+        ('{"file": {"id": "x"}}', "deltaSingleAction"),
+        ('{"file": {"id": "x", "deltaSingleAction": {}}}', "add actions only"),
+        ('{"file": {"id": "x", "deltaSingleAction": {"remove": {"path": "u"}}}}', "add actions only"),
+        ('{"file": {"id": "x", "deltaSingleAction": {"add": {"path": "u", "size": "big"}}}}', "line 3 .*size"),
+        ('{"queryStatus": {"queryId": "q"}}', "only line"),
+        ('{"protocol": {"deltaProtocol": {"minReaderVersion": 3}}}', "one protocol"),
+        ('{"metaData": {"deltaMetadata": {"id": "other", "schemaString": "{}"}}}', "one metaData"),
+        ('{"endStreamAction": {}}\n{"endStreamAction": {}}', "line 4 .*must be the last line"),
+        ("{bad", "line 3"),
+        ('{"file": {"id": "\xff"}}'.encode("latin-1"), "line 3"),
+    ],
+)
+def test_malformed_line_is_refused_naming_it(server, rest, table, wire, line, reason):
+    reply = wire.ndjson(*wire.delta_head())
+    reply.body += (line if isinstance(line, bytes) else line.encode()) + b"\n"
+    server.on("POST", QUERY, reply)
+
+    answer = query_table(rest, table)
+    with pytest.raises(ProtocolError, match=reason):
+        list(answer.actions)
+    assert not answer.complete
+
+
+def test_unknown_fields_null_fields_and_missing_fields_are_harmless(server, rest, table, wire):
+    lines = [
+        '{"protocol": {"minReaderVersion": 1, "new": {}}, "file": null}',
+        json.dumps({"metaData": {"id": "t", "schemaString": "{}", "configuration": {"a": "b"}, "new": 1}}),
+        '{"file": {"id": "f", "url": "https://x/f", "extra": [1]}}',
+    ]
+    server.on("POST", QUERY, wire.ndjson(*lines))
+
+    answer = query_table(rest, table)
+
+    assert answer.metadata.partition_columns == []
+    assert answer.metadata.properties == {"a": "b"}
+    (add,) = answer.actions
+    assert (add.partition_values, add.size) == ({}, -1)
+
+
+def test_size_of_the_wrapper_stands_in_for_a_missing_one(server, rest, table, wire):
+    file = {"file": {"id": "f", "size": 573, "deltaSingleAction": {"add": {"path": "https://x/f"}}}}
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), file))
+
+    (add,) = query_table(rest, table).actions
+
+    assert (add.size, add.partition_values) == (573, {})
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
+def test_unusual_line_ends_and_unicode_separators_are_understood(server, rest, table, wire, framing):
+    reply = wire.ndjson(*wire.delta_head(), framing=framing)
+    name = "a\u2028b\u2029c\x85d"
+    file = json.dumps(wire.delta_file(name), ensure_ascii=False).encode()
+    reply.body = reply.body.replace(b"\n", b"\r\n") + b"\r\n\n  \n" + file  # and no end of the last line
+    server.on("POST", QUERY, reply)
+
+    assert ids(query_table(rest, table)) == [name]
+
+
+def test_newer_version_of_the_parquet_format_asks_to_upgrade(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson({"protocol": {"minReaderVersion": 2}}, wire.parquet_head()[1]))
+
+    with pytest.raises(UnsupportedFeatureError, match="upgrade delta-sharing-client"):
+        query_table(rest, table)
+
+
+def test_table_without_url_access_is_refused_for_reads_and_described_by_metadata(server, rest, table, wire):
+    head = wire.delta_head({"accessModes": ["dir"], "location": "s3://b/t", "auxiliaryLocations": ["s3://c/t"]})
+    server.on("POST", QUERY, wire.ndjson(*head))
+    server.on("GET", METADATA, wire.ndjson(*head))
+
+    with pytest.raises(UnsupportedFeatureError, match="directory access") as caught:
+        query_table(rest, table)
+    assert caught.value.feature == "directory access"
+    described = table_metadata(rest, table)
+    assert (described.access_modes, described.location) == (("dir",), "s3://b/t")
+    assert described.auxiliary_locations == ("s3://c/t",)
+
+
+def test_equal_partition_values_share_memory(server, rest, table, wire):
+    files = [wire.delta_file(f"f{i}", partitionValues={"p": "x"}) for i in range(3)]
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *files))
+
+    first, second, third = query_table(rest, table).actions
+
+    assert first.partition_values is second.partition_values is third.partition_values
+
+
+# --- end of stream ---
+
+
+def test_unsolicited_end_of_stream_is_fine(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(), wire.parquet_file("f"), END))
+
+    assert ids(query_table(rest, table)) == ["f"]
+
+
+@pytest.mark.parametrize("capabilities", [None, ENDS])
+def test_error_in_the_stream_fails_the_read_with_its_status(server, rest, table, wire, capabilities):
+    report = {"endStreamAction": {"errorMessage": f"broke with {wire.token}", "httpStatusErrorCode": 400}}
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f"), report, capabilities=capabilities))
+
+    with pytest.raises(RequestError, match="broke with") as caught:
+        list(query_table(rest, table).actions)
+    assert caught.value.status == 400
+    assert wire.token not in str(caught.value)
+    assert len(server.seen) == 1
+
+
+def test_error_report_may_be_the_whole_answer(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson({"endStreamAction": {"errorMessage": "gone", "httpStatusErrorCode": 404}}))
+
+    with pytest.raises(NotFoundError, match="gone"):
+        query_table(rest, table)
+
+
+def test_promised_end_of_stream_that_never_comes_is_an_error_after_retries(server, rest, table, wire, sleeps):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f"), capabilities=ENDS))
+
+    with pytest.raises(TransportError, match="endStreamAction"):
+        list(query_table(rest, table).actions)
+    assert len(server.seen) == 4
+
+
+@pytest.mark.parametrize("framing", ["cut-length", "cut-chunked", "cut-close"])
+@pytest.mark.parametrize("promise", [None, ENDS])
+@pytest.mark.usefixtures("small_chunks")
+def test_broken_stream_is_resumed_without_losing_or_repeating_a_file(server, rest, table, wire, framing, promise):
+    whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(50)), END, capabilities=promise)
+    reordered = wire.ndjson(
+        *wire.delta_head(), *(wire.delta_file(f"f{i}") for i in reversed(range(50))), END, capabilities=promise
+    )
+    for cut in (10, 400, 3000, len(whole.body) - 100):
+        broken = wire.Reply(200, whole.body, whole.headers, framing, cut)
+        server.on("POST", QUERY, broken, broken, reordered)
+
+        answer = query_table(rest, table)
+
+        assert sorted(ids(answer)) == sorted(f"f{i}" for i in range(50))
+        assert answer.complete
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_stream_that_always_breaks_is_an_error(server, rest, table, wire):
+    whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(50)))
+    server.on("POST", QUERY, wire.Reply(200, whole.body, whole.headers, "cut-length", 3000))
+
+    with pytest.raises(TransportError, match=r"cut off.*Tried 4 times"):
+        list(query_table(rest, table).actions)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_broken_stream_of_a_table_that_changed_is_an_error(server, rest, table, wire):
+    whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(50)))
+    broken = wire.Reply(200, whole.body, whole.headers, "cut-length", 3000)
+    server.on("POST", QUERY, broken, wire.ndjson(*wire.delta_head(), wire.delta_file("f0"), version=8))
+
+    with pytest.raises(TransportError, match="table has changed since"):
+        list(query_table(rest, table).actions)
+
+
+def test_answer_given_up_early_leaves_the_client_usable(server, rest, table, wire):
+    files = [wire.delta_file(f"f{i}") for i in range(2000)]
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *files))
+
+    with query_table(rest, table) as answer:
+        assert next(answer.actions).file_id == "f0"
+    assert not answer.complete
+    assert len(ids(query_table(rest, table))) == 2000
+
+
+# --- pages ---
+
+
+def page(wire, token, *names, version=7, head=None):
+    end = {"endStreamAction": {"nextPageToken": token, "refreshToken": f"r-{token}"}}
+    return wire.ndjson(*(head or wire.delta_head()), *(wire.delta_file(n) for n in names), end, version=version)
+
+
+def test_all_pages_are_read_with_every_other_parameter_repeated(server, rest, table, wire):
+    server.on("POST", QUERY, page(wire, "p2", "a", "b"), page(wire, "p3"), page(wire, "", "c"))
+
+    answer = query_table(rest, table, QueryRequest(predicate_hints=("a > 1",), limit_hint=9, max_files=2))
+
+    assert ids(answer) == ["a", "b", "c"]
+    assert answer.refresh_token == "r-"
+    rest_of_body = {"predicateHints": ["a > 1"], "limitHint": 9, "maxFiles": 2}
+    assert [seen.body for seen in server.seen] == [
+        {**rest_of_body, "includeRefreshToken": True},
+        {**rest_of_body, "pageToken": "p2"},
+        {**rest_of_body, "pageToken": "p3"},
+    ]
+
+
+def test_repeated_page_token_is_an_error(server, rest, table, wire):
+    server.on("POST", QUERY, page(wire, "again", "a"))
+
+    with pytest.raises(ProtocolError, match="same nextPageToken twice"):
+        list(query_table(rest, table).actions)
+
+
+def test_pages_that_differ_are_an_error(server, rest, table, wire):
+    for other, what in (
+        (page(wire, None, "b", version=8), "version"),
+        (page(wire, None, "b", head=wire.delta_head(id="u")), "metadata"),
+        (wire.ndjson(*wire.parquet_head(), wire.parquet_file("b")), "response format"),
+    ):
+        server.on("POST", QUERY, page(wire, "p2", "a"), other)
+        with pytest.raises(ProtocolError, match=f"page 2 has another {what}"):
+            list(query_table(rest, table).actions)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_broken_page_is_asked_again_by_its_own_token(server, rest, table, wire):
+    second = page(wire, None, *(f"b{i}" for i in range(20)))
+    broken = wire.Reply(200, second.body, second.headers, "cut-length", 2500)
+    server.on("POST", QUERY, page(wire, "p2", "a"), broken, second)
+
+    assert ids(query_table(rest, table)) == ["a", *(f"b{i}" for i in range(20))]
+    assert [seen.body.get("pageToken") for seen in server.seen] == [None, "p2", "p2"]
+
+
+# --- ranges of versions ---
+
+
+def test_changes_in_parquet_format_hold_every_kind_and_historical_metadata(server, rest, table, wire):
+    historical = wire.parquet_head(version=2)[1]
+    server.on(
+        "GET",
+        CHANGES,
+        wire.ndjson(
+            *wire.parquet_head(version=3),
+            wire.parquet_file("a", "add", version=1, timestamp=10, stats="{}"),
+            historical,
+            wire.parquet_file("r", "remove", version=2, timestamp=None),
+            wire.parquet_file("c", "cdf", version=2, timestamp=20),
+            version=1,
+        ),
+    )
+
+    answer = query_changes(rest, table, ChangesQuery(starting_version=1))
+    add, metadata, remove, cdc = answer.actions
+
+    assert answer.metadata_version == 3
+    assert isinstance(add, AddFile)
+    assert (add.shared_version, add.shared_timestamp, add.stats) == (1, 10, "{}")
+    assert isinstance(metadata, VersionedMetadata)
+    assert metadata.version == 2
+    assert isinstance(remove, RemoveFile)
+    assert (remove.shared_version, remove.shared_timestamp) == (2, None)
+    assert isinstance(cdc, AddCdcFile)
+    assert cdc.file_id == "c"
+    assert server.seen[0].query == {
+        "startingVersion": "1",
+        "includeHistoricalMetadata": "true",
+        "includeHistoricalProtocol": "true",
+    }
+
+
+def test_changes_in_delta_format_hold_every_kind_and_historical_protocol(server, rest, table, wire):
+    vector = {"storageType": "i", "pathOrInlineDv": "^Bg", "sizeInBytes": 4, "cardinality": 1}
+    server.on(
+        "GET",
+        CHANGES,
+        wire.ndjson(
+            *wire.delta_head(),
+            wire.delta_file("a", "add", {"version": 1, "deletionVectorFileId": "d"}, deletionVector=vector),
+            {"protocol": {"deltaProtocol": {"minReaderVersion": 3, "readerFeatures": ["x"]}, "version": 2}},
+            wire.delta_file("r", "remove", {"version": 2}),
+            wire.delta_file("c", "cdc", {"version": 2}),
+            version=1,
+        ),
+    )
+
+    add, protocol, remove, cdc = query_changes(rest, table, ChangesQuery(starting_version=1)).actions
+
+    assert add.shared_deletion_vector_id == "d"
+    assert isinstance(protocol, VersionedProtocol)
+    assert (protocol.version, protocol.protocol.reader_features) == (2, ["x"])
+    assert isinstance(remove, RemoveFile)
+    assert isinstance(cdc, AddCdcFile)
+
+
+def test_parquet_request_asks_for_no_historical_protocol(server, rest, table, wire):
+    server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head()))
+    server.on("POST", QUERY, wire.ndjson(*wire.parquet_head()))
+
+    request = ChangesQuery(
+        starting_timestamp="2022-01-01 00:00:00", ending_version=4, include_historical_metadata=False
+    )
+    query_changes(rest, table, request, response_format=ResponseFormat.PARQUET)
+    query_table(rest, table, QueryRequest(starting_version=1), response_format=ResponseFormat.PARQUET)
+
+    assert server.seen[0].query == {"startingTimestamp": "2022-01-01T00:00:00Z", "endingVersion": "4"}
+    assert server.seen[1].body == {"startingVersion": 1}
+
+
+def test_files_after_the_ending_version_are_dropped_and_files_before_the_start_refused(server, rest, table, wire):
+    lines = [wire.parquet_file(f"f{v}", "add", version=v, timestamp=v) for v in (4, 5, 6)]
+    server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(), *lines, wire.parquet_head(version=6)[1], version=4))
+
+    assert ids(query_table(rest, table, QueryRequest(starting_version=4, ending_version=5))) == ["f4", "f5"]
+    with pytest.raises(ProtocolError, match="version 4 is before the range that starts at 5"):
+        list(query_table(rest, table, QueryRequest(starting_version=5)).actions)
+
+
+def test_change_without_a_version_is_refused(server, rest, table, wire):
+    server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head(), wire.parquet_file("f", "add")))
+
+    with pytest.raises(ProtocolError, match="needs its version"):
+        list(query_changes(rest, table, ChangesQuery(starting_version=1)).actions)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_broken_change_feed_is_resumed_by_action_not_by_file(server, rest, table, wire):
+    lines = []
+    for version in range(20):  # one file is added and removed in turn, under one id
+        lines.append(wire.delta_file("f", "add" if version % 2 == 0 else "remove", {"version": version}))
+    whole = wire.ndjson(*wire.delta_head(), *lines, version=0)
+    broken = wire.Reply(200, whole.body, whole.headers, "cut-length", 2500)
+    server.on("GET", CHANGES, broken, whole)
+
+    answer = query_changes(rest, table, ChangesQuery(starting_version=0))
+
+    assert sorted(action.shared_version for action in answer.actions) == list(range(20))
+
+
+# --- metadata ---
+
+
+def test_metadata_asks_for_both_formats_and_a_version(server, rest, table, wire):
+    server.on("GET", METADATA, wire.ndjson(*wire.parquet_head(), version=3))
+
+    head = table_metadata(rest, table, version=3)
+    table_metadata(rest, table, timestamp="2022-01-01")
+
+    assert head.response_format is ResponseFormat.PARQUET
+    assert head.version == 3
+    assert "responseformat=delta,parquet;" in server.seen[0].headers["delta-sharing-capabilities"]
+    assert server.seen[0].query == {"version": "3"}
+    assert server.seen[1].query == {"timestamp": "2022-01-01T00:00:00Z"}
+
+
+def test_metadata_with_more_than_its_two_lines_is_refused_and_cut_off_is_retried(server, rest, table, wire):
+    server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
+    with pytest.raises(ProtocolError, match="found more"):
+        table_metadata(rest, table)
+
+    whole = wire.ndjson(*wire.delta_head())
+    server.on("GET", METADATA, wire.Reply(200, whole.body, whole.headers, "cut-close", 60), whole)
+    assert table_metadata(rest, table).version == 7
+
+
+# --- file id hash, asynchronous queries ---
+
+
+def test_file_id_hash_is_asked_for_and_its_echo_checked(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), headers={"FileIdHash": "DELTA"}))
+    list(query_table(rest, table, QueryRequest(file_id_hash="delta")).actions)
+    assert server.seen[0].headers["fileidhash"] == "delta"
+
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
+    with pytest.raises(ProtocolError, match="asked for fileidhash delta, found none"):
+        query_table(rest, table, QueryRequest(file_id_hash="delta"))
+
+
+STATUS = "/shares/s/schemas/d/tables/t/queries/q%2F1"
+
+
+def test_asynchronous_query_is_polled_until_its_answer_and_its_pages_follow(server, rest, table, wire, sleeps):
+    pending = wire.ndjson({"queryStatus": {"queryId": "q/1", "status": "pending"}}, version=0)
+    bare = wire.ndjson({"queryStatus": {"queryId": "q/1"}}, version=None)
+    server.on("POST", QUERY, pending)
+    server.on("POST", STATUS, bare, page(wire, "p2", "a"), page(wire, None, "b"))
+
+    answer = query_table(rest, table, QueryRequest(asynchronous=True, max_files=1))
+
+    assert ids(answer) == ["a", "b"]
+    assert "asyncquery=true" in server.seen[0].headers["delta-sharing-capabilities"]
+    assert server.seen[0].body["idempotencyKey"]
+    assert [seen.body for seen in server.seen[1:]] == [{"maxFiles": 1}] * 2 + [{"maxFiles": 1, "pageToken": "p2"}]
+    assert len(sleeps) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "reason"),
+    [
+        ({"queryId": "q/1", "status": "failed", "message": "out of memory"}, RequestError, "out of memory"),
+        ({"queryId": "other", "status": "pending"}, ProtocolError, "changed the queryId"),
+        ({"queryId": "q/1", "status": "odd"}, ProtocolError, "odd"),
+    ],
+)
+def test_asynchronous_query_that_fails_or_gets_confused_is_an_error(server, rest, table, wire, status, kind, reason):
+    server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": "q/1", "status": "pending"}}))
+    server.on("POST", STATUS, wire.ndjson({"queryStatus": status}))
+
+    with pytest.raises(kind, match=reason):
+        query_table(rest, table, QueryRequest(asynchronous=True))
+
+
+def test_asynchronous_query_has_a_deadline(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": "q/1"}}))
+    server.on("POST", STATUS, wire.ndjson({"queryStatus": {"queryId": "q/1"}}))
+
+    with pytest.raises(TransportError, match="did not finish within 0 s"):
+        query_table(rest, table, QueryRequest(asynchronous=True, poll_seconds=0.1))
+
+
+def test_asynchronous_query_uses_the_other_spelling_of_the_key_where_the_server_asks(server, rest, table, wire):
+    def answer(seen):
+        if "idempotency_key" not in seen.body:
+            return wire.error(400, "INVALID_PARAMETER_VALUE", "idempotency_key is missing")
+        return wire.ndjson(*wire.delta_head(), wire.delta_file("f"))
+
+    server.on("POST", QUERY, answer)
+
+    assert ids(query_table(rest, table, QueryRequest(asynchronous=True))) == ["f"]
+
+
+# --- errors of the server ---
+
+
+def test_refused_credentials_say_so_with_the_table(server, rest, table, wire):
+    server.on("POST", QUERY, wire.error(401, "UNAUTHENTICATED", f"bad token {wire.token}"))
+
+    with pytest.raises(AuthError, match="may have expired") as caught:
+        query_table(rest, table)
+    assert "s.d.t" in str(caught.value)
+    assert wire.token not in str(caught.value)
+    assert caught.value.status == 401

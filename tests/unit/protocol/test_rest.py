@@ -1,0 +1,456 @@
+"""Endpoints, listings and versions, and what goes over the wire with every request."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import threading
+
+import pytest
+
+from delta_sharing_client.errors import (
+    AuthError,
+    NotFoundError,
+    ProfileError,
+    ProtocolError,
+    RequestError,
+    TransportError,
+    UsageError,
+)
+from delta_sharing_client.listing import Schema, Share, Table
+from delta_sharing_client.names import TableName
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.profile import Profile
+from delta_sharing_client.protocol.query import query_table
+from delta_sharing_client.protocol.rest import RestClient
+
+T = "/shares/s/schemas/d/tables/t"
+
+
+def client_of(server, token="planted-token", **options):
+    profile = Profile.load({"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": token})
+    return RestClient(profile, ReadOptions(max_attempts=3, connect_timeout=2, read_timeout=2, **options))
+
+
+# --- listings ---
+
+
+def test_shares_of_all_pages_are_listed(server, rest, wire):
+    pages = [
+        {"items": [{"name": "a", "id": "1", "displayName": "A"}], "nextPageToken": "x&y"},
+        {"nextPageToken": "z"},
+        {"items": [{"name": "b"}], "nextPageToken": ""},
+    ]
+    server.on("GET", "/shares", *(wire.as_json(page) for page in pages))
+
+    assert rest.list_shares() == [Share("a", "1", "A"), Share("b")]
+    assert [seen.query for seen in server.seen] == [{}, {"pageToken": "x&y"}, {"pageToken": "z"}]
+
+
+def test_listing_that_repeats_a_page_token_is_an_error(server, rest, wire):
+    server.on("GET", "/shares", wire.as_json({"items": [{"name": "a"}], "nextPageToken": "x"}))
+
+    with pytest.raises(ProtocolError, match="nextPageToken twice"):
+        rest.list_shares()
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"items": null}', b'{\n  "items": [\n  ]\n}\n'])
+def test_listing_without_items_is_empty(server, rest, wire, body):
+    server.on("GET", "/shares", wire.Reply(200, body))
+
+    assert rest.list_shares() == []
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"items": [{"id": "1"}]}', b'{"items": [{"name": "\xff"}]}'])
+def test_listing_that_is_no_listing_is_an_error(server, rest, wire, body):
+    server.on("GET", "/shares", wire.Reply(200, body))
+
+    with pytest.raises(ProtocolError, match="Listing the shares"):
+        rest.list_shares()
+
+
+def test_share_is_looked_up_in_its_wrapper(server, rest, wire):
+    server.on("GET", "/shares/a", wire.as_json({"share": {"name": "a", "id": "1"}}))
+    server.on("GET", "/shares/b", wire.error(404, "RESOURCE_DOES_NOT_EXIST", "no such share"))
+
+    assert rest.get_share("a") == Share("a", "1")
+    with pytest.raises(NotFoundError, match="no such share") as caught:
+        rest.get_share("b")
+    assert (caught.value.status, caught.value.error_code) == (404, "RESOURCE_DOES_NOT_EXIST")
+
+
+def test_schemas_and_tables_keep_all_that_the_server_says(server, rest, wire):
+    server.on("GET", "/shares/a/schemas", wire.as_json({"items": [{"name": "d", "share": "a"}, {"name": "e"}]}))
+    item = {
+        "name": "t",
+        "schema": "d",
+        "share": "a",
+        "shareId": "1",
+        "id": "2",
+        "displayName": "T",
+        "location": "s3://b/t",
+        "auxiliaryLocations": ["s3://c/t"],
+        "accessModes": ["url", "dir"],
+    }
+    server.on("GET", "/shares/a/schemas/d/tables", wire.as_json({"items": [item, {"name": "u"}]}))
+
+    assert rest.list_schemas("a") == [Schema("d", "a"), Schema("e", "a")]
+    first, second = rest.list_tables("a", "d")
+    assert first == Table("t", "a", "d", "2", "1", "T", "s3://b/t", ("s3://c/t",), ("url", "dir"))
+    assert second == Table("u", "a", "d")
+    assert first.full_name == TableName("a", "d", "t")
+
+
+def test_all_tables_come_from_one_endpoint_where_it_exists(server, rest, wire):
+    server.on("GET", "/shares/a/all-tables", wire.as_json({"items": [{"name": "t", "schema": "d", "share": "a"}]}))
+
+    assert rest.list_all_tables("a") == [Table("t", "a", "d")]
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_all_tables_come_schema_by_schema_from_an_old_server(server, rest, wire, status):
+    server.on("GET", "/shares/a/all-tables", wire.Reply(status, b"no such API"))
+    server.on("GET", "/shares/a/schemas", wire.as_json({"items": [{"name": "d"}, {"name": "e"}]}))
+    server.on("GET", "/shares/a/schemas/d/tables", wire.as_json({"items": [{"name": "t"}]}))
+    server.on("GET", "/shares/a/schemas/e/tables", wire.as_json({}))
+
+    assert rest.list_all_tables("a") == [Table("t", "a", "d")]
+
+
+def test_all_tables_of_a_share_that_does_not_exist_are_not_an_empty_list(server, rest, wire):
+    server.on("GET", "/shares/a/all-tables", wire.error(404, "RESOURCE_DOES_NOT_EXIST"))
+    server.on("GET", "/shares/a/schemas", wire.error(404, "RESOURCE_DOES_NOT_EXIST", "share a is unknown"))
+
+    with pytest.raises(NotFoundError, match="share a is unknown"):
+        rest.list_all_tables("a")
+
+
+@pytest.mark.parametrize(
+    ("share", "raw"),
+    [("a#b?c", "a%23b%3Fc"), ("a b%", "a%20b%25"), ("a.b", "a.b"), ("é+&", "%C3%A9%2B%26")],
+)
+def test_names_are_encoded_as_path_segments(server, rest, wire, share, raw):
+    server.on("GET", f"/shares/{raw}/schemas", wire.as_json({}))
+
+    assert rest.list_schemas(share) == []
+
+
+@pytest.mark.parametrize("name", ["", "..", ".", "a/b", "a\nb", "x" * 256])
+def test_names_that_cannot_be_are_refused_before_any_request(server, rest, name):
+    with pytest.raises(UsageError):
+        rest.list_schemas(name)
+    assert server.seen == []
+
+
+# --- version ---
+
+
+def test_version_comes_from_the_header_in_any_case(server, rest, wire, table):
+    server.on("GET", f"{T}/version", wire.Reply(200, b"", {"DELTA-TABLE-VERSION": "12"}))
+
+    assert rest.table_version(table) == 12
+    assert rest.table_version(table, "2022-01-01T00:00:00Z") == 12
+    assert server.seen[1].query == {"startingTimestamp": "2022-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_version_of_an_old_server_is_asked_with_head(server, rest, wire, table, status):
+    server.on("GET", f"{T}/version", wire.Reply(status, b"Not Found"))
+    server.on("HEAD", T, wire.Reply(200, b"", {"Delta-Table-Version": "3"}))
+
+    assert rest.table_version(table) == 3
+
+
+def test_version_of_a_missing_table_is_not_found(server, rest, wire, table):
+    server.on("GET", f"{T}/version", wire.error(404, "RESOURCE_DOES_NOT_EXIST", "no table"))
+    with pytest.raises(NotFoundError, match="no table"):
+        rest.table_version(table)
+    assert len(server.seen) == 1
+
+    server.on("GET", f"{T}/version", wire.Reply(404, b"nothing here"))
+    with pytest.raises(NotFoundError, match="nothing here"):
+        rest.table_version(table)
+    with pytest.raises(NotFoundError, match="nothing here"):
+        rest.table_version(table, "2022-01-01T00:00:00Z")
+    assert [seen.method for seen in server.seen[1:]] == ["GET", "HEAD", "GET"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Delta-Table-Version": "-1"}, {"Delta-Table-Version": "x"}])
+def test_version_that_is_missing_or_malformed_is_an_error(server, rest, wire, table, headers):
+    server.on("GET", f"{T}/version", wire.Reply(204, b"", headers))
+
+    with pytest.raises(ProtocolError, match="Delta-Table-Version"):
+        rest.table_version(table)
+
+
+# --- temporary credentials ---
+
+
+def test_temporary_credentials_are_read_and_never_shown(server, rest, wire, table):
+    keys = {"accessKeyId": "planted-1", "secretAccessKey": "planted-2", "sessionToken": "planted-3"}
+    answer = {"credentials": {"location": "s3://b/t", "awsTempCredentials": keys, "expirationTime": 5}}
+    server.on("POST", f"{T}/temporary-table-credentials", wire.as_json(answer))
+
+    credentials = rest.temporary_table_credentials(table)
+    rest.temporary_table_credentials(table, "s3://c/t")
+
+    assert credentials.location == "s3://b/t"
+    assert credentials.aws_temp_credentials.secret_access_key == "planted-2"
+    assert "planted" not in repr(credentials)
+    assert server.seen[0].body == ""
+    assert "content-type" not in server.seen[0].headers
+    assert server.seen[1].body == {"location": "s3://c/t"}
+
+
+def test_temporary_credentials_of_no_cloud_are_an_error(server, rest, wire, table):
+    server.on("POST", f"{T}/temporary-table-credentials", wire.as_json({"credentials": {"location": "s3://b/t"}}))
+
+    with pytest.raises(ProtocolError, match="exactly one cloud, found 0"):
+        rest.temporary_table_credentials(table)
+
+
+# --- every request ---
+
+
+def test_every_request_carries_token_and_user_agent(server, profile, wire):
+    server.on("GET", "/shares", wire.as_json({}))
+
+    RestClient(profile).list_shares()
+    RestClient(profile, user_agent="Delta-Sharing-SparkStructuredStreaming/1").list_shares()
+
+    first, second = (seen.headers for seen in server.seen)
+    assert first["authorization"] == f"Bearer {wire.token}"
+    assert first["user-agent"].startswith("delta-sharing-client/")
+    assert " python/3." in first["user-agent"]
+    assert second["user-agent"].startswith("Delta-Sharing-SparkStructuredStreaming/1 delta-sharing-client/")
+
+
+def test_netrc_does_not_replace_the_token(server, wire, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login someone password else\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    moved = wire.Reply(307, b"", {"Location": f"{server.endpoint}/elsewhere"})
+    server.on("GET", "/shares", moved)
+    server.on("GET", "/elsewhere", wire.as_json({}))
+
+    client_of(server, wire.token).list_shares()
+
+    assert [seen.headers["authorization"] for seen in server.seen] == [f"Bearer {wire.token}"] * 2
+
+
+def test_redirect_to_another_host_gets_no_token(server, rest, wire):
+    other = server.endpoint.replace("127.0.0.1", "localhost")
+    server.on("GET", "/shares", wire.Reply(307, b"", {"Location": f"{other}/elsewhere"}))
+    server.on("GET", "/elsewhere", wire.as_json({}))
+
+    rest.list_shares()
+
+    assert "authorization" not in server.seen[1].headers
+
+
+def test_redirect_that_would_turn_a_query_into_a_get_is_an_error(server, rest, wire, table):
+    server.on("POST", f"{T}/query", wire.Reply(302, b"", {"Location": f"{server.endpoint}/elsewhere"}))
+    server.on("GET", "/elsewhere", wire.ndjson(*wire.delta_head()))
+
+    with pytest.raises(RequestError, match="redirects"):
+        query_table(rest, table)
+
+
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x"])
+def test_redirect_to_another_scheme_is_not_followed(server, rest, wire, target):
+    server.on("GET", "/shares", wire.Reply(307, b"", {"Location": target}))
+
+    with pytest.raises(TransportError):
+        rest.list_shares()
+    assert len(server.seen) == 1
+
+
+def test_cookies_are_not_kept(server, rest, wire):
+    server.on("GET", "/shares", wire.as_json({}, headers={"Set-Cookie": "session=1; Path=/"}))
+
+    rest.list_shares()
+    rest.list_shares()
+
+    assert "cookie" not in server.seen[1].headers
+
+
+def test_proxy_of_the_environment_is_used(server, wire, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", server.endpoint.removesuffix("/prefix"))
+    profile = Profile.load({"shareCredentialsVersion": 1, "endpoint": "http://far.invalid/x", "bearerToken": "t"})
+    server.on("GET", "/x/shares", wire.as_json({"items": [{"name": "through the proxy"}]}))
+
+    assert RestClient(profile).list_shares() == [Share("through the proxy")]
+
+
+def test_expired_token_is_an_error_before_any_request(server):
+    fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "planted"}
+    profile = Profile.load({**fields, "expirationTime": "2021-11-12T00:12:29.0Z"})
+
+    with pytest.raises(ProfileError, match=r"expired at 2021-11-12T00:12:29\+00:00") as caught:
+        RestClient(profile).list_shares()
+    assert "planted" not in str(caught.value)
+    assert server.seen == []
+
+
+def test_client_pickles_without_connections_and_works_again(server, rest, wire):
+    server.on("GET", "/shares", wire.as_json({}))
+    rest.list_shares()
+
+    copy = pickle.loads(pickle.dumps(rest))
+
+    assert copy.list_shares() == []
+    assert copy.profile == rest.profile
+    assert wire.token not in repr(copy)
+
+
+def test_client_works_after_close_and_in_a_forked_process(server, rest, wire):
+    server.on("GET", "/shares", wire.as_json({}))
+    rest.list_shares()
+    rest.close()
+    assert rest.list_shares() == []
+    session = rest.transport._open_session()
+    rest.transport._session_pid = os.getpid() + 1  # as a child sees it
+    assert rest.transport._open_session() is not session
+
+
+def test_threads_share_a_client(server, rest, wire):
+    server.on("GET", "/shares", lambda seen: wire.as_json({"items": [{"name": seen.query.get("n", "x")}]}))
+    results, errors = [], []
+
+    def work():
+        try:
+            results.extend(rest.list_shares() for _ in range(10))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    assert results == [[Share("x")]] * 80
+
+
+# --- trying again ---
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_passing_failures_are_tried_again_with_growing_waits(server, wire, status, sleeps):
+    failing = wire.error(status, "BUSY")
+    server.on("GET", "/shares", failing, failing, wire.as_json({}))
+
+    assert client_of(server).list_shares() == []
+    assert len(sleeps) == 2
+    assert 0.25 <= sleeps[0] <= 0.5 <= sleeps[1] <= 1.0
+
+
+@pytest.mark.parametrize("status", [400, 409, 418, 501, 505])
+def test_other_failures_are_not_tried_again(server, wire, status):
+    server.on("GET", "/shares", wire.error(status, "X", "why"))
+
+    with pytest.raises(RequestError, match="why") as caught:
+        client_of(server).list_shares()
+    assert caught.value.status == status
+    assert len(server.seen) == 1
+
+
+def test_failure_that_stays_is_reported_with_the_number_of_tries(server, wire):
+    server.on("GET", "/shares", wire.error(503, "BUSY", "later"))
+
+    with pytest.raises(RequestError, match=r"503, BUSY\): later Tried 3 times\.") as caught:
+        client_of(server).list_shares()
+    assert caught.value.status == 503
+
+
+def test_connection_reset_and_cut_off_answers_are_tried_again(server, wire):
+    whole = b'{"items": [{"name": "a"}]}'
+    server.on(
+        "GET",
+        "/shares",
+        wire.Reply(framing="reset"),
+        wire.Reply(200, whole, framing="cut-length", cut=9),
+        wire.Reply(200, whole, framing="chunked"),
+    )
+
+    assert client_of(server).list_shares() == [Share("a")]
+
+
+def test_silent_server_is_given_up(server, wire):
+    gate = threading.Event()
+
+    def late(seen):
+        gate.wait(5)
+        return wire.as_json({})
+
+    server.on("GET", "/shares", late)
+    client = RestClient(client_of(server).profile, ReadOptions(max_attempts=2, read_timeout=0.1))
+
+    with pytest.raises(TransportError, match=r"no bytes within the time limit.*Tried 2 times"):
+        client.list_shares()
+    gate.set()
+
+
+@pytest.mark.parametrize(
+    ("failure", "tries"),
+    [
+        (ConnectionRefusedError(111, "refused"), 3),
+        (socket.gaierror(socket.EAI_AGAIN, "the name server is away"), 3),
+        (socket.gaierror(socket.EAI_NONAME, "no such host"), 1),
+    ],
+)
+def test_server_that_cannot_be_reached_is_a_transport_error_and_a_wrong_name_is_so_at_once(
+    monkeypatch, sleeps, failure, tries
+):
+    def fail(*args, **kwargs):
+        raise failure
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    profile = Profile.load({"shareCredentialsVersion": 1, "endpoint": "http://far.invalid", "bearerToken": "t"})
+
+    with pytest.raises(TransportError, match="Listing the shares failed"):
+        RestClient(profile, ReadOptions(max_attempts=3)).list_shares()
+    assert len(sleeps) == tries - 1
+
+
+# --- error bodies ---
+
+
+def test_error_body_is_json_whatever_its_type_and_shown_as_text_otherwise(server, rest, wire):
+    for body, headers, shown in (
+        (b'{"errorCode": "BAD", "message": "json text"}', {"Content-Type": "text/plain"}, r"\(400, BAD\): json text"),
+        (b"plain  \n text", {}, r"\(400\): plain text"),
+        (b'{"message": ""}', {}, r"\(400\)\.$"),
+        (b"", {}, r"\(400\)\."),
+        (b'{"unlike": 1}', {}, r"\(400\): {\"unlike\": 1}"),
+        (b"x" * 5000, {}, r"x{500} \.\.\.$"),
+    ):
+        server.on("GET", "/shares", wire.Reply(400, body, headers))
+        with pytest.raises(RequestError, match=shown):
+            rest.list_shares()
+
+
+def test_secrets_in_error_bodies_are_masked(server, rest, wire):
+    body = f"token {wire.token} at https://user:planted-pw@h/x?sig=planted-sig".encode()
+    server.on("GET", "/shares", wire.Reply(400, body))
+
+    with pytest.raises(RequestError) as caught:
+        rest.list_shares()
+    assert wire.token not in str(caught.value)
+    assert "planted" not in str(caught.value)
+
+
+def test_forbidden_and_unauthenticated_are_auth_errors(server, rest, wire):
+    server.on("GET", "/shares", wire.error(401, "X"), wire.error(403, "Y", "not yours"))
+
+    with pytest.raises(AuthError, match="new profile file") as caught:
+        rest.list_shares()
+    assert caught.value.status == 401
+    with pytest.raises(AuthError, match="not yours") as caught:
+        rest.list_shares()
+    assert (caught.value.status, caught.value.error_code) == (403, "Y")
+    assert len(server.seen) == 2

@@ -1,0 +1,268 @@
+"""Fresh URLs of the same files."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import threading
+import time
+
+import pytest
+
+from delta_sharing_client.delta.file_keys import url_key
+from delta_sharing_client.errors import AuthError, DataError, RequestError
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_changes, query_table
+from delta_sharing_client.protocol.urls import RefreshingUrls
+
+QUERY = "/shares/s/schemas/d/tables/t/query"
+CHANGES = "/shares/s/schemas/d/tables/t/changes"
+
+
+@pytest.fixture
+def signing(wire):
+    """Answer with files whose URLs are signed anew each time; the version is stated where one was asked for."""
+    numbers = itertools.count()
+
+    def make(*names, token=None, version=7, expires=None):
+        def answer(seen):
+            number = next(numbers)
+            vector = {
+                "storageType": "p",
+                "pathOrInlineDv": f"https://x/dv?{number}",
+                "sizeInBytes": 1,
+                "cardinality": 1,
+            }
+            wrapper = {"version": version} if "version" in seen.body else {}
+            if expires is not None:
+                wrapper["expirationTimestamp"] = expires
+            lines = [
+                wire.delta_file(name, wrapper=wrapper, path=f"https://x/{name}?{number}", deletionVector=vector)
+                for name in names
+            ]
+            end = [{"endStreamAction": {"refreshToken": f"{token}{number}"}}] if token else []
+            return wire.ndjson(*wire.delta_head(), *lines, *end, version=version)
+
+        return answer
+
+    return make
+
+
+def read(rest, table, request=None):
+    request = request or QueryRequest()
+    answer = query_table(rest, table, request)
+    actions = list(answer.actions)
+    return RefreshingUrls(rest, table, request, answer), {action.file_id: action for action in actions}
+
+
+def test_refused_url_is_replaced_with_one_query_for_all_files(server, rest, table, signing):
+    server.on("POST", QUERY, signing("a", "b", token="r"))
+    urls, files = read(rest, table, QueryRequest(predicate_hints=("a > 1",)))
+
+    fresh = {name: urls.url_for(url_key(file), rejected=file.path) for name, file in files.items()}
+    vector = urls.url_for(url_key(files["a"]) + "#dv", rejected="https://x/dv?0")
+
+    assert fresh == {"a": "https://x/a?1", "b": "https://x/b?1"}
+    assert vector == "https://x/dv?1"
+    assert len(server.seen) == 2
+    assert server.seen[1].body == {"predicateHints": ["a > 1"], "includeRefreshToken": True, "refreshToken": "r0"}
+
+
+def test_next_refresh_uses_the_newest_token(server, rest, table, signing):
+    server.on("POST", QUERY, signing("a", token="r"))
+    urls, files = read(rest, table)
+    key = url_key(files["a"])
+
+    second = urls.url_for(key, rejected=files["a"].path)
+    third = urls.url_for(key, rejected=second)
+
+    assert third == "https://x/a?2"
+    assert [seen.body.get("refreshToken") for seen in server.seen] == [None, "r0", "r1"]
+
+
+def test_url_that_is_about_to_expire_is_renewed_before(server, rest, table, signing):
+    soon, later = time.time() * 1000 + 30_000, time.time() * 1000 + 3_600_000
+    server.on("POST", QUERY, signing("a"), signing("a", expires=int(soon)), signing("a", expires=int(later)))
+    urls, files = read(rest, table)
+    key = url_key(files["a"])
+
+    assert [urls.url_for(key), urls.url_for(key), urls.url_for(key)] == [f"https://x/a?{n}" for n in (1, 2, 2)]
+
+
+def test_without_a_token_the_version_is_pinned_and_keys_still_fit(server, rest, table, signing):
+    server.on("POST", QUERY, signing("a"))
+    urls, files = read(rest, table)
+
+    assert urls.url_for(url_key(files["a"]), rejected=files["a"].path) == "https://x/a?1"
+    assert server.seen[1].body == {"version": 7}
+
+
+def test_query_by_timestamp_is_renewed_by_its_version(server, rest, table, signing):
+    server.on("POST", QUERY, signing("a"))
+    urls, files = read(rest, table, QueryRequest(timestamp="2022-01-01"))
+
+    urls.url_for(url_key(files["a"]), rejected=files["a"].path)
+
+    assert server.seen[1].body == {"version": 7}
+
+
+def test_expired_token_falls_back_to_the_version(server, rest, table, signing, wire):
+    server.on("POST", QUERY, signing("a", token="r"), wire.error(400, "INVALID_PARAMETER_VALUE"), signing("a"))
+    urls, files = read(rest, table)
+
+    assert urls.url_for(url_key(files["a"]), rejected=files["a"].path) == "https://x/a?1"
+    assert server.seen[2].body == {"version": 7}
+
+
+@pytest.mark.parametrize("refusal", [400, 403])
+def test_without_history_the_latest_snapshot_serves_while_it_is_the_same(server, rest, table, signing, wire, refusal):
+    no_history = wire.error(refusal, "X", "history is not shared")
+    server.on("POST", QUERY, signing("a"), no_history, signing("a"), no_history, signing("a", version=8))
+    urls, files = read(rest, table)
+    key = url_key(files["a"])
+
+    fresh = urls.url_for(key, rejected=files["a"].path)
+    assert fresh == "https://x/a?1"
+    with pytest.raises(DataError, match="table has changed: it is at version 8 now"):
+        urls.url_for(key, rejected=fresh)
+
+
+def test_version_that_was_asked_for_has_no_substitute(server, rest, table, signing, wire):
+    server.on("POST", QUERY, signing("a"), wire.error(403, "X"))
+    urls, files = read(rest, table, QueryRequest(version=7))
+
+    with pytest.raises(AuthError):
+        urls.url_for(url_key(files["a"]), rejected=files["a"].path)
+    assert len(server.seen) == 2
+
+
+def test_file_that_is_gone_or_in_another_format_is_a_data_error(server, rest, table, signing, wire):
+    server.on("POST", QUERY, signing("a", "b"), signing("a"))
+    urls, files = read(rest, table)
+    with pytest.raises(DataError, match="does not list the file") as caught:
+        urls.url_for(url_key(files["b"]), rejected=files["b"].path)
+    assert caught.value.version == 7
+
+    server.on("POST", QUERY, signing("a"), wire.ndjson(*wire.parquet_head(), wire.parquet_file("a")))
+    urls, files = read(rest, table)
+    with pytest.raises(DataError, match="another format"):
+        urls.url_for(url_key(files["a"]), rejected=files["a"].path)
+
+
+def test_refresh_asks_for_the_format_of_the_answer(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(), wire.parquet_file("a")))
+    urls, files = read(rest, table)
+    assert urls._format is ResponseFormat.PARQUET
+
+    urls.url_for(url_key(files["a"]))
+
+    assert server.seen[1].headers["delta-sharing-capabilities"].startswith("responseformat=parquet;")
+
+
+def test_change_feed_is_repeated_and_keeps_versions_apart(server, rest, table, wire):
+    numbers = itertools.count()
+
+    def answer(seen):
+        n = next(numbers)
+        lines = [
+            wire.delta_file("f", kind, {"version": version}, path=f"https://x/{kind}{version}?{n}")
+            for version, kind in ((1, "add"), (2, "remove"), (3, "add"), (3, "cdc"))
+        ]
+        return wire.ndjson(*wire.delta_head(), wire.delta_head({"version": 2})[1], *lines)
+
+    server.on("GET", CHANGES, answer)
+    request = ChangesQuery(starting_version=1)
+    first = query_changes(rest, table, request)
+    keys = [url_key(action) for action in first.actions if hasattr(action, "path")]
+    urls = RefreshingUrls(rest, table, request, first)
+
+    assert [urls.url_for(key) for key in keys] == [
+        f"https://x/{name}?1" for name in ("add1", "remove2", "add3", "cdc3")
+    ]
+    assert server.seen[0].query == server.seen[1].query
+
+
+def test_range_of_versions_is_repeated_as_it_is(server, rest, table, wire):
+    lines = [wire.delta_file("f", "add", {"version": 5})]
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *lines, version=5))
+    urls, files = read(rest, table, QueryRequest(starting_version=5, ending_version=6))
+
+    urls.url_for(url_key(files["f"]))
+
+    assert server.seen[0].body == server.seen[1].body
+
+
+def test_many_threads_cause_one_refresh(server, rest, table, signing):
+    names = [f"f{n}" for n in range(20)]
+    server.on("POST", QUERY, signing(*names))
+    urls, files = read(rest, table)
+    results = []
+
+    def work(file):
+        results.append(urls.url_for(url_key(file), rejected=file.path))
+
+    threads = [threading.Thread(target=work, args=(file,)) for file in files.values()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(results) == sorted(f"https://x/{name}?1" for name in names)
+    assert len(server.seen) == 2
+
+
+def test_failed_refresh_fails_for_the_threads_that_waited_for_it_and_is_tried_again_later(
+    server, rest, table, signing, wire
+):
+    server.on("POST", QUERY, signing("a"))
+    urls, files = read(rest, table, QueryRequest(version=7))
+    key, path = url_key(files["a"]), files["a"].path
+    started, gate = threading.Event(), threading.Event()
+
+    def refuse(seen):
+        return wire.error(400, "X")
+
+    def hold(*args):
+        started.set()
+        gate.wait(5)
+        raise RequestError("no", status=400)
+
+    fetch, urls._fetch = urls._fetch, hold
+    errors = []
+
+    def work():
+        try:
+            urls.url_for(key, rejected=path)
+        except RequestError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads[0].start()
+    started.wait(5)
+    for thread in threads[1:]:
+        thread.start()
+    deadline = threading.Event()
+    deadline.wait(0.1)  # let the others reach the lock
+    gate.set()
+    for thread in threads:
+        thread.join()
+    assert len({id(error) for error in errors}) == 1
+    assert len(errors) == 4
+
+    urls._fetch = fetch
+    assert urls.url_for(key, rejected=path) == "https://x/a?1"
+
+
+def test_source_pickles_small_and_shows_nothing(server, rest, table, signing):
+    names = [f"file-{n}" for n in range(100)]
+    server.on("POST", QUERY, signing(*names, token="planted"))
+    urls, files = read(rest, table)
+    key = url_key(files["file-5"])
+    urls.url_for(key)
+
+    data = pickle.dumps(urls)
+    copy = pickle.loads(data)
+
+    assert b"file-5" not in data
+    assert "planted" not in repr(urls)
+    assert copy.url_for(key, rejected=files["file-5"].path) == "https://x/file-5?2"
