@@ -201,10 +201,16 @@ def _log_file(entry: os.DirEntry[str], first: int, last: int) -> LogFile:
 
 def _complete(parts: Mapping[tuple[int, str], Mapping[int, LogFile]]) -> dict[int, list[Checkpoint]]:
     checkpoints: dict[int, list[Checkpoint]] = {}
-    for (version, group), files in sorted(parts.items()):
+    for (version, group), files in sorted(parts.items(), key=_preference):
         expected = int(group.split(" ")[1]) if group.startswith("parts ") else 1
         if len(files) == expected and sorted(files) == list(range(1, expected + 1)):
             paths = tuple(files[number].path for number in sorted(files))
             modified = max(item.modified_ms for item in files.values())
             checkpoints.setdefault(version, []).append(Checkpoint(version, paths, modified))
     return checkpoints
+
+
+def _preference(item: tuple[tuple[int, str], object]) -> tuple[int, bool, bool, str]:
+    # Of one version's checkpoints: the classic file, then parts, then those named by a UUID. All are equal in content.
+    (version, group), _ = item
+    return version, not group.endswith(".checkpoint.parquet"), not group.startswith("parts "), group

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import random
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.delta.actions import (
+    Action,
+    AddCdcFile,
+    AddFile,
+    DeletionVectorDescriptor,
+    DomainMetadata,
+    Format,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Transaction,
+)
+from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled, logical_file_key
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+
+SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
+HEAD: list[Action] = [Protocol(1, 2), Metadata(id="t", schema_string=SCHEMA)]
+
+
+def _vector(name: str, offset: int | None = 1, storage: str = "u") -> DeletionVectorDescriptor:
+    return DeletionVectorDescriptor(storage, name, 4, 1, offset)  # type: ignore[arg-type]
+
+
+def _paths(snapshot: Snapshot) -> list[tuple[str, str | None]]:
+    return [(f.path, f.deletion_vector.unique_id if f.deletion_vector else None) for f in snapshot.files]
+
+
+def test_the_newest_action_of_each_kind_and_key_wins() -> None:
+    snapshot = Snapshot.from_actions(
+        7,
+        [
+            *HEAD,
+            AddFile("a", size=1),
+            AddFile("b", size=1),
+            Transaction("app", 1),
+            Transaction("app", 0),
+            DomainMetadata("d", "1"),
+            DomainMetadata("e", "1"),
+            AddFile("a", size=2),
+            RemoveFile("b"),
+            AddCdcFile("c", size=1),
+            DomainMetadata("d", "", removed=True),
+            Protocol(2, 5),
+        ],
+        table="s.s.t",
+    )
+    assert [(f.path, f.size) for f in snapshot.files] == [("a", 2)]
+    assert snapshot.transactions == {"app": Transaction("app", 0)}
+    assert set(snapshot.domain_metadata) == {"e"}
+    assert snapshot.protocol == Protocol(2, 5)
+    assert (snapshot.version, snapshot.table, snapshot.timestamp_ms) == (7, "s.s.t", None)
+
+
+def test_a_file_that_was_removed_can_come_back() -> None:
+    snapshot = Snapshot.from_actions(1, [*HEAD, AddFile("a", size=1), RemoveFile("a"), AddFile("a", size=3)])
+    assert [(f.path, f.size) for f in snapshot.files] == [("a", 3)]
+
+
+def test_path_and_deletion_vector_together_are_the_key() -> None:
+    first, second = _vector("x"), _vector("x", 40)
+    snapshot = Snapshot.from_actions(
+        3,
+        [
+            *HEAD,
+            AddFile("a", size=1),
+            RemoveFile("a"),
+            AddFile("a", size=1, deletion_vector=first),
+            # In one commit the add of the new vector may come before the remove of the old one.
+            AddFile("a", size=1, deletion_vector=second),
+            RemoveFile("a", deletion_vector=first),
+        ],
+    )
+    assert _paths(snapshot) == [("a", "ux@40")]
+
+
+@pytest.mark.parametrize(
+    ("added", "removed"), [("/x/y z", "file:/x/y%20z"), ("file:///x/y", "/x/y"), ("a%20b", "a b"), ("a%2Fb", "a/b")]
+)
+def test_two_spellings_of_one_path_are_one_file(added: str, removed: str) -> None:
+    assert Snapshot.from_actions(1, [*HEAD, AddFile(added, size=1), RemoveFile(removed)]).files == []
+
+
+def test_a_shared_file_is_known_by_its_id_not_by_its_signature() -> None:
+    vector = _vector("https://host/dv.bin?sig=1", storage="p")
+    again = _vector("https://host/dv.bin?sig=2", storage="p")
+    first = AddFile("https://host/f?sig=1", size=1, file_id="id", deletion_vector=vector)
+    same = AddFile("https://other/f?sig=2", size=1, file_id="id", deletion_vector=again)
+    assert logical_file_key(first) == logical_file_key(same)
+    other = AddFile("x", size=1, file_id="id", deletion_vector=_vector("https://host/dv.bin?sig=3", 9, "p"))
+    assert logical_file_key(first) != logical_file_key(other)
+    named = AddFile("x", size=1, file_id="id", shared_deletion_vector_id="dv", deletion_vector=again)
+    elsewhere = _vector("https://moved/dv.bin", storage="p")
+    moved = AddFile("x", size=1, file_id="id", shared_deletion_vector_id="dv", deletion_vector=elsewhere)
+    assert logical_file_key(named) == logical_file_key(moved)
+    unnamed = AddFile("https://host/f?sig=1", size=1)
+    assert logical_file_key(unnamed) == logical_file_key(AddFile("https://host/f?sig=2", size=1))
+
+
+keys = st.tuples(st.sampled_from("abcd"), st.sampled_from([None, "x", "y"]))
+
+
+@given(st.lists(st.tuples(st.booleans(), keys), max_size=30), st.lists(st.integers(0, 30), max_size=4))
+def test_replay_equals_a_plain_dictionary_however_the_stream_is_cut(
+    steps: list[tuple[bool, tuple[str, str | None]]], cuts: list[int]
+) -> None:
+    actions: list[Action] = []
+    expected: dict[tuple[str, str | None], int] = {}
+    for number, (is_add, (path, name)) in enumerate(steps):
+        vector = None if name is None else _vector(name)
+        if is_add:
+            actions.append(AddFile(path, size=number, deletion_vector=vector))
+            expected[path, name] = number
+        else:
+            actions.append(RemoveFile(path, deletion_vector=vector))
+            expected.pop((path, name), None)
+    replay = Replay()
+    replay.apply(HEAD)
+    bounds = [0, *sorted(min(cut, len(actions)) for cut in cuts), len(actions)]
+    for start, stop in pairwise(bounds):
+        replay.apply(actions[start:stop])
+    assert sorted(f.size for f in replay.snapshot(1).files) == sorted(expected.values())
+
+
+@given(st.permutations(range(6)))
+def test_reconciled_actions_may_come_in_any_order(order: list[int]) -> None:
+    actions: list[Action] = [*HEAD, AddFile("a", size=1), AddFile("b", size=1, deletion_vector=_vector("x"))]
+    actions += [RemoveFile("b"), RemoveFile("c")]
+    assert is_reconciled(actions)
+    snapshot = Snapshot.from_actions(1, [actions[i] for i in order])
+    assert sorted(_paths(snapshot)) == [("a", None), ("b", "ux@1")]
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        [AddFile("a", size=1), RemoveFile("a")],
+        [AddFile("a%20b", size=1), AddFile("a b", size=1)],
+        [Protocol(1), Protocol(1)],
+        [Transaction("a", 1), Transaction("a", 2)],
+        [DomainMetadata("a", ""), DomainMetadata("a", "")],
+    ],
+)
+def test_actions_that_reconcile_with_each_other_are_noticed(twice: list[Action]) -> None:
+    assert not is_reconciled(twice)
+
+
+@pytest.mark.parametrize(("missing", "left"), [("protocol", HEAD[1:]), ("metaData", HEAD[:1])])
+def test_a_table_without_protocol_or_metadata_is_refused(missing: str, left: list[Action]) -> None:
+    with pytest.raises(ProtocolError, match=missing) as caught:
+        Snapshot.from_actions(3, left, table="t")
+    assert (caught.value.table, caught.value.version) == ("t", 3)
+
+
+def test_data_files_that_are_not_parquet_are_refused() -> None:
+    metadata = Metadata(id="t", schema_string=SCHEMA, format=Format("orc"))
+    with pytest.raises(UnsupportedFeatureError, match="orc"):
+        Snapshot.from_actions(0, [Protocol(1), metadata])
+
+
+def test_statistics_and_tombstones_are_kept_only_where_wanted() -> None:
+    def snapshot(want: Want) -> Snapshot:
+        replay = Replay(want)
+        replay.apply([*HEAD, AddFile("a", size=1, stats="{}"), RemoveFile("b"), RemoveFile("c"), AddFile("c", size=1)])
+        return replay.snapshot(1)
+
+    assert [f.stats for f in snapshot(Want.STATS).files] == ["{}", None]
+    assert snapshot(Want.STATS).tombstones == ()
+    assert [f.stats for f in snapshot(Want.TOMBSTONES).files] == [None, None]
+    assert [f.path for f in snapshot(Want.TOMBSTONES).tombstones] == ["b"]
+
+
+MAPPED = (
+    '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,'
+    '"metadata":{"delta.columnMapping.physicalName":"col-1","delta.columnMapping.id":1}}]}'
+)
+
+
+@pytest.mark.parametrize(("mode", "physical"), [("name", "col-1"), ("id", "col-1"), ("none", "a"), (None, "a")])
+def test_the_schema_has_physical_names_only_where_files_use_them(mode: str | None, physical: str) -> None:
+    configuration = {} if mode is None else {"delta.columnMapping.mode": mode}
+    metadata = Metadata(id="t", schema_string=MAPPED, configuration=configuration)
+    assert Snapshot.from_actions(0, [Protocol(2, 5), metadata]).schema.fields[0].physical_name == physical
+
+
+def test_a_partition_column_that_is_no_column_is_refused_with_the_table() -> None:
+    metadata = Metadata(id="t", schema_string=SCHEMA, partition_columns=["nope"])
+    with pytest.raises(ProtocolError, match="nope") as caught:
+        _ = Snapshot.from_actions(0, [Protocol(1), metadata], table="s.s.t").schema
+    assert caught.value.table == "s.s.t"
+
+
+def test_a_hundred_thousand_files_replay_within_microseconds_each() -> None:
+    actions = [AddFile(f"part-{i:08}.parquet", size=i) for i in range(100_000)]
+    random.Random(1).shuffle(actions)
+    started = time.perf_counter()
+    snapshot = Snapshot.from_actions(1, [*HEAD, *actions])
+    # Ten times what it takes on an idle machine: this guards against a step per file that is not constant.
+    assert time.perf_counter() - started < 2
+    assert len(snapshot.files) == 100_000
+
+
+def test_the_repr_of_a_snapshot_does_not_list_its_files() -> None:
+    snapshot = Snapshot.from_actions(0, [*HEAD, AddFile("https://host/f?sig=secret", size=1)])
+    assert "secret" not in repr(snapshot)
