@@ -84,7 +84,7 @@ def test_environment_without_a_profile_says_which_variable(monkeypatch):
 
 
 def test_missing_and_unreadable_files_are_profile_errors(tmp_path):
-    with pytest.raises(ProfileError, match="no profile file at 'gone.share'"):
+    with pytest.raises(ProfileError, match=r"no profile file at 'gone\.share'"):
         Profile.load("gone.share")
     with pytest.raises(ProfileError, match="cannot be read"):
         Profile.load(tmp_path)
@@ -126,7 +126,7 @@ def test_blank_or_mistyped_field_is_named(field, value):
 
 
 def test_newer_version_asks_to_upgrade():
-    with pytest.raises(ProfileError, match="shareCredentialsVersion 3.*upgrade delta-sharing-client"):
+    with pytest.raises(ProfileError, match=r"shareCredentialsVersion 3.*upgrade delta-sharing-client"):
         Profile.load({**V1, "shareCredentialsVersion": 3})
 
 

@@ -49,7 +49,7 @@ def test_retry_after_beyond_the_limit_ends_it_at_once_and_is_told(sleeps):
 def test_no_try_is_made_after_the_time_limit(sleeps):
     attempt = failing(99)
 
-    with pytest.raises(RequestError, match="Tried 1 times|busy"):
+    with pytest.raises(RequestError, match="busy"):
         RetryPolicy(99, 0.2).call(attempt)
     assert len(attempt.calls) == 1
 
