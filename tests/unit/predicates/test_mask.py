@@ -12,7 +12,7 @@ from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.expressions import Column, Op, Comparison, Literal, Not, col, evaluate, push_not
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(predicates(), rows())
 def test_mask_is_true_exactly_where_the_reference_is(expression, found):
     bound = bind(expression, SCHEMA)
@@ -24,7 +24,7 @@ def test_mask_is_true_exactly_where_the_reference_is(expression, found):
     assert result.to_pylist() == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(predicates(), rows())
 def test_binding_keeps_true_false_and_unknown(expression, found):
     bound = bind(expression, SCHEMA)
@@ -34,7 +34,7 @@ def test_binding_keeps_true_false_and_unknown(expression, found):
         assert evaluate(push_not(Not(bound)), row) is evaluate(Not(bound), row)
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.data())
 def test_mask_of_one_comparison_is_the_reference_for_every_type(data):
     path = data.draw(st.sampled_from([path for path in sorted(COMPARABLE) if len(path) == 1]))
@@ -52,7 +52,7 @@ def test_mask_of_one_comparison_is_the_reference_for_every_type(data):
     assert mask(bound, batch.slice(1)).to_pylist() == expected[1:]
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(predicates(), rows())
 def test_mask_reads_slices_and_dictionaries_like_plain_batches(expression, found):
     bound = bind(expression, SCHEMA)

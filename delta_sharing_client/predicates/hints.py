@@ -1,0 +1,211 @@
+"""What of a bound predicate may be said to a server that only has statistics.
+
+A hint may let a server leave out files, so it must be true of every row that the filter is true of, *and* stay so
+however a server evaluates it. The weakening therefore also steps around what servers are known to do:
+
+- They evaluate comparisons on minimum and maximum and then negate the answer: ``NOT (a = 1)`` would lose every file
+  that has a 1 and something else. So ``NOT`` is pushed into the comparisons, and inequalities are only sent for
+  partition columns, of which there is one value a file.
+- They take a column with statistics for one without nulls, and one without for all null: tests for null are only sent
+  for partition columns.
+- Statistics leave out ``NaN``, which exceeds every number here: no lower limit is sent for floating point.
+- Statistics have milliseconds: limits of timestamps are moved outward to whole ones.
+- Java compares strings by UTF-16 units, we by UTF-8 bytes: constants for which that differs are not sent.
+- Writers cut long strings: constants are cut, too, where a cut maximum could be smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import pyarrow as pa
+
+from delta_sharing_client.predicates.expressions import (
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Op,
+    Or,
+    StartsWith,
+    all_of,
+    any_of,
+    push_not,
+)
+from delta_sharing_client.predicates.kinds import Kind, kind_of
+from delta_sharing_client.predicates.values import Day, Moment, Value, Zone, order
+
+# Longer lists become a range; the JVM client has the same limit.
+MAX_IN_VALUES = 20
+
+# What writers keep of a string at least.
+_KEPT_CHARACTERS = 32
+
+
+def weaken(expression: Expression, partition_columns: Collection[str] = ()) -> Expression | None:
+    """Return a predicate that is true wherever the bound ``expression`` is, ``None`` if only ``TRUE`` is.
+
+    The result has ``AND``, ``OR`` and, for top-level columns, comparisons with constants (``<>`` only for partition
+    columns) and ``IS [NOT] NULL`` (partition columns). An ``AND`` loses the conditions that cannot be said; anything
+    else that has one is lost as a whole.
+
+    Parameters
+    ----------
+    expression:
+        A bound predicate.
+    partition_columns:
+        The names of the table's partition columns, as in its schema.
+    """
+    return _Weakening(frozenset(partition_columns)).of(push_not(expression))
+
+
+class _Weakening:
+    def __init__(self, partition_columns: frozenset[str]) -> None:
+        self.partition_columns = partition_columns
+
+    def of(self, expression: Expression) -> Expression | None:
+        match expression:
+            case And(children=children):
+                return _join([self.of(child) for child in children])
+            case Or(children=children):
+                return _either([self.of(child) for child in children])
+            case Comparison(op=op, left=Column() as column, right=Literal(value=value)):
+                return self._comparison(op, column, value)
+            case NullSafeEqual(left=Column() as column, right=Literal(value=value)):
+                return self._comparison(Op.EQ, column, value)
+            case In(child=column, values=values):
+                return self._in(column, [item.value for item in values if item.value is not None])
+            case Not(child=In(child=column, values=values)) if Literal(None) not in values:
+                return _join([self._comparison(Op.NE, column, item.value) for item in values[:MAX_IN_VALUES]])
+            case IsNull(child=column) | Not(child=IsNull(child=column)) if self._is_partition(column):
+                return expression
+            case Like(child=column):
+                return self._prefix(column, expression.prefix)
+            case StartsWith(child=column, prefix=prefix):
+                return self._prefix(column, prefix)
+        return None
+
+    def _is_partition(self, column: Column) -> bool:
+        return column.path[0] in self.partition_columns and value_type(column) is not None
+
+    def _comparison(self, op: Op, column: Column, value: Value) -> Expression | None:
+        kind = kind_of(column.type)
+        if value_type(column) is None:
+            return None
+        if kind is Kind.BOOLEAN:
+            return _boolean(op, column, value)
+        if op is Op.NE and not self._is_partition(column):
+            return None
+        if kind is Kind.FLOATING:
+            return _floating(op, column, value)
+        if kind is Kind.STRING:
+            return _string(op, column, value)
+        if kind is Kind.TIMESTAMP:
+            return _timestamp(op, column, value)
+        if isinstance(value, Day) and not _YEARS[0] <= value.days <= _YEARS[1]:
+            return None
+        return Comparison(op, column, Literal(value))
+
+    def _in(self, column: Column, values: list[Value]) -> Expression | None:
+        if 0 < len(values) <= MAX_IN_VALUES:
+            return _either([self._comparison(Op.EQ, column, value) for value in values])
+        if not values or any(isinstance(value, float) and math.isnan(value) for value in values):
+            return None
+        lowest = highest = values[0]
+        for value in values:
+            lowest = value if (order(value, lowest) or 0) < 0 else lowest
+            highest = value if (order(value, highest) or 0) > 0 else highest
+        return _join([self._comparison(Op.GE, column, lowest), self._comparison(Op.LE, column, highest)])
+
+    def _prefix(self, column: Column, prefix: str) -> Expression | None:
+        if not prefix:
+            return None
+        limits = [self._comparison(Op.GE, column, prefix)]
+        last = ord(prefix[-1]) + 1
+        if last < _FIRST_SURROGATE:
+            limits.append(self._comparison(Op.LT, column, prefix[:-1] + chr(last)))
+        return _join(limits)
+
+
+def value_type(column: Column) -> str | None:
+    """Return the protocol's ``valueType`` of a bound column, ``None`` if the protocol cannot name it."""
+    # A name with a dot could be taken for a path.
+    if len(column.path) != 1 or "." in column.path[0]:
+        return None
+    data_type: Any = column.type
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    kind = kind_of(data_type)
+    if kind is Kind.INTEGER and pa.types.is_signed_integer(data_type):
+        return "long" if data_type.bit_width == 64 else "int"
+    if kind is Kind.FLOATING:
+        return "float" if pa.types.is_float32(data_type) else "double"
+    return {Kind.BOOLEAN: "bool", Kind.STRING: "string", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp"}.get(kind)
+
+
+def _join(parts: list[Expression | None]) -> Expression | None:
+    found = [part for part in parts if part is not None]
+    return all_of(found) if found else None
+
+
+def _either(parts: list[Expression | None]) -> Expression | None:
+    found = [part for part in parts if part is not None]
+    return any_of(found) if len(found) == len(parts) else None
+
+
+# === Comparisons by type ===
+
+_FIRST_SURROGATE = 0xD800
+_YEARS = (-719_162, 2_932_896)  # days of 0001-01-01 and 9999-12-31
+
+
+def _boolean(op: Op, column: Column, value: Value) -> Expression | None:
+    # Servers do not order booleans. Not to be one of the two values is to be the other.
+    if op in (Op.EQ, Op.NE):
+        return Comparison(Op.EQ, column, Literal(value if op is Op.EQ else not value))
+    return None
+
+
+def _floating(op: Op, column: Column, value: Value) -> Expression | None:
+    if not isinstance(value, float) or not math.isfinite(value) or op in (Op.GT, Op.GE, Op.NE):
+        return None
+    if value == 0:
+        # Java orders -0.0 before 0.0; what is below or at 0.0 covers both.
+        return Comparison(Op.LT if op is Op.LT else Op.LE, column, Literal(0.0))
+    return Comparison(op, column, Literal(value))
+
+
+def _string(op: Op, column: Column, value: Value) -> Expression | None:
+    if not isinstance(value, str) or any(ord(char) >= _FIRST_SURROGATE for char in value):
+        return None
+    if len(value) < _KEPT_CHARACTERS or op in (Op.LT, Op.LE, Op.NE):
+        return Comparison(op, column, Literal(value))
+    cut = Comparison(Op.GE, column, Literal(value[:_KEPT_CHARACTERS]))
+    return And((cut, Comparison(Op.LE, column, Literal(value)))) if op is Op.EQ else cut
+
+
+def _timestamp(op: Op, column: Column, value: Value) -> Expression | None:
+    if not isinstance(value, Moment) or op is Op.NE:
+        return None
+    floor = value.nanoseconds // 1_000_000
+    ceiling = -(-value.nanoseconds // 1_000_000)
+    if not all(_YEARS[0] <= millis // 86_400_000 <= _YEARS[1] for millis in (floor, ceiling)):
+        return None
+
+    def limit(op: Op, millis: int) -> Expression:
+        return Comparison(op, column, Literal(Moment(millis * 1_000_000, Zone.UTC)))
+
+    if op in (Op.LT, Op.LE):
+        return limit(op, ceiling)
+    if op in (Op.GT, Op.GE):
+        # A maximum cut to milliseconds equals the limit that the rows exceed.
+        return limit(Op.GE, floor)
+    return limit(Op.EQ, floor) if floor == ceiling else And((limit(Op.GE, floor), limit(Op.LE, ceiling)))

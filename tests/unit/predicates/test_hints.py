@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.expressions import And, Column, Comparison, Literal, Op, Or, all_of, col, evaluate
+from delta_sharing_client.predicates.json_hints import MAX_BYTES, from_json_hints, to_json_hints
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.sql_hints import to_sql_hints
+from delta_sharing_client.predicates.values import Day, Moment, order, parse_moment
+from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, predicates, rows, values
+
+HINTED = ("flag", "i8", "i32", "i64", "f32", "f64", "text", "day", "instant")
+
+
+def hints(text: str, partition_columns: tuple[str, ...] = (), schema: pa.Schema = SCHEMA) -> str | None:
+    found = to_json_hints(bind(parse_filter(text), schema), partition_columns)
+    return None if found is None else short(json.loads(found))
+
+
+def short(node: dict[str, Any]) -> str:
+    """A hint in one line: (op child child), column:type, 'value':type."""
+    if node["op"] == "column":
+        return f"{node['name']}:{node['valueType']}"
+    if node["op"] == "literal":
+        return f"{node['value']!r}:{node['valueType']}"
+    return f"({' '.join([node['op'], *map(short, node['children'])])})"
+
+
+# === Soundness ===
+
+
+@settings(max_examples=150)
+@given(predicates(), rows(), st.sets(st.sampled_from(HINTED)))
+def test_hint_is_true_of_every_matching_row(expression, found, partition_columns):
+    text = to_json_hints(bind(expression, SCHEMA), partition_columns)
+    if text is not None:
+        hint = bind(from_json_hints(text), SCHEMA)
+        for row in found:
+            if evaluate(expression, row) is True:
+                assert evaluate(hint, row) is True
+
+
+@settings(max_examples=100)
+@given(predicates(), rows(), st.sets(st.sampled_from(HINTED)))
+def test_sql_hints_are_true_of_every_matching_row(expression, found, partition_columns):
+    for text in to_sql_hints(bind(expression, SCHEMA), partition_columns):
+        hint = bind(parse_filter(text), SCHEMA)
+        for row in found:
+            if evaluate(expression, row) is True:
+                assert evaluate(hint, row) is True
+
+
+class Server:
+    """What the reference server concludes of one file: false, true or unknown, from minimum and maximum alone."""
+
+    def __init__(self, columns: dict[str, tuple[str, str]]) -> None:
+        self.columns = columns
+
+    def keeps(self, node: dict[str, Any]) -> bool:
+        return self.decide(node) is not False
+
+    def decide(self, node: dict[str, Any]) -> bool | None:
+        op, children = node["op"], node.get("children", [])
+        if op in ("and", "or"):
+            answers = [self.decide(child) for child in children]
+            decisive = op == "or"
+            return decisive if decisive in answers else None if None in answers else not decisive
+        if op == "not":
+            answer = self.decide(children[0])
+            return None if answer is None else not answer
+        if op == "isNull":
+            return children[0]["name"] not in self.columns
+        column, literal = children
+        if column["name"] not in self.columns:
+            return None
+        low, high = (key(text, column["valueType"]) for text in self.columns[column["name"]])
+        value = key(literal["value"], literal["valueType"])
+        if low > high:
+            return None
+        return {
+            "equal": low <= value <= high,
+            "lessThan": low < value,
+            "lessThanOrEqual": low <= value,
+            "greaterThan": high > value,
+            "greaterThanOrEqual": high >= value,
+        }[op]
+
+
+def key(text: str, value_type: str) -> Any:
+    """A value as Java orders it."""
+    if value_type in ("float", "double"):
+        number = float(text)
+        return (math.isnan(number), number, math.copysign(1, number))
+    if value_type in ("int", "long"):
+        return int(text)
+    if value_type == "timestamp":
+        return parse_moment(text).nanoseconds // 1_000_000
+    return text.encode("utf-16-be") if value_type == "string" else text
+
+
+def written(value: Any) -> str:
+    """A value as a writer puts it into statistics: text to 32 characters, timestamps to milliseconds."""
+    if isinstance(value, str):
+        return value[:32]
+    if isinstance(value, Moment):
+        return str(Moment(value.nanoseconds // 1_000_000 * 1_000_000, value.zone))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def readable(value: Any) -> bool:
+    """Whether Java has the value as text: no dates beyond four digits."""
+    if isinstance(value, Day):
+        return 0 <= value.days < 2_932_896
+    return not isinstance(value, Moment) or 0 <= value.nanoseconds < 2_932_896 * 86_400_000_000_000
+
+
+@settings(max_examples=500)
+@given(st.data())
+def test_server_that_reads_only_ranges_keeps_every_matching_file(data):
+    name = data.draw(st.sampled_from(HINTED))
+    long = st.lists(st.sampled_from(["a", "b", "é", "😀", "\uffff"]), min_size=30, max_size=34).map("".join)
+    of_type = values(PATHS[name,]) | (long if name == "text" else st.nothing())
+    found = data.draw(st.lists(st.none() | of_type.filter(readable), min_size=1, max_size=4))
+    is_partition = data.draw(st.booleans())
+    if is_partition:
+        found = found[:1]
+    elif name == "flag":
+        return  # writers keep no ranges of booleans
+    expression = data.draw(predicates({(name,): PATHS[name,]}))
+    if name == "text" and data.draw(st.booleans()):
+        expression = Comparison(data.draw(st.sampled_from(Op)), Column(("text",)), Literal(data.draw(long)))
+    text = to_json_hints(bind(expression, SCHEMA), [name] if is_partition else [])
+    matches = any(evaluate(expression, {name: value}) is True for value in found)
+    if text is None or not matches:
+        return
+    ranged = [value for value in found if value is not None]
+    if not is_partition:
+        ranged = [value for value in ranged if not (isinstance(value, float) and math.isnan(value))]
+    columns = {}
+    if ranged:
+        low = high = ranged[0]
+        for value in ranged:
+            low = value if order(value, low) < 0 else low
+            high = value if order(value, high) > 0 else high
+        columns[name] = (written(low), written(high))
+    assert Server(columns).keeps(json.loads(text))
+
+
+def test_the_simulated_server_does_skip():
+    node = json.loads(to_json_hints(bind(parse_filter("i64 > 5"), SCHEMA)))
+    assert not Server({"i64": ("1", "5")}).keeps(node)
+    assert Server({"i64": ("1", "6")}).keeps(node)
+
+
+# === What is said ===
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("i64 > 5", "(greaterThan i64:long '5':long)"),
+        ("5 <= i8", "(greaterThanOrEqual i8:int '5':int)"),
+        ("i32 = 5 AND text < 'x'", "(and (equal i32:int '5':int) (lessThan text:string 'x':string))"),
+        ("i32 = 5 OR i64 = 6", "(or (equal i32:int '5':int) (equal i64:long '6':long))"),
+        ("flag", "(equal flag:bool 'true':bool)"),
+        ("NOT flag", "(equal flag:bool 'false':bool)"),
+        ("NOT (i32 <= 5)", "(greaterThan i32:int '5':int)"),
+        ("day = DATE '2024-02-01'", "(equal day:date '2024-02-01':date)"),
+        ("f64 <= 1.5", "(lessThanOrEqual f64:double '1.5':double)"),
+        ("f32 = 0.5", "(equal f32:float '0.5':float)"),
+        ("f64 = 0", "(lessThanOrEqual f64:double '0.0':double)"),
+        ("f64 >= 1.5", None),
+        ("f64 = CAST('NaN' AS DOUBLE)", None),
+        ("instant < '2024-01-01 00:00:00.0001'", "(lessThan instant:timestamp '2024-01-01T00:00:00.001Z':timestamp)"),
+        ("instant <= '2024-01-01'", "(lessThanOrEqual instant:timestamp '2024-01-01T00:00:00.000Z':timestamp)"),
+        ("instant > '2024-01-01 00:00:00.0009'", "(greaterThanOrEqual instant:timestamp '2024-01-01T00:00:00.000Z':timestamp)"),
+        ("i32 IN (1, 2)", "(or (equal i32:int '1':int) (equal i32:int '2':int))"),
+        ("i32 IN (1, 2, NULL)", "(or (equal i32:int '1':int) (equal i32:int '2':int))"),
+        ("i32 <=> 5", "(equal i32:int '5':int)"),
+        ("text LIKE 'ab%c'", "(and (greaterThanOrEqual text:string 'ab':string) (lessThan text:string 'ac':string))"),
+        ("startswith(text, 'ab')", "(and (greaterThanOrEqual text:string 'ab':string) (lessThan text:string 'ac':string))"),
+        ("text > '\ue000'", None),
+        ("i32 <> 5", None),
+        ("i32 IS NOT NULL", None),
+        ("i32 IS NULL", None),
+        ("small > 1", None),
+        ("blob = X'00'", None),
+        ("wall > '2024-01-01'", None),
+        ("Nest.n = 1", None),
+        ("`dotted.name` = 1", None),
+        ("i32 = i64", None),
+        ("TRUE", None),
+        ("i32 = 5 AND small > 1", "(equal i32:int '5':int)"),
+        ("i32 = 5 OR small > 1", None),
+        ("NOT (i32 = 5 AND small > 1)", None),
+        ("NOT (i32 < 5 OR small > 1)", "(greaterThanOrEqual i32:int '5':int)"),
+        ("(i32 > 1 AND small > 1) OR i64 > 2", "(or (greaterThan i32:int '1':int) (greaterThan i64:long '2':long))"),
+        ("day > DATE '+10000-01-01'", None),
+    ],
+)  # fmt: skip
+def test_hint_says_what_the_protocol_can(text, expected):
+    assert hints(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("i32 <> 5", "(not (equal i32:int '5':int))"),
+        ("i32 IS NULL", "(isNull i32:int)"),
+        ("i32 IS NOT NULL", "(not (isNull i32:int))"),
+        ("i32 NOT IN (1, 2)", "(and (not (equal i32:int '1':int)) (not (equal i32:int '2':int)))"),
+        ("i32 NOT IN (1, NULL)", None),
+    ],
+)
+def test_partition_columns_allow_inequalities_and_null_tests(text, expected):
+    assert hints(text, ("i32",)) == expected
+    assert hints(text, ("i64",)) is None
+
+
+def test_long_lists_become_a_range():
+    listed = ", ".join(map(str, range(21)))
+    expected = "(and (greaterThanOrEqual i32:int '0':int) (lessThanOrEqual i32:int '20':int))"
+    assert hints(f"i32 IN ({listed})") == expected
+
+
+def test_long_text_is_cut_where_a_cut_maximum_could_be_smaller():
+    assert hints(f"text > '{'a' * 40}'") == f"(greaterThanOrEqual text:string {'a' * 32!r}:string)"
+
+
+def test_values_are_strings_and_the_text_is_plain_json():
+    found = to_json_hints(bind(col("text") == "é\"\u2028", SCHEMA))
+    assert found.isascii()
+    literal = json.loads(found)["children"][1]
+    assert literal == {"op": "literal", "value": "é\"\u2028", "valueType": "string"}
+
+
+def test_conditions_beyond_the_limits_are_left_out():
+    deep = col("i32") == 1
+    for number in range(60):
+        deep = Or((And((deep, col("i32") == number)), col("i64") == number))
+    huge = col("text") < "x" * MAX_BYTES
+    bound = bind(all_of([deep, huge, col("i8") == 1]), SCHEMA)
+    assert short(json.loads(to_json_hints(bound))) == "(equal i8:int '1':int)"
+    assert to_json_hints(bind(huge, SCHEMA)) is None
+
+
+def test_hint_fills_the_size_limit_but_not_more():
+    bound = bind(all_of(col("text") < f"{number}{'x' * 1000}" for number in range(1200)), SCHEMA)
+    text = to_json_hints(bound)
+    assert MAX_BYTES - 2000 < len(text) <= MAX_BYTES
+    from_json_hints(text)
+
+
+def test_sql_hints_are_simple_conjuncts():
+    text = "i64 >= 5 AND text = 'x' AND (i32 = 1 OR i32 = 2) AND f64 < 1 AND day < DATE '2024-01-01' AND i8 IS NOT NULL"
+    bound = bind(parse_filter(text), SCHEMA)
+    assert to_sql_hints(bound, ["i8"]) == ["i64 >= 5", "text = 'x'", "day < '2024-01-01'", "i8 IS NOT NULL"]
+    assert to_sql_hints(bind(parse_filter("text = 'it\\'s'"), SCHEMA)) == []
+
+
+# === Reading ===
+
+
+def node(op: str, *children: Any, **fields: Any) -> dict[str, Any]:
+    return {"op": op, **fields, **({"children": list(children)} if children else {})}
+
+
+COLUMN = node("column", name="a", valueType="int")
+ONE = node("literal", value="1", valueType="int")
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        (node("equal", COLUMN, ONE), "a = 1"),
+        (node("greaterThan", ONE, COLUMN), "a < 1"),
+        (node("not", node("isNull", COLUMN)), "a IS NOT NULL"),
+        (node("and", node("lessThan", COLUMN, ONE), node("or", node("equal", ONE, ONE), node("isNull", COLUMN))),
+         "a < 1 AND (1 = 1 OR a IS NULL)"),
+        (node("column", name="f", valueType="bool"), "f = TRUE"),
+        (node("isNull", ONE), "FALSE"),
+        (node("equal", node("column", name="x.y", valueType="date"), node("literal", value="2024-02-01", valueType="date")),
+         "`x.y` = DATE '2024-02-01'"),
+        (node("equal", node("column", name="t", valueType="timestamp"),
+              node("literal", value="2024-02-01T00:00:00.5+01:00", valueType="timestamp")),
+         "t = TIMESTAMP '2024-01-31 23:00:00.500000Z'"),
+        (node("lessThanOrEqual", node("column", name="d", valueType="double"),
+              node("literal", value="-Infinity", valueType="double")), "d <= CAST('-Infinity' AS DOUBLE)"),
+        (node("equal", COLUMN, node("literal", value=1, valueType="int")), "a = 1"),
+    ],
+)  # fmt: skip
+def test_reads_what_the_protocol_defines(tree, expected):
+    assert str(from_json_hints(json.dumps(tree))) == expected
+
+
+def nested(depth: int) -> dict[str, Any]:
+    return node("isNull", COLUMN) if depth == 2 else node("not", nested(depth - 1))
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        (node("equals", COLUMN, ONE), "one of column, literal, isNull, equal"),
+        ([], "found 'list'"),
+        (node("equal", COLUMN), "needs 2 children; found 1"),
+        (node("equal"), "needs a list of children"),
+        (node("and", node("isNull", COLUMN)), "at least two children"),
+        (node("equal", COLUMN, node("literal", value="x", valueType="int")), r"'x' at \$.children\[1\] is not of type int"),
+        (node("equal", COLUMN, node("literal", value="2147483648", valueType="int")), "not of type int"),
+        (node("equal", COLUMN, node("literal", value="1_0", valueType="int")), "not of type int"),
+        (node("equal", COLUMN, node("literal", value="1", valueType="long")), "value types int and long"),
+        (node("equal", COLUMN, node("literal", value="1", valueType="integer")), "must be one of bool, int"),
+        (node("equal", COLUMN, node("literal", valueType="int")), "needs a value"),
+        (node("equal", COLUMN, node("literal", value=[1], valueType="int")), "must be a string"),
+        (node("equal", node("column", valueType="int"), ONE), "needs a name"),
+        (node("equal", node("not", COLUMN), ONE), "Expected a column or a literal"),
+        (node("not", COLUMN), "valueType must be bool"),
+        (node("isNull", node("column", name="a", valueType="date"), ONE), "needs 1 children"),
+        (nested(101), "deeper than 100 levels"),
+    ],
+)  # fmt: skip
+def test_refuses_what_is_no_predicate(tree, message):
+    with pytest.raises(UsageError, match=message):
+        from_json_hints(json.dumps(tree))
+
+
+def test_deepest_allowed_tree_is_read():
+    assert "IS NOT NULL" in str(from_json_hints(json.dumps(nested(100))))
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"op":', "[" * 100_000])
+def test_refuses_text_that_is_no_json(text):
+    with pytest.raises(UsageError, match="not valid JSON"):
+        from_json_hints(text)
+
+
+def test_refuses_other_types_and_oversized_text():
+    with pytest.raises(UsageError, match="found dict"):
+        from_json_hints({})
+    with pytest.raises(UsageError, match=re.escape(f"exceed {MAX_BYTES} bytes")):
+        from_json_hints(" " * (MAX_BYTES + 1))
+
+
+def test_every_comparable_type_is_either_sent_or_known_not_to_be():
+    sent = set()
+    for path in COMPARABLE:
+        found = to_json_hints(bind(col(path).is_null(), SCHEMA), [path[0]])
+        if found is not None:
+            sent.add(path[0])
+    assert sent == set(HINTED)
