@@ -1,8 +1,8 @@
 """Whether files written under one schema can be read in a stream with another one.
 
-The rule is the JVM connector's: what was *seen* in the log must exist in the stream's schema, spelled the same, of
-equal type, and not nullable where the stream says it is not. Columns that the stream has in addition are null in
-older files.
+What was *seen* in the log must exist in the stream's schema, spelled the same and of equal type. Columns that the stream
+has in addition are null in older files. Whether a column may hold nulls makes no difference: a stream's columns always
+may (the JVM connector refuses a column that became NOT NULL).
 """
 
 from __future__ import annotations
@@ -63,8 +63,6 @@ def _struct(seen: StructType, read: StructType, path: str, mapped: bool) -> str 
             return f"column {name!r} is spelled {other.name!r}"
         if mapped and other.physical_name != field.physical_name:
             return f"column {name!r} is replaced by another one of that name"
-        if field.nullable and not other.nullable:
-            return f"column {name!r} may hold nulls in older versions, and may not in newer ones"
         found = _type(field.type, other.type, name, mapped)
         if found is not None:
             return found
@@ -75,12 +73,8 @@ def _type(seen: DataType, read: DataType, path: str, mapped: bool) -> str | None
     if isinstance(seen, StructType) and isinstance(read, StructType):
         return _struct(seen, read, f"{path}.", mapped)
     if isinstance(seen, ArrayType) and isinstance(read, ArrayType):
-        if seen.contains_null and not read.contains_null:
-            return f"column {path!r} may hold null elements in older versions, and may not in newer ones"
         return _type(seen.element, read.element, f"{path}.element", mapped)
     if isinstance(seen, MapType) and isinstance(read, MapType):
-        if seen.value_contains_null and not read.value_contains_null:
-            return f"column {path!r} may hold null values in older versions, and may not in newer ones"
         return _type(seen.key, read.key, f"{path}.key", mapped) or _type(seen.value, read.value, f"{path}.value", mapped)
     return None if seen == read else f"column {path!r} changes its type from {_shown(seen)} to {_shown(read)}"
 

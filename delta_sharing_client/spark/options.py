@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from delta_sharing_client.columns import ColumnName
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.names import TableName, parse_table_url
 from delta_sharing_client.options import ResponseFormat
@@ -58,7 +60,7 @@ class SparkOptions:
 
     profile: Profile
     table: TableName
-    columns: tuple[str, ...] | None = None
+    columns: tuple[ColumnName, ...] | None = None
     filter: Expression | None = None
     limit: int | None = None
     version: int | None = None
@@ -172,11 +174,27 @@ def names() -> list[str]:
     return sorted([*(option.name for option in _OPTIONS.values()), *_FLAGS, "path", *_CREDENTIALS], key=str.lower)
 
 
-def _columns(name: str, value: str) -> tuple[str, ...]:
+def _columns(name: str, value: str) -> tuple[ColumnName, ...]:
+    if value.lstrip().startswith("["):
+        return _json_columns(name, value)
     found = [match[1] if match[1] is not None else match[2].strip() for match in _COLUMN.finditer(value)]
     if not _COLUMNS.fullmatch(value) or not all(found):
         raise UsageError(f"Invalid value '{value}' for option '{name}', must be names separated by commas, such as 'id, `a,b`'")
     return tuple(column.replace("``", "`") for column in found)
+
+
+def _json_columns(name: str, value: str) -> tuple[ColumnName, ...]:
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(part, str) for item in found for part in _parts(item)):
+        raise UsageError(f"Invalid value '{value}' for option '{name}', must be JSON such as [\"id\", [\"struct\", \"field\"]]")
+    return tuple(item if isinstance(item, str) else tuple(item) for item in found)
+
+
+def _parts(item: object) -> list[object]:
+    return item if isinstance(item, list) else [item]
 
 
 def _filter(name: str, value: str) -> Expression | None:

@@ -7,7 +7,6 @@ that) and every batch is cast to the one target schema.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
@@ -20,7 +19,6 @@ from delta_sharing_client.delta.schema import (
     DataType,
     DecimalType,
     MapType,
-    StructField,
     StructType,
 )
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
@@ -89,11 +87,6 @@ def target_schema(schema: spark.StructType) -> pa.Schema:
     return spark_to_arrow(bare, timezone="UTC")
 
 
-def relax(schema: StructType) -> StructType:
-    """Return ``schema`` with everything nullable, so that the engine's batches agree with ``to_spark_schema``."""
-    return StructType(tuple(_relaxed(field) for field in schema))
-
-
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """Return ``batch`` with exactly the schema ``target``: same columns, in the order of ``target``.
 
@@ -103,9 +96,10 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         A column is missing or its values do not fit.
     """
     columns = []
+    positions = {name.lower(): position for position, name in enumerate(batch.schema.names)}
     for field in target:
-        position = batch.schema.get_field_index(field.name)
-        if position < 0:
+        position = positions.get(field.name.lower())
+        if position is None:
             raise DataError(f"Expected the column {field.name!r} in a batch with {', '.join(batch.schema.names)}")
         try:
             columns.append(conform_array(batch.column(position), field.type))
@@ -121,7 +115,7 @@ def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     if array.type.equals(target, check_metadata=True):
         return array
     if pa.types.is_struct(target):
-        children = [conform_array(array.field(field.name), field.type) for field in target]
+        children = [conform_array(_child(array, field.name), field.type) for field in target]
         if not all(field.nullable for field in target):
             # A variant's parts may not be null by type, not even below a null variant.
             children = [pc.fill_null(child, b"") if not f.nullable else child for f, child in zip(target, children)]
@@ -136,6 +130,11 @@ def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     return array.cast(target)
 
 
+def _child(array: pa.StructArray, name: str) -> pa.Array:
+    names = [field.name.lower() for field in array.type]
+    return array.field(names.index(name.lower()))
+
+
 def _offsets(array: pa.Array) -> pa.Array:
     # A mask is only taken with offsets that start at their buffer.
     return pa.array(array.offsets.to_numpy(zero_copy_only=False), pa.int32()) if array.null_count else array.offsets
@@ -143,17 +142,3 @@ def _offsets(array: pa.Array) -> pa.Array:
 
 def _mask(array: pa.Array) -> pa.Array | None:
     return pc.is_null(array) if array.null_count else None
-
-
-def _relaxed(field: StructField) -> StructField:
-    return dataclasses.replace(field, type=_relaxed_type(field.type), nullable=True)
-
-
-def _relaxed_type(data_type: DataType) -> DataType:
-    if isinstance(data_type, ArrayType):
-        return ArrayType(_relaxed_type(data_type.element), contains_null=True)
-    if isinstance(data_type, MapType):
-        return MapType(_relaxed_type(data_type.key), _relaxed_type(data_type.value), value_contains_null=True)
-    if isinstance(data_type, StructType):
-        return relax(data_type)
-    return data_type

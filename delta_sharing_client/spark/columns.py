@@ -1,0 +1,136 @@
+"""The columns of a relation: what the options and a user's schema select of the table, as Spark and as paths."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from delta_sharing_client.columns import resolve_columns
+from delta_sharing_client.delta.schema import ColumnPath, StructType, parse_schema
+from delta_sharing_client.errors import SchemaChangeError, UsageError
+from delta_sharing_client.scan.columns import output_columns
+from delta_sharing_client.scan.tasks import CHANGE_FIELDS, CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, ROW_LINEAGE_FIELDS
+from delta_sharing_client.spark.options import ChangeColumns, SparkOptions
+from delta_sharing_client.spark.types import VARIANTS, to_spark_type
+
+_EXTRA_TYPES = {
+    pa.string(): spark.StringType(),
+    pa.int64(): spark.LongType(),
+    pa.timestamp("ms", tz="UTC"): spark.TimestampType(),
+}
+_PARQUET_ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """The columns of a relation: ``schema`` as Spark sees them, ``paths`` as the scan engine is asked (None: all)."""
+
+    schema: spark.StructType
+    paths: tuple[ColumnPath, ...] | None
+
+
+def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
+    """Return the columns that ``options`` select of a table.
+
+    Raises
+    ------
+    UsageError
+        A column does not exist, or the table has one of a name that the change feed or row lineage adds.
+    UnsupportedFeatureError
+        A selected column has a type that Spark cannot take.
+    """
+    table = parse_schema(schema_string)
+    paths = resolve_columns(options.columns, table, extra_names(options))
+    return Columns(_spark_schema(table, paths, options), paths)
+
+
+def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.StructType) -> Columns:
+    """Return the columns of a relation with the schema ``wanted``: a user's own, or the one found at load.
+
+    Raises
+    ------
+    UsageError
+        ``wanted`` has a column that the table does not have, or has of another type.
+    """
+    table = parse_schema(schema_string)
+    whole = _spark_schema(table, None, dataclasses.replace(options, columns=None))
+    paths: list[ColumnPath] = []
+    for field in wanted.fields:
+        paths += _paths(field, whole, ())
+    if not paths:
+        raise UsageError("The schema given has no column; name at least one column of the table")
+    return Columns(wanted, tuple(paths))
+
+
+def check_unchanged(schema_string: str, options: SparkOptions, columns: Columns, table: str) -> None:
+    """Refuse to read ``columns``, found when the relation was loaded, from a table that has changed since.
+
+    Raises
+    ------
+    SchemaChangeError
+        A column is gone or has another type.
+    """
+    try:
+        narrowed_columns(schema_string, options, columns.schema)
+    except UsageError as error:
+        raise SchemaChangeError(
+            f"The table has changed since the DataFrame was made: {error.message}. Load it again", table=table
+        ) from None
+
+
+def extra_names(options: SparkOptions) -> list[str]:
+    """Return the names of the columns that the read adds to the table's."""
+    if options.read_change_feed:
+        return [field.name for field in CHANGE_FIELDS]
+    return [field.name for field in ROW_LINEAGE_FIELDS] if options.row_lineage else []
+
+
+def _spark_schema(table: StructType, paths: tuple[ColumnPath, ...] | None, options: SparkOptions) -> spark.StructType:
+    found = output_columns(
+        table, paths, (), VARIANTS, row_lineage=options.row_lineage, change_feed=options.read_change_feed
+    )
+    types: dict[str, spark.DataType] = {}
+    for column in found:
+        if column.field is not None:
+            types[column.name] = to_spark_type(column.field.type, column.name)
+        else:
+            types[column.name] = _EXTRA_TYPES[column.arrow.type]
+    names = list(types)
+    if options.read_change_feed and options.change_columns is ChangeColumns.PARQUET:
+        if COMMIT_TIMESTAMP in types:
+            types[COMMIT_TIMESTAMP] = spark.LongType()
+        if paths is None:
+            names = [name for name in names if name not in _PARQUET_ORDER] + list(_PARQUET_ORDER)
+    return spark.StructType([spark.StructField(name, types[name], nullable=True) for name in names])
+
+
+def _paths(wanted: spark.StructField, having: spark.StructType, above: ColumnPath) -> list[ColumnPath]:
+    name = ".".join((*above, wanted.name))
+    found = next((field for field in having.fields if field.name.lower() == wanted.name.lower()), None)
+    if found is None:
+        shown = ", ".join(field.name for field in having.fields[:12])
+        raise UsageError(f"The schema given has a column {name!r}, which the table does not have; it has {shown}")
+    path = (*above, found.name)
+    if _nullable(wanted.dataType) == found.dataType:
+        if not wanted.nullable:
+            raise UsageError(f"Column {name!r} of the schema given is NOT NULL; columns of a shared table may hold nulls")
+        return [path]
+    if isinstance(wanted.dataType, spark.StructType) and isinstance(found.dataType, spark.StructType):
+        return [below for field in wanted.dataType.fields for below in _paths(field, found.dataType, path)]
+    raise UsageError(
+        f"Column {name!r} of the schema given has the type {wanted.dataType.simpleString()}, but the table has "
+        f"{found.dataType.simpleString()}; select it and cast it instead"
+    )
+
+
+def _nullable(data_type: spark.DataType) -> spark.DataType:
+    if isinstance(data_type, spark.StructType):
+        fields = [spark.StructField(f.name, _nullable(f.dataType), True) for f in data_type.fields]
+        return spark.StructType(fields)
+    if isinstance(data_type, spark.ArrayType):
+        return spark.ArrayType(_nullable(data_type.elementType), True)
+    if isinstance(data_type, spark.MapType):
+        return spark.MapType(_nullable(data_type.keyType), _nullable(data_type.valueType), True)
+    return data_type

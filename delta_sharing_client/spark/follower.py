@@ -1,0 +1,322 @@
+"""Where a stream stands and how far its next micro-batch reaches: offsets in, offsets and files out.
+
+Nothing here knows Spark's classes. Every answer is derived from the offsets given and from the server, never from what
+an earlier call left behind, because Spark replays batches in new processes; what is kept is only a cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from delta_sharing_client.delta.actions import FileAction
+from delta_sharing_client.errors import DataError, SchemaChangeError, UsageError
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.spark.admission import BASE, Budget, Offered, Position, admit
+from delta_sharing_client.spark.changes import file_id
+from delta_sharing_client.spark.compatibility import difference, fingerprint
+from delta_sharing_client.spark.offsets import ADVICE, AnyOffset, Beginning, Offset, check_order, check_restart
+from delta_sharing_client.spark.options import DEFAULT_MAX_FILES, SparkOptions
+from delta_sharing_client.spark.served_table import Description, ServedTable, VersionFiles, Window, schema_change
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Selected:
+    """The files of one window that belong to a batch."""
+
+    window: Window
+    files: tuple[FileAction, ...]
+
+
+class VersionClock:
+    """The table's latest version, asked for at most once an interval, or frozen for a query that ends by itself."""
+
+    def __init__(self, ask: Callable[[], int], interval: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._ask = ask
+        self._interval = interval
+        self._now = now
+        self._asked_at: float | None = None
+        self._frozen = False
+        self.known: int | None = None
+
+    def freeze(self) -> None:
+        """Ask once more and keep the answer."""
+        self.known = self._ask()
+        self._frozen = True
+
+    def latest(self) -> int:
+        """Return the latest version known; asks when the interval has passed. It never goes back."""
+        due = self._asked_at is None or self._now() - self._asked_at >= self._interval
+        if self.known is None or (due and not self._frozen):
+            found = self._ask()
+            self._asked_at = self._now()
+            if self.known is not None and found < self.known:
+                # A server that lags behind, or one of several: what was seen exists.
+                _LOG.warning("the server says version %d after it said %d; no older version is read", found, self.known)
+            self.known = found if self.known is None else max(found, self.known)
+        return self.known
+
+
+class Follower:
+    """Follows one table for one streaming query."""
+
+    def __init__(self, table: ServedTable, stream: Description) -> None:
+        self._table = table
+        self._stream = stream
+        self._options: SparkOptions = table.options
+        self._schema_hash = fingerprint(stream.metadata)
+        self._clock = VersionClock(table.current_version, self._options.version_interval)
+        self._window: Window | None = None
+        self._checked: set[tuple[str, str]] = set()
+
+    def freeze(self) -> None:
+        """Let the table's version of now be the last one, for a query that reads what is there and ends."""
+        self._clock.freeze()
+
+    def reported(self) -> Offset | None:
+        """Return the offset that a stream that has read all would have, as far as known; asks nothing."""
+        if self._clock.known is None:
+            return None
+        return self._offset(Position(self._clock.known + 1), self._clock.known, from_snapshot=False)
+
+    def budget(self) -> Budget:
+        """Return the limits that the options set for one batch."""
+        files, size = self._options.max_files, self._options.max_bytes
+        return Budget(DEFAULT_MAX_FILES if files is None and size is None else files, size)
+
+    def next_offset(self, start: AnyOffset, budget: Budget | None) -> AnyOffset:
+        """Return how far the batch after ``start`` reaches; an equal offset where there is nothing to read.
+
+        ``budget`` of ``None`` takes all that there is. A new stream's first answer is always another one than
+        ``start``: it holds where the stream begins, so that no restart chooses anew.
+        """
+        resolved = self._resolve(start) if isinstance(start, Beginning) else start
+        self._check(resolved)
+        if resolved.in_snapshot:
+            window = self._snapshot_at(resolved.position.version, resolved.response_format)
+            return self._advance(resolved, window, budget)
+        latest = self._clock.latest()
+        if resolved.position.version > latest + 1 and not isinstance(start, Beginning):
+            raise DataError(
+                f"The checkpoint is at version {resolved.position.version} of the table, whose latest version is {latest}: the "
+                f"table was restored from an older copy, or the server lags behind. Try again later; otherwise {ADVICE}",
+                table=self._table.name,
+                version=latest,
+            )
+        current = resolved
+        while current.position.version <= latest:
+            window = self._tail_at(current, latest)
+            reached = self._advance(current, window, budget)
+            found_files = any(True for selected in self._between(current, reached) if selected.files)
+            if reached == current:
+                break
+            current = reached
+            if budget is not None and found_files:
+                break
+        return current
+
+    def files(self, start: AnyOffset, end: Offset) -> list[Selected]:
+        """Return the files between two offsets, in order. Needs nothing but the offsets."""
+        begin = self._beginning_of(end) if isinstance(start, Beginning) else start
+        check_order(begin, end)
+        self._check(end)
+        if begin.position == end.position and begin.in_snapshot == end.in_snapshot:
+            return []
+        return [selected for selected in self._between(begin, end) if selected.files]
+
+    def forget_before(self, end: Offset) -> None:
+        """Drop what is cached of the versions before ``end``."""
+        if self._window is not None and self._window.last < end.position.version:
+            self._window = None
+
+    # === Steps ===
+
+    def _resolve(self, _start: Beginning) -> Offset:
+        options = self._options
+        if options.starting_version == "latest":
+            first = self._clock.latest() + 1
+        elif options.starting_version is not None:
+            first = options.starting_version
+        elif options.starting_timestamp is not None:
+            first = self._table.version_from(options.starting_timestamp)
+        else:
+            version = self._clock.latest()
+            return dataclasses.replace(
+                self._offset(Position(version), version, from_snapshot=True), in_snapshot=True
+            )
+        return self._offset(Position(first), first, from_snapshot=False)
+
+    def _offset(self, position: Position, first: int, *, from_snapshot: bool) -> Offset:
+        return Offset(
+            table_id=self._stream.metadata.id,
+            position=position,
+            in_snapshot=False,
+            first_version=first,
+            from_snapshot=from_snapshot,
+            change_feed=self._options.read_change_feed,
+            response_format=self._options.response_format,
+            last_file=None,
+            schema_hash=self._schema_hash,
+        )
+
+    def _advance(self, start: Offset, window: Window, budget: Budget | None) -> Offset:
+        offered, problem = [], None
+        for version in window.versions:
+            if version.version < start.position.version:
+                continue
+            if version.problem is not None:
+                problem = version.problem
+                break
+            offered.append(Offered(version.version, tuple(_size(file) for file in version.files), version.units))
+        reached = admit(start.position, offered, budget or Budget())
+        if reached == start.position:
+            if problem is not None:
+                raise problem
+            return start
+        return dataclasses.replace(
+            start,
+            position=reached,
+            in_snapshot=window.is_snapshot and reached.index != BASE,
+            response_format=window.response_format,
+            last_file=self._last_file(window, reached),
+            schema_hash=self._schema_hash,
+        )
+
+    @staticmethod
+    def _last_file(window: Window, position: Position) -> str | None:
+        if position.index == BASE:
+            return None
+        return file_id(window.versions[position.version - window.first].files[position.index])
+
+    def _between(self, start: Offset, end: Offset) -> Iterator[Selected]:
+        """Yield what lies between two offsets, window by window. An end at the base of a version excludes it."""
+        current = start
+        if start.in_snapshot:
+            window = self._snapshot_at(start.position.version, end.response_format)
+            self._check_place(window, start)
+            yield Selected(window, tuple(self._selected(window.versions[0], start.position, end.position)))
+            current = dataclasses.replace(start, position=Position(start.position.version + 1), in_snapshot=False)
+        last = end.position.version if end.position.index != BASE else end.position.version - 1
+        while not end.in_snapshot and current.position.version <= last:
+            window = self._tail_at(current, last, end.response_format)
+            self._check_place(window, current)
+            if end.position.index != BASE and window.first <= end.position.version <= window.last:
+                self._check_place(window, end)
+            files: list[FileAction] = []
+            for version in window.versions:
+                if current.position.version <= version.version <= last:
+                    if version.problem is not None:
+                        raise version.problem
+                    files += self._selected(version, current.position, end.position)
+            yield Selected(window, tuple(files))
+            current = dataclasses.replace(current, position=Position(min(window.last, last) + 1), last_file=None)
+
+    @staticmethod
+    def _selected(version: VersionFiles, start: Position, end: Position) -> Sequence[FileAction]:
+        return [
+            file for index, file in enumerate(version.files) if start < Position(version.version, index) <= end
+        ]
+
+    # === Windows ===
+
+    def _snapshot_at(self, version: int, response_format: ResponseFormat) -> Window:
+        held = self._window
+        if held is None or not held.is_snapshot or held.first != version or not _fits(held, response_format):
+            held = self._table.snapshot_window(version, response_format)
+            self._require_format(held, response_format)
+            self._window = held
+        return held
+
+    def _tail_at(self, start: Offset, latest: int, end_format: ResponseFormat | None = None) -> Window:
+        first = start.position.version
+        # Within a version the order of files depends on the format; between versions any will do.
+        wanted = self._options.response_format
+        if start.position.index != BASE:
+            wanted = start.response_format
+        if end_format is not None:
+            wanted = end_format
+        held = self._window
+        if held is not None and not held.is_snapshot and held.first <= first <= held.last and _fits(held, wanted):
+            return held
+        last = min(latest, first + self._options.max_versions_per_rpc - 1)
+        held = self._table.tail_window(first, last, self._stream.metadata, wanted)
+        if wanted is not self._options.response_format:
+            self._require_format(held, wanted)
+        self._window = held
+        return held
+
+    def _require_format(self, window: Window, wanted: ResponseFormat) -> None:
+        if not _fits(window, wanted):
+            raise DataError(
+                f"The checkpoint counts files of answers in {wanted.value} format, but the server answers in "
+                f"{window.response_format.value} format, whose files have other ids; {ADVICE}",
+                table=self._table.name,
+                version=window.first,
+            )
+
+    def _check_place(self, window: Window, offset: Offset) -> None:
+        position = offset.position
+        if position.index == BASE or not window.first <= position.version <= window.last:
+            return
+        files = window.versions[position.version - window.first].files
+        found = file_id(files[position.index]) if position.index < len(files) else None
+        if found != offset.last_file:
+            raise DataError(
+                f"The checkpoint has the file {offset.last_file} at place {position.index} of version {position.version}, but the "
+                f"server now has {found or 'fewer files'} there, so the stream cannot find its place; {ADVICE}",
+                table=self._table.name,
+                version=position.version,
+            )
+
+    # === Checks ===
+
+    def _beginning_of(self, end: Offset) -> Offset:
+        return dataclasses.replace(
+            end, position=Position(end.first_version), in_snapshot=end.from_snapshot, last_file=None
+        )
+
+    def _check(self, offset: Offset) -> None:
+        """Check an offset against the table as it is now; once for each table and schema that offsets name."""
+        key = (offset.table_id, offset.schema_hash)
+        check_restart(offset, table_id=self._stream.metadata.id, change_feed=self._options.read_change_feed)
+        if key in self._checked:
+            return
+        if offset.schema_hash != self._schema_hash:
+            self._check_schema(offset)
+        self._checked.add(key)
+
+    def _check_schema(self, offset: Offset) -> None:
+        """The table's description changed since the checkpoint was written: only additions let the stream go on."""
+        position = offset.position
+        version = position.version if offset.in_snapshot or position.index != BASE else position.version - 1
+        if version < 0:
+            return
+        then = self._table.metadata_at(version)
+        if then is None:
+            raise SchemaChangeError(
+                f"The table's schema changed since the checkpoint was written, and the server does not tell what it was in "
+                f"version {version}, so whether the stream can go on is not known; {ADVICE}, with option 'startingVersion' "
+                f"{position.version} to go on from there",
+                table=self._table.name,
+                version=version,
+            )
+        if then.id != self._stream.metadata.id:
+            raise UsageError(
+                f"The checkpoint belongs to the table with id {then.id}, but the table now has id {self._stream.metadata.id}: it "
+                f"was deleted and created anew. To read it from its beginning, {ADVICE}"
+            )
+        found = difference(then, self._stream.metadata)
+        if found is not None:
+            raise schema_change(self._table.name, position.version, found, then, self._stream.metadata)
+
+
+def _fits(window: Window, wanted: ResponseFormat) -> bool:
+    return wanted is ResponseFormat.AUTO or window.response_format is wanted
+
+
+def _size(file: FileAction) -> int:
+    return max(0, file.size or 0)

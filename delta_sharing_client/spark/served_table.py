@@ -1,0 +1,330 @@
+"""A shared table as the data source asks for it: its description, its plans, and windows of its versions."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import uuid
+from collections.abc import Sequence
+from importlib import metadata as packages
+
+import msgspec
+import pyspark
+
+from delta_sharing_client.delta.actions import AddFile, FileAction, Metadata, Protocol
+from delta_sharing_client.delta.features import Operation, check_readable
+from delta_sharing_client.delta.snapshot import Snapshot
+from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
+from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, RequestError, SchemaChangeError
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.planning import ChangesRead, SnapshotRead, plan_change_feed, plan_table
+from delta_sharing_client.protocol.answer import TableHead
+from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, TableAnswer, query_changes, query_table, table_metadata
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.urls import RefreshingUrls
+from delta_sharing_client.scan.changes import plan_changes
+from delta_sharing_client.scan.plan import plan_snapshot
+from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
+from delta_sharing_client.scan.tasks import ScanPlan, UrlSource
+from delta_sharing_client.spark.changes import appended_files, change_files, file_order, units
+from delta_sharing_client.spark.columns import Columns
+from delta_sharing_client.spark.compatibility import difference
+from delta_sharing_client.spark.offsets import ADVICE
+from delta_sharing_client.spark.options import SparkOptions
+from delta_sharing_client.spark.partitions import EXECUTOR_OPTIONS
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """A table at a version: what ``schema()`` finds and hands on to the readers."""
+
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+
+
+@dataclasses.dataclass(frozen=True)
+class VersionFiles:
+    """The files of one version that a stream reads, in order, and the unit of each; or why it cannot be read."""
+
+    version: int
+    files: tuple[FileAction, ...] = ()
+    units: tuple[int, ...] = ()
+    problem: DeltaSharingError | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The versions ``first`` to ``last`` as one answer of the server holds them; of a snapshot, one version."""
+
+    first: int
+    last: int
+    versions: tuple[VersionFiles, ...]
+    response_format: ResponseFormat
+    protocol: Protocol
+    urls: UrlSource
+    is_snapshot: bool
+    plan_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+
+class ServedTable:
+    """A table behind a server, with the options of one relation. Pickles."""
+
+    def __init__(self, options: SparkOptions, operation: Operation) -> None:
+        self.options = options
+        self.name = str(options.table)
+        self._operation = operation
+        self._rest = RestClient(options.profile, EXECUTOR_OPTIONS, user_agent=user_agent(operation, options.caller_org))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._rest.close()
+
+    def describe(self, version: int | None = None, timestamp: str | None = None) -> Description:
+        """Return protocol and metadata, of the latest version by default, checked to be readable."""
+        head = self._head(version, timestamp)
+        return Description(head.version, head.protocol, head.metadata)
+
+    def metadata_at(self, version: int) -> Metadata | None:
+        """Return the metadata as of ``version``, ``None`` where the server cannot say."""
+        try:
+            head = self._head(version, None)
+        except RequestError:
+            return None
+        return head.metadata if head.version == version else None
+
+    def current_version(self) -> int:
+        """Return the latest version of the table."""
+        version = self._rest.table_version(self.options.table)
+        if version < 0:
+            raise ProtocolError(f"The server returned a negative table version:{version}", table=self.name)
+        return version
+
+    def version_from(self, timestamp: str) -> int:
+        """Return the first version at or after ``timestamp``."""
+        return self._rest.table_version(self.options.table, timestamp)
+
+    def plan_batch(self, columns: Columns) -> ScanPlan:
+        """Plan a batch read of the snapshot or change feed that the options ask for."""
+        options = self.options
+        paths = None if columns.paths is None else [path[0] if len(path) == 1 else path for path in columns.paths]
+        if options.read_change_feed:
+            assert options.starting_version != "latest"
+            changes = ChangesRead(
+                starting_version=options.starting_version,
+                ending_version=options.ending_version,
+                starting_timestamp=options.starting_timestamp,
+                ending_timestamp=options.ending_timestamp,
+                columns=paths,
+                filter=options.filter,
+                limit=options.limit,
+                response_format=options.response_format,
+            )
+            return plan_change_feed(self._rest, options.table, changes, EXECUTOR_OPTIONS)
+        read = SnapshotRead(
+            columns=paths,
+            filter=options.filter,
+            limit=options.limit,
+            version=options.version,
+            timestamp=options.timestamp,
+            row_lineage=options.row_lineage,
+            response_format=options.response_format,
+        )
+        return plan_table(self._rest, options.table, read, EXECUTOR_OPTIONS)
+
+    # === Streams ===
+
+    def snapshot_window(self, version: int, response_format: ResponseFormat) -> Window:
+        """Return the files of the snapshot at ``version``, in order of file id."""
+        query = QueryRequest(version=version, include_refresh_token=False)
+        answer = query_table(self._rest, self.options.table, query, response_format=response_format)
+        check_readable(answer.protocol, answer.metadata, operation=self._operation, table=self.name)
+        snapshot = Snapshot.from_actions(
+            version, [answer.protocol, answer.metadata, *answer.actions], table=self.name  # type: ignore[list-item]
+        )
+        files = tuple(sorted(snapshot.files, key=file_order))
+        return Window(
+            first=version,
+            last=version,
+            versions=(VersionFiles(version, files, tuple(range(len(files)))),),
+            response_format=answer.response_format,
+            protocol=answer.protocol,
+            urls=RefreshingUrls(self._rest, self.options.table, query, answer),
+            is_snapshot=True,
+        )
+
+    def tail_window(self, first: int, last: int, stream: Metadata, response_format: ResponseFormat) -> Window:
+        """Return what happened in the versions ``first`` to ``last``, as a stream with the description ``stream`` sees it.
+
+        A version that the stream cannot read has a ``problem`` instead of files; nothing is raised for it here,
+        because the versions before it can be read.
+
+        Raises
+        ------
+        DataError
+            The server does not serve ``first`` any more.
+        """
+        query: QueryRequest | ChangesQuery
+        try:
+            if self.options.read_change_feed:
+                query = ChangesQuery(starting_version=first, ending_version=last)
+                answer = query_changes(self._rest, self.options.table, query, response_format=response_format)
+            else:
+                query = QueryRequest(starting_version=first, ending_version=last)
+                answer = query_table(self._rest, self.options.table, query, response_format=response_format)
+            actions = list(answer.actions)
+        except RequestError as error:
+            raise self._history_gone(error, first, last) from None
+        return Window(
+            first=first,
+            last=last,
+            versions=tuple(self._versions(first, last, answer, actions, stream)),
+            response_format=answer.response_format,
+            protocol=answer.protocol,
+            urls=RefreshingUrls(self._rest, self.options.table, query, answer),
+            is_snapshot=False,
+        )
+
+    def plan_window(self, window: Window, files: Sequence[FileAction], stream: Metadata, columns: Columns) -> ScanPlan:
+        """Plan the reading of ``files`` of ``window`` in the columns of the stream."""
+        if self.options.read_change_feed:
+            if window.is_snapshot:
+                files = [_as_insert(file, window.first) for file in files]
+            request = ChangesRequest(
+                starting_version=window.first, ending_version=window.last, columns=columns.paths, filter=self.options.filter
+            )
+            return plan_changes(
+                self.name,
+                window.protocol,
+                stream,
+                list(files),
+                request,
+                EXECUTOR_OPTIONS,
+                window.urls,
+                allow_http=self._rest.allows_http_data,
+            )
+        adds = [file for file in files if isinstance(file, AddFile)]
+        snapshot = Snapshot(window.last, None, window.protocol, stream, adds, table=self.name)
+        return plan_snapshot(
+            self.name,
+            snapshot,
+            ScanRequest(columns=columns.paths, filter=self.options.filter),
+            EXECUTOR_OPTIONS,
+            window.urls,
+            allow_http=self._rest.allows_http_data,
+        )
+
+    def _versions(
+        self, first: int, last: int, answer: TableAnswer, actions: Sequence[object], stream: Metadata
+    ) -> list[VersionFiles]:
+        by_version: dict[int, list[FileAction]] = {}
+        problems: dict[int, DeltaSharingError] = {}
+
+        def check(version: int | None, protocol: Protocol | None, metadata: Metadata | None) -> None:
+            at = first if version is None else max(first, version)
+            problem = self._problem(at, protocol, metadata, stream)
+            if problem is not None:
+                problems.setdefault(at, problem)
+
+        check(answer.metadata_version, answer.protocol, answer.metadata)
+        for action in actions:
+            if isinstance(action, VersionedMetadata):
+                check(action.version, None, action.metadata)
+            elif isinstance(action, VersionedProtocol):
+                check(action.version, action.protocol, None)
+            else:
+                version = action.shared_version  # type: ignore[attr-defined]
+                if version is None:
+                    raise ProtocolError("The server sent a file of a range of versions without its version", table=self.name)
+                if first <= version <= last:
+                    by_version.setdefault(version, []).append(action)  # type: ignore[arg-type]
+        result = []
+        for version in range(first, last + 1):
+            files: Sequence[FileAction] = ()
+            problem = problems.get(version)
+            if problem is None:
+                try:
+                    files = self._files(by_version.get(version, []), version)
+                except DataError as error:
+                    error.table = self.name
+                    problem = error
+            result.append(VersionFiles(version, tuple(files), units(files), problem))
+        return result
+
+    def _files(self, actions: list[FileAction], version: int) -> Sequence[FileAction]:
+        if self.options.read_change_feed:
+            return change_files(actions)
+        return appended_files(actions, version, self.options.on_change)
+
+    def _problem(
+        self, version: int, protocol: Protocol | None, metadata: Metadata | None, stream: Metadata
+    ) -> DeltaSharingError | None:
+        try:
+            if protocol is not None:
+                check_readable(protocol, metadata, operation=self._operation, table=self.name)
+            if metadata is None:
+                return None
+            if metadata.id != stream.id:
+                return SchemaChangeError(
+                    f"The table was deleted and created anew: it had the id {stream.id} and has {metadata.id} from version "
+                    f"{version} on. To read the new table, {ADVICE}",
+                    table=self.name,
+                    version=version,
+                )
+            found = difference(metadata, stream)
+        except DeltaSharingError as error:
+            return error
+        return None if found is None else schema_change(self.name, version, found, metadata, stream)
+
+    def _head(self, version: int | None, timestamp: str | None) -> TableHead:
+        head = table_metadata(
+            self._rest,
+            self.options.table,
+            version=version,
+            timestamp=timestamp,
+            response_format=self.options.response_format,
+            operation=self._operation,
+        )
+        check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
+        return head
+
+    def _history_gone(self, error: RequestError, first: int, last: int) -> DeltaSharingError:
+        if error.status not in (400, 404, 410):
+            return error
+        return DataError(
+            f"The stream needs the versions {first} to {last}, and the server refuses them: {error.message}. If the "
+            f"provider has removed that history, rows are lost to this stream; to go on without them, {ADVICE}, with "
+            "option 'startingVersion' or without it (the whole table, then its changes)",
+            table=self.name,
+            version=first,
+        )
+
+
+def schema_change(table: str, version: int, found: str, seen: Metadata, stream: Metadata) -> SchemaChangeError:
+    """Return the error for a table whose metadata at ``version`` does not fit the stream: what, and the way out."""
+    if difference(stream, seen) is None:
+        advice = "columns were added; restart the query, and it goes on with the new schema"
+    else:
+        advice = (
+            f"{found}. A restart does not help if the schema of older versions has no place in the new one: then start a "
+            f"new query with a new checkpoint, and option 'startingVersion' {version} to go on from there"
+        )
+    return SchemaChangeError(
+        f"Detected incompatible schema change in version {version}: {advice}", table=table, version=version
+    )
+
+
+def user_agent(operation: Operation, caller: str | None) -> str:
+    """Return how the data source names itself to servers."""
+    product = "SparkStructuredStreaming" if operation is Operation.STREAMING else "Spark"
+    own = packages.version("delta-sharing-client")
+    parts = [
+        f"delta-sharing-client-{product}/{own}",
+        f"PySpark/{pyspark.__version__}",
+        f"Python/{platform.python_version()}",
+    ]
+    return " ".join([*parts, f"callerOrg-{caller}"] if caller else parts)
+
+
+def _as_insert(file: FileAction, version: int) -> FileAction:
+    return msgspec.structs.replace(file, shared_version=version, shared_timestamp=file.shared_timestamp or 0)

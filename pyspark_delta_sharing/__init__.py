@@ -1,0 +1,41 @@
+"""Makes ``spark.read.format("deltaSharing")`` work without registration: PySpark looks for ``pyspark_*`` packages.
+
+PySpark imports every such package when it first meets a format that it does not know, and one that fails to import
+hides all others. So nothing but PySpark is imported here before the format is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """The data source ``deltaSharing``; everything is done by ``delta_sharing_client.spark.datasource``."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        from delta_sharing_client.spark.datasource import DeltaSharingSource
+
+        self._source = DeltaSharingSource(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "deltaSharing"
+
+    def schema(self) -> StructType | str:
+        return self._source.schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return self._source.reader(schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+        return self._source.streamReader(schema)

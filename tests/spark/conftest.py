@@ -1,0 +1,64 @@
+"""One JVM for all tests of Spark, small and quiet; servers on tables that tests write."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.pollingDelay": "10ms",
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A classic session on ``local[2]``."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("delta-sharing-client")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse"))).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: pathlib.Path) -> Iterator[Lake]:
+    """A folder of tables and the server on it."""
+    import mock_server
+
+    root = tmp_path / "lake"
+    (root / "share" / "schema").mkdir(parents=True)
+    with mock_server.running(tables=root) as server:
+        yield Lake(root / "share" / "schema", server)
+
+
+class Lake:
+    """Where a test writes tables, and the URLs under which they are shared."""
+
+    def __init__(self, root: pathlib.Path, server: Any) -> None:
+        self.root = root
+        self.server = server
+
+    def url(self, table: str) -> str:
+        return f"{self.server.profile_path}#share.schema.{table}"

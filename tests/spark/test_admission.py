@@ -1,0 +1,138 @@
+"""Admission: the batch sizes of the reference tables, and the rules behind them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.spark.admission import Budget, Offered, Position, admit
+
+# A table like the JVM connector's fixture `streaming_cdf_table`: one file of 2 rows, one of 3, four change files with
+# 8 rows, two removed files with 4 rows. The sizes are such that its limits in bytes fall where the fixture's do.
+CHANGES = (
+    Offered(0),
+    Offered(1, (750,), (0,)),
+    Offered(2, (760,), (0,)),
+    Offered(3, (1200, 1210, 1220, 1230), (0, 0, 0, 0)),
+    Offered(4, (900, 910), (0, 1)),
+)
+CHANGE_ROWS = {1: (2,), 2: (3,), 3: (2, 2, 2, 2), 4: (2, 2)}
+# And `cdf_table_cdf_enabled` without its change feed: four added files of about one kilobyte.
+APPENDS = (Offered(0), Offered(1, (1030, 1030, 1030), (0, 1, 2)), Offered(2), Offered(3, (1100,), (0,)), Offered(4), Offered(5))
+APPEND_ROWS = {1: (1, 1, 1), 3: (1,)}
+
+
+def batches(
+    versions: tuple[Offered, ...], rows: dict[int, tuple[int, ...]], budget: Budget, window: int = 100
+) -> list[int]:
+    """Rows of the non-empty batches of a stream that starts at version 0."""
+    found, position, last = [], Position(0), versions[-1].version
+    while position.version <= last:
+        offered = versions[position.version : position.version + window]
+        reached = admit(position, offered, budget)
+        assert reached > position
+        number = sum(
+            count
+            for version in versions
+            for index, count in enumerate(rows.get(version.version, ()))
+            if position < Position(version.version, index) <= reached
+        )
+        found += [number] if number else []
+        position = reached
+    return found
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [(1, [2, 3, 8, 2, 2]), (2, [5, 8, 4]), (3, [13, 4]), (6, [13, 4]), (7, [15, 2]), (8, [17]), (9, [17])],
+)
+def test_max_files_of_a_change_feed(files: int, expected: list[int]) -> None:
+    assert batches(CHANGES, CHANGE_ROWS, Budget(files=files)) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (1, [2, 3, 8, 2, 2]),
+        (700, [2, 3, 8, 2, 2]),
+        (800, [5, 8, 2, 2]),
+        (1600, [13, 4]),
+        (6000, [13, 4]),
+        (7000, [15, 2]),
+        (9000, [17]),
+    ],
+)
+def test_max_bytes_of_a_change_feed(size: int, expected: list[int]) -> None:
+    assert batches(CHANGES, CHANGE_ROWS, Budget(bytes=size)) == expected
+
+
+@pytest.mark.parametrize(("files", "expected"), [(1, [1, 1, 1, 1]), (2, [2, 2]), (3, [3, 1]), (4, [4]), (5, [4])])
+def test_max_files_of_appends(files: int, expected: list[int]) -> None:
+    assert batches(APPENDS, APPEND_ROWS, Budget(files=files)) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(1, [1, 1, 1, 1]), (1000, [1, 1, 1, 1]), (2000, [2, 2]), (3000, [3, 1]), (5000, [4])]
+)
+def test_max_bytes_of_appends(size: int, expected: list[int]) -> None:
+    assert batches(APPENDS, APPEND_ROWS, Budget(bytes=size)) == expected
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"), [(1, [2, 3, 8, 4]), (2, [2, 11, 4]), (3, [5, 12]), (4, [13, 4]), (5, [17])]
+)
+def test_windows_bound_batches(window: int, expected: list[int]) -> None:
+    assert batches(CHANGES, CHANGE_ROWS, Budget(files=1000), window) == expected
+
+
+def test_both_limits_hold_together() -> None:
+    assert batches(APPENDS, APPEND_ROWS, Budget(files=1, bytes=10_000)) == [1, 1, 1, 1]
+    assert batches(APPENDS, APPEND_ROWS, Budget(files=100, bytes=1)) == [1, 1, 1, 1]
+
+
+def test_no_limit_takes_all_and_stands_at_the_base_of_the_next_version() -> None:
+    assert admit(Position(0), CHANGES, Budget()) == Position(5)
+
+
+def test_versions_without_files_are_passed_for_free() -> None:
+    assert admit(Position(3), (Offered(3), Offered(4), Offered(5)), Budget(files=1, bytes=1)) == Position(6)
+
+
+def test_nothing_offered_moves_nothing() -> None:
+    assert admit(Position(3, 1), (), Budget(files=1)) == Position(3, 1)
+
+
+def test_start_in_the_middle_of_a_version() -> None:
+    version = (Offered(1, (10, 10, 10), (0, 1, 2)),)
+    assert admit(Position(1, 0), version, Budget(files=1)) == Position(1, 1)
+    assert admit(Position(1, 1), version, Budget(files=9)) == Position(2)
+
+
+SIZES = st.lists(st.integers(0, 50), max_size=5)
+
+
+@given(
+    st.lists(st.tuples(SIZES, st.booleans()), min_size=1, max_size=8),
+    st.one_of(st.none(), st.integers(1, 6)),
+    st.one_of(st.none(), st.integers(1, 120)),
+)
+def test_batches_cover_each_file_once_and_never_split_a_unit(
+    versions: list[tuple[list[int], bool]], files: int | None, size: int | None
+) -> None:
+    offered = [
+        Offered(v, tuple(sizes), (0,) * len(sizes) if together else tuple(range(len(sizes))))
+        for v, (sizes, together) in enumerate(versions)
+    ]
+    position, seen = Position(0), []
+    while position.version < len(offered):
+        reached = admit(position, offered[position.version :], Budget(files, size))
+        assert reached > position
+        batch = [(v.version, i) for v in offered for i in range(len(v.sizes)) if position < (v.version, i) <= reached]
+        for version in offered:
+            whole = {i for v, i in batch if v == version.version}
+            if version.units and len(set(version.units)) == 1:
+                assert whole in (set(), set(range(len(version.sizes))))
+        seen += batch
+        position = reached
+    assert seen == [(v.version, i) for v in offered for i in range(len(v.sizes))]

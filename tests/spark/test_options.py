@@ -1,0 +1,222 @@
+"""Options: names in any case, values, combinations; what is wrong is said at once, with what would be right."""
+
+from __future__ import annotations
+
+import pytest
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.spark.options import ChangeColumns, OnChange, SparkOptions, names
+
+TOKEN = "planted-token-77"
+INLINE = {"path": "a.b.c", "endpoint": "https://sharing.example/api", "bearerToken": TOKEN}
+
+
+def parse(**options: str) -> SparkOptions:
+    return SparkOptions.parse({**INLINE, **options})
+
+
+def refused(**options: str) -> str:
+    with pytest.raises(UsageError) as error:
+        parse(**options)
+    return str(error.value)
+
+
+def test_defaults() -> None:
+    options = parse()
+    assert str(options.table) == "a.b.c"
+    assert options.profile.endpoint == "https://sharing.example/api"
+    assert (options.max_files, options.max_bytes, options.max_versions_per_rpc) == (None, None, 100)
+    assert (options.response_format, options.on_change, options.version_interval) == (ResponseFormat.AUTO, OnChange.FAIL, 30)
+    assert not options.read_change_feed
+    assert options.starting_version is None
+    assert TOKEN not in repr(options)
+
+
+def test_names_in_any_case_are_known() -> None:
+    options = parse(MAXFILESPERTRIGGER="7", maxbytespertrigger="10k", StartingVersion="3", skipchangecommits="TRUE")
+    assert (options.max_files, options.max_bytes, options.starting_version) == (7, 10240, 3)
+    assert options.on_change is OnChange.SKIP_CHANGE_COMMITS
+
+
+def test_profile_file_in_path_is_split_at_the_last_hash(tmp_path) -> None:
+    profile = tmp_path / "a#b.share"
+    profile.write_text('{"shareCredentialsVersion": 1, "endpoint": "https://e.example", "bearerToken": "t"}')
+    options = SparkOptions.parse({"path": f"{profile}#my.share.s.t"})
+    assert str(options.table) == "my.share.s.t"
+
+
+@pytest.mark.parametrize("path", ["", "  ", "a.b", "a.b.c", "#", "prof#a.b", "prof#a..c"])
+def test_bad_path_is_refused(path: str) -> None:
+    with pytest.raises(UsageError, match=r"path|share\.schema\.table"):
+        SparkOptions.parse({"path": path})
+
+
+def test_profile_file_and_inline_credentials_are_not_both_taken() -> None:
+    assert "Both a profile file" in refused(path="prof.share#a.b.c")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"type": "basic", "username": "u", "password": TOKEN}, "BasicLogin"),
+        ({"type": "bearer_token", "shareCredentialsVersion": "2", "bearerToken": TOKEN}, "BearerToken"),
+        ({"shareCredentialsVersion": "2", "bearerToken": TOKEN}, "BearerToken"),
+        (
+            {"type": "oauth_client_credentials", "tokenEndpoint": "https://t.example", "clientId": "c", "clientSecret": TOKEN},
+            "ClientCredentials",
+        ),
+    ],
+)
+def test_every_kind_of_credentials_can_be_given_inline(given: dict[str, str], kind: str) -> None:
+    options = SparkOptions.parse({"path": "a.b.c", "endpoint": "https://sharing.example", **given})
+    assert type(options.profile.credentials).__name__ == kind
+    assert TOKEN not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fragment"),
+    [
+        ("maxFilesPerTrigger", "0", "must be a positive integer"),
+        ("maxFilesPerTrigger", "-1", "must be a positive integer"),
+        ("maxFilesPerTrigger", "string", "must be a positive integer"),
+        ("maxVersionsPerRpc", "0", "must be a positive integer"),
+        ("maxBytesPerTrigger", "0", "must be a size configuration such as '10g'"),
+        ("maxBytesPerTrigger", "2mg", "must be a size configuration such as '10g'"),
+        ("maxBytesPerTrigger", "1.5g", "must be a size configuration such as '10g'"),
+        ("maxBytesPerTrigger", "-5b", "must be a size configuration such as '10g'"),
+        ("ignoreDeletes", "1", "must be 'true' or 'false'"),
+        ("ignoreChanges", "yes", "must be 'true' or 'false'"),
+        ("skipChangeCommits", "", "must be 'true' or 'false'"),
+        ("readChangeFeed", "0", "must be 'true' or 'false'"),
+        ("startingVersion", "-1", "must be greater than or equal to zero"),
+        ("startingVersion", "Latest", "must be greater than or equal to zero"),
+        ("startingVersion", "abc", "must be greater than or equal to zero"),
+        ("startingVersion", str(2**63), "must be greater than or equal to zero"),
+        ("versionAsOf", "x", "must be an integer greater than or equal to zero"),
+        ("startingTimestamp", "", "cannot be converted to a valid timestamp"),
+        ("startingTimestamp", "202", "cannot be converted to a valid timestamp"),
+        ("startingTimestamp", "a", "cannot be converted to a valid timestamp"),
+        ("timestampAsOf", "2024-13-01", "cannot be converted to a valid timestamp"),
+        ("timestampAsOf", "2024-01-01 Nowhere/City", "cannot be converted to a valid timestamp"),
+        ("responseFormat", "Delta", "must be one of 'auto', 'parquet', 'delta'"),
+        ("changeFeedColumns", "x", "must be one of"),
+        ("limit", "-1", "must be an integer greater than or equal to zero"),
+        ("columns", "a,,b", "must be names separated by commas"),
+        ("columns", "[1]", "must be JSON"),
+        ("filter", "id >", "id >"),
+        ("failOnDataLoss", "false", "never skips data"),
+        ("queryTableVersionIntervalSeconds", "9", "must not be less than 10 seconds"),
+        ("queryTableVersionIntervalSeconds", "soon", "must be a number of seconds"),
+        ("schemaTrackingLocation", "/x", "startingVersion"),
+        ("excludeRegex", ".*", "filter"),
+        ("provider", "deltaSharing", "CREATE TEMPORARY VIEW"),
+        ("callerOrg", "", "must not be empty"),
+    ],
+)
+def test_bad_value_is_refused_with_what_fits(name: str, value: str, fragment: str) -> None:
+    message = refused(**{name: value})
+    assert fragment in message
+    assert TOKEN not in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("maxBytesPerTrigger", "12", "max_bytes", 12),
+        ("maxBytesPerTrigger", "12k", "max_bytes", 12 * 1024),
+        ("maxBytesPerTrigger", "1b", "max_bytes", 1),
+        ("maxBytesPerTrigger", "10G", "max_bytes", 10 * 1024**3),
+        ("startingVersion", "latest", "starting_version", "latest"),
+        ("startingTimestamp", "2022", "starting_timestamp", "2022-01-01T00:00:00Z"),
+        ("startingTimestamp", "2022-01", "starting_timestamp", "2022-01-01T00:00:00Z"),
+        ("startingTimestamp", "2022-01-01 00:00", "starting_timestamp", "2022-01-01T00:00:00Z"),
+        ("startingTimestamp", "2022-01-01T10:00:00.5+02:00", "starting_timestamp", "2022-01-01T08:00:00.5Z"),
+        ("startingTimestamp", "2022-07-01 12:00:00 Europe/Berlin", "starting_timestamp", "2022-07-01T10:00:00Z"),
+        ("timestampAsOf", "2022-01-01 00:00:00 -0130", "timestamp", "2022-01-01T01:30:00Z"),
+        ("columns", "a, `b,c` ,d.e", "columns", ("a", "b,c", "d.e")),
+        ("columns", "`a``b`", "columns", ("a`b",)),
+        ("columns", '["a", ["b.c", "d"]]', "columns", ("a", ("b.c", "d"))),
+        ("queryTableVersionIntervalSeconds", "5m", "version_interval", 300),
+        ("responseFormat", "delta", "response_format", ResponseFormat.DELTA),
+        ("rowLineage", "True", "row_lineage", True),
+    ],
+)
+def test_value_is_read(name: str, value: str, field: str, expected: object) -> None:
+    assert getattr(parse(**{name: value}), field) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"startingVersion": "1"}, {"startingTimestamp": "2022"}),
+        ({"versionAsOf": "1"}, {"timestampAsOf": "2022"}),
+        ({"endingVersion": "1", "readChangeFeed": "true"}, {"endingTimestamp": "2022"}),
+    ],
+)
+def test_two_bounds_of_one_kind_are_refused_naming_both(first: dict[str, str], second: dict[str, str]) -> None:
+    message = refused(**first, **second)
+    assert "Please either provide" in message
+    assert all(name in message for name in (list(first)[0], list(second)[0]))
+
+
+def test_misspelled_option_is_refused_with_the_nearest() -> None:
+    assert "did you mean 'maxFilesPerTrigger'?" in refused(maxFilePerTriger="1")
+    assert "startingVersion" in refused(zzz="1")
+    assert sorted(names(), key=str.lower) == names()
+
+
+@pytest.mark.parametrize("name", ["versionAsOf", "rowLineage"])
+def test_change_feed_takes_no_snapshot_options(name: str) -> None:
+    value = "1" if name == "versionAsOf" else "true"
+    assert name in refused(readChangeFeed="true", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["endingVersion", "changeFeedColumns"])
+def test_change_feed_options_need_the_change_feed(name: str) -> None:
+    assert "readChangeFeed" in refused(**{name: "1" if name == "endingVersion" else "parquet"})
+
+
+def test_legacy_name_of_the_change_feed_is_known() -> None:
+    assert parse(readChangeData="true", changeFeedColumns="parquet").change_columns is ChangeColumns.PARQUET
+    assert parse(readChangeData="true").read_change_feed
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"),
+    [
+        ({"ignoreDeletes": "true"}, OnChange.IGNORE_DELETES),
+        ({"ignoreChanges": "true", "ignoreDeletes": "true"}, OnChange.IGNORE_CHANGES),
+        ({"ignoreChanges": "true", "skipChangeCommits": "true"}, OnChange.SKIP_CHANGE_COMMITS),
+        ({"ignoreChanges": "false"}, OnChange.FAIL),
+    ],
+)
+def test_the_strongest_option_about_changes_wins(given: dict[str, str], policy: OnChange) -> None:
+    assert parse(**given).on_change is policy
+
+
+def test_batch_needs_a_change_feed_for_a_start_and_a_start_for_a_change_feed() -> None:
+    for given, fragment in (
+        ({"startingVersion": "1"}, "readChangeFeed"),
+        ({"readChangeFeed": "true"}, "No startingVersion or startingTimestamp"),
+        ({"readChangeFeed": "true", "startingVersion": "latest"}, "startingVersion is not a valid number"),
+    ):
+        with pytest.raises(UsageError, match=fragment):
+            parse(**given).for_batch()
+    assert parse(readChangeFeed="true", startingTimestamp="2022").for_batch().starting_timestamp
+
+
+@pytest.mark.parametrize(
+    ("given", "fragment"),
+    [
+        ({"versionAsOf": "1"}, "Cannot time travel streams"),
+        ({"timestampAsOf": "2022"}, "Cannot time travel streams"),
+        ({"limit": "1"}, "limit"),
+        ({"rowLineage": "true"}, "rowLineage"),
+        ({"readChangeFeed": "true", "endingVersion": "1"}, "endingVersion"),
+    ],
+)
+def test_stream_refuses_what_only_a_batch_has(given: dict[str, str], fragment: str) -> None:
+    options = parse(**given)
+    with pytest.raises(UsageError, match=fragment):
+        options.for_stream()

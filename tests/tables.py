@@ -1,0 +1,228 @@
+"""Delta tables for tests, written by hand: real Parquet files, and a log that says exactly what a test wants it to say.
+
+Nothing of the client reads or writes here, except that deletion vectors are encoded by it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Rows = Sequence[Mapping[str, object]]
+
+_TYPES = {
+    pa.int64(): "long",
+    pa.int32(): "integer",
+    pa.int16(): "short",
+    pa.int8(): "byte",
+    pa.string(): "string",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.date32(): "date",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.timestamp("us"): "timestamp_ntz",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class DataFile:
+    """A file of a table: its path in the log, bytes, partition values, rows, and where given its deletion vector."""
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    num_records: int
+    deletion_vector: Mapping[str, object] | None = None
+
+    def deleting(self, *positions: int) -> DataFile:
+        """Return the same file with rows deleted by an inline deletion vector."""
+        from delta_sharing_client.delta import deletion_vectors
+
+        vector = deletion_vectors.DeletionVector.from_positions(positions)
+        descriptor = deletion_vectors.encode_inline(vector)
+        return dataclasses.replace(
+            self,
+            deletion_vector={
+                "storageType": descriptor.storage_type,
+                "pathOrInlineDv": descriptor.path_or_inline_dv,
+                "sizeInBytes": descriptor.size_in_bytes,
+                "cardinality": descriptor.cardinality,
+            },
+        )
+
+
+class TableWriter:
+    """A table that grows by commits. The constructor writes version 0: protocol and metadata, no rows."""
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        schema: pa.Schema,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        protocol: Mapping[str, object] | None = None,
+        table_id: str | None = None,
+    ) -> None:
+        self.path = path
+        self.schema = schema
+        self.partition_by = list(partition_by)
+        self.properties = dict(properties or {})
+        self.table_id = table_id or str(uuid.uuid4())
+        self.version = -1
+        (path / "_delta_log").mkdir(parents=True)
+        self.commit(protocol=protocol or {"minReaderVersion": 1, "minWriterVersion": 4}, metadata=True)
+
+    def file(self, rows: Rows, *, name: str | None = None, size: int | None = None, row_group_size: int | None = None) -> DataFile:
+        """Write a data file, ``size`` bytes long where given; it is not part of the table until a commit adds it."""
+        values = {column: _serialized(rows[0][column]) for column in self.partition_by} if rows else {}
+        fields = [field for field in self.schema if field.name not in self.partition_by]
+        return self._write(rows, fields, values, name or f"part-{uuid.uuid4().hex}.parquet", size, row_group_size)
+
+    def change_file(self, rows: Rows, *, name: str | None = None, size: int | None = None) -> DataFile:
+        """Write a file of change data: rows with ``_change_type``."""
+        values = {column: _serialized(rows[0][column]) for column in self.partition_by} if rows else {}
+        fields = [field for field in self.schema if field.name not in self.partition_by]
+        fields.append(pa.field("_change_type", pa.string()))
+        return self._write(rows, fields, values, f"_change_data/{name or f'cdc-{uuid.uuid4().hex}.parquet'}", size, None)
+
+    def insert(self, *files: Rows | DataFile, data_change: bool = True) -> int:
+        """Commit added files, given as such or as their rows; return the version."""
+        return self.commit(add=[f if isinstance(f, DataFile) else self.file(f) for f in files], data_change=data_change)
+
+    def commit(
+        self,
+        *,
+        add: Iterable[DataFile] = (),
+        remove: Iterable[DataFile] = (),
+        change: Iterable[DataFile] = (),
+        protocol: Mapping[str, object] | None = None,
+        metadata: bool = False,
+        data_change: bool = True,
+        timestamp_ms: int | None = None,
+        info: Mapping[str, object] | None = None,
+    ) -> int:
+        """Write the next version and return its number; ``metadata`` writes schema and properties as they are now."""
+        self.version += 1
+        moment = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        actions: list[Mapping[str, object]] = [{"commitInfo": {"timestamp": moment, "operation": "WRITE", **(info or {})}}]
+        if protocol is not None:
+            actions.append({"protocol": protocol})
+        if metadata:
+            actions.append({"metaData": self._metadata()})
+        for file in remove:
+            actions.append({"remove": self._removed(file, data_change, moment)})
+        for file in add:
+            actions.append({"add": self._added(file, data_change, moment)})
+        for file in change:
+            entry = {"path": file.path, "partitionValues": dict(file.partition_values), "size": file.size, "dataChange": False}
+            actions.append({"cdc": entry})
+        path = self.path / "_delta_log" / f"{self.version:020d}.json"
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
+        os.utime(temporary, (moment / 1000, moment / 1000))
+        temporary.rename(path)
+        return self.version
+
+    def _metadata(self) -> Mapping[str, object]:
+        fields = [
+            {
+                "name": field.name,
+                "type": _type(field.type),
+                "nullable": field.nullable,
+                "metadata": {k.decode(): json.loads(v) for k, v in (field.metadata or {}).items()},
+            }
+            for field in self.schema
+        ]
+        return {
+            "id": self.table_id,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": self.partition_by,
+            "configuration": self.properties,
+            "createdTime": 0,
+        }
+
+    def _added(self, file: DataFile, data_change: bool, moment: int) -> Mapping[str, object]:
+        entry = {
+            "path": file.path,
+            "partitionValues": dict(file.partition_values),
+            "size": file.size,
+            "modificationTime": moment,
+            "dataChange": data_change,
+            "stats": json.dumps({"numRecords": file.num_records}),
+        }
+        return entry if file.deletion_vector is None else {**entry, "deletionVector": file.deletion_vector}
+
+    def _removed(self, file: DataFile, data_change: bool, moment: int) -> Mapping[str, object]:
+        entry = {
+            "path": file.path,
+            "deletionTimestamp": moment,
+            "dataChange": data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(file.partition_values),
+            "size": file.size,
+        }
+        return entry if file.deletion_vector is None else {**entry, "deletionVector": file.deletion_vector}
+
+    def _write(
+        self,
+        rows: Rows,
+        fields: Sequence[pa.Field],
+        values: Mapping[str, str | None],
+        name: str,
+        size: int | None,
+        row_group_size: int | None,
+    ) -> DataFile:
+        columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in fields]
+        physical = [field.with_name(json.loads(_physical(field))) for field in fields]
+        table = pa.Table.from_arrays(columns, schema=pa.schema([f.remove_metadata() for f in physical]))
+        content = _parquet(table, size, row_group_size)
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return DataFile(name, len(content), values, len(rows))
+
+
+def rows_of(ids: Iterable[int], **constants: object) -> list[dict[str, object]]:
+    """Return rows ``{"id": i, ...}``."""
+    return [{"id": i, **constants} for i in ids]
+
+
+def _physical(field: pa.Field) -> bytes:
+    metadata = field.metadata or {}
+    return metadata.get(b"delta.columnMapping.physicalName", json.dumps(field.name).encode())
+
+
+def _parquet(table: pa.Table, size: int | None, row_group_size: int | None) -> bytes:
+    padding = 0
+    while True:
+        buffer = io.BytesIO()
+        pq.write_table(table.replace_schema_metadata({"padding": "x" * padding}), buffer, row_group_size=row_group_size, store_schema=False)
+        content = buffer.getvalue()
+        if size is None or len(content) == size:
+            return content
+        assert len(content) < size, f"{size} bytes are too few for {table.num_rows} rows: {len(content)}"
+        padding += size - len(content)
+
+
+def _serialized(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _type(arrow: pa.DataType) -> object:
+    if pa.types.is_struct(arrow):
+        fields = [{"name": f.name, "type": _type(f.type), "nullable": True, "metadata": {}} for f in arrow]
+        return {"type": "struct", "fields": fields}
+    if pa.types.is_list(arrow):
+        return {"type": "array", "elementType": _type(arrow.value_type), "containsNull": True}
+    return _TYPES[arrow]
