@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
+from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol, RemoveFile
 from delta_sharing_client.delta.arrow_types import to_arrow_schema
 from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.data_types import StructType
@@ -269,7 +269,7 @@ class _Planner:
 _NO_VALUES: dict[str, str | None] = {}
 
 
-def vector_ref(action: AddFile, key: str) -> DeletionVectorRef | None:
+def vector_ref(action: AddFile | RemoveFile, key: str) -> DeletionVectorRef | None:
     """Return the reference to the deletion vector of ``action``, whose URL key is ``key``; ``None`` without one."""
     descriptor = action.deletion_vector
     if descriptor is None or (descriptor.cardinality == 0 and descriptor.size_in_bytes == 0):

@@ -1,0 +1,90 @@
+"""A progress bar on reads that take long, where a person is watching; never in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from delta_sharing_client.scan.report import Progress, ScanReport
+from delta_sharing_client.scan.tasks import ScanPlan
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+
+_PATIENCE = 2.0
+
+
+def watched(
+    plan: ScanPlan,
+    report: ScanReport,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    console: Console | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[pa.RecordBatch]:
+    """Return ``batches``, the rows of ``plan`` counted in ``report``, with a progress bar once the read takes long.
+
+    The option ``progress`` decides: ``False`` never shows it, ``True`` always does, ``None`` does after two seconds
+    where standard error is a terminal or the program is a notebook. Call it before the first batch is taken.
+    """
+    wanted = plan.context.options.progress
+    if wanted is False or (wanted is None and not _someone_watches()):
+        return batches
+    bar = _Bar(console, f"reading {plan.context.table}", 0.0 if wanted else _PATIENCE, clock)
+    report.on_progress = bar.update
+    return _with_bar(batches, bar)
+
+
+def _with_bar(batches: Iterator[pa.RecordBatch], bar: _Bar) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    finally:
+        bar.close()
+
+
+class _Bar:
+    def __init__(self, console: Console | None, title: str, patience: float, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._due = clock() + patience
+        self._title = title
+        self._console = console
+        self._shown: RichProgress | None = None
+
+    def update(self, done: Progress) -> None:
+        if self._shown is None:
+            if self._clock() < self._due or done.files_done >= done.files_total:
+                return
+            self._shown = _new_bar(self._console)
+            self._shown.add_task(self._title, total=done.bytes_total)
+            self._shown.start()
+        self._shown.update(self._shown.task_ids[0], completed=done.bytes_done)
+
+    def close(self) -> None:
+        if self._shown is not None:
+            self._shown.stop()
+
+
+def _new_bar(console: Console | None) -> RichProgress:
+    # Imported when the first bar is drawn: it takes longer than most reads, which show none.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console or Console(stderr=True),
+        transient=True,
+    )
+
+
+def _someone_watches() -> bool:
+    # A notebook's kernel has no terminal; the bar knows how to draw there.
+    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import DataError, TransportError, UsageError
+from delta_sharing_client.predicates.expressions import col
+from delta_sharing_client.scan.execute import execute, read_task, read_tasks
+from delta_sharing_client.scan.report import ScanReport
+from tests.unit.scan.support import Table, fast_options, parquet_bytes, rows_of, status
+
+MakeTable = Callable[..., Table]
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def numbered(start: int, stop: int) -> pa.Table:
+    ids = list(range(start, stop))
+    return pa.table({"id": ids, "name": [f"row {i}" for i in ids]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def table(make_table: MakeTable) -> Table:
+    found = make_table(SCHEMA)
+    for part in range(5):
+        found.add(numbered(part * 100, part * 100 + 100), stats={"numRecords": 100})
+    return found
+
+
+def test_all_rows_come_in_file_order(table: Table) -> None:
+    assert table.read().equals(numbered(0, 500))
+
+
+def test_small_files_take_one_request_each_and_nothing_twice(table: Table) -> None:
+    report = ScanReport()
+    table.read(report)
+    assert len(table.storage.requests) == 5 == report.requests
+    assert report.bytes == sum(len(data) for data in table.storage.files.values())
+    assert (report.files, report.rows, report.retries) == (5, 500, 0)
+    assert set(report.seconds) >= {"plan", "fetch", "decode", "total"}
+
+
+def test_no_request_carries_credentials_of_the_profile(table: Table) -> None:
+    table.read()
+    assert not any("Authorization" in request.headers for request in table.storage.requests)
+
+
+def test_columns_are_returned_in_the_order_asked_for(table: Table) -> None:
+    assert table.read(columns=["name", "id"]).column_names == ["name", "id"]
+
+
+def test_a_filter_column_that_is_not_selected_is_read_and_dropped(table: Table) -> None:
+    found = table.read(columns=["name"], filter=(col("id") >= 150) & (col("id") < 152))
+    assert found.to_pydict() == {"name": ["row 150", "row 151"]}
+
+
+def test_an_empty_table_has_the_schema(make_table: MakeTable) -> None:
+    found = make_table(SCHEMA).read()
+    assert found.num_rows == 0
+    assert found.schema == SCHEMA
+
+
+def test_files_without_rows_are_no_batches(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(numbered(0, 0))
+    table.add(numbered(0, 3))
+    assert [batch.num_rows for batch in execute(table.plan())] == [3]
+
+
+def test_batches_are_no_longer_than_asked(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(numbered(0, 1000))
+    sizes = [batch.num_rows for batch in execute(table.plan(options=fast_options(batch_rows=300)))]
+    assert max(sizes) <= 300
+    assert sum(sizes) == 1000
+
+
+def test_counting_rows_downloads_nothing_where_statistics_count_them(table: Table) -> None:
+    found = sum(batch.num_rows for batch in execute(table.plan(columns=[])))
+    assert found == 500
+    assert table.storage.requests == []
+
+
+def test_counting_rows_without_statistics_reads_only_footers(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(numbered(0, 100_000))
+    report = ScanReport()
+    assert sum(batch.num_rows for batch in execute(table.plan(columns=[]), report)) == 100_000
+    assert report.bytes < 10_000
+    assert len(table.storage.requests) == 1
+
+
+# === Limit ===
+
+
+def test_a_limit_opens_no_more_files_than_it_needs(table: Table) -> None:
+    report = ScanReport()
+    assert table.read(report, limit=110).equals(numbered(0, 110))
+    assert report.files_skipped == 3
+    assert len(table.storage.requests) == 2
+
+
+def test_a_limit_without_row_counts_opens_few_files(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(64):
+        table.add(numbered(part * 100, part * 100 + 100))
+    assert table.read(limit=10).equals(numbered(0, 10))
+    assert len(table.storage.requests) <= 4
+
+
+def test_a_limit_counts_rows_after_the_filter(table: Table) -> None:
+    assert table.read(filter=col("id") >= 399, limit=2)["id"].to_pylist() == [399, 400]
+
+
+def test_a_limit_of_zero_reads_nothing(table: Table) -> None:
+    assert table.read(limit=0).num_rows == 0
+    assert table.storage.requests == []
+
+
+def test_a_negative_limit_is_refused(table: Table) -> None:
+    with pytest.raises(UsageError, match="limit"):
+        table.plan(limit=-1)
+
+
+# === Bounds and cancellation ===
+
+
+def test_no_more_requests_are_in_flight_than_allowed(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(12):
+        table.add(numbered(part * 10, part * 10 + 10))
+    table.storage.latency = 0.02
+    found = rows_of(table.plan(options=fast_options(max_concurrent_requests=3)))
+    assert found.num_rows == 120
+    assert 1 < table.storage.most_in_flight <= 3
+
+
+def test_connections_are_kept_alive(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(12):
+        table.add(numbered(part * 10, part * 10 + 10))
+    rows_of(table.plan(options=fast_options(max_concurrent_requests=2)))
+    rows_of(table.plan(options=fast_options(max_concurrent_requests=2)))
+    assert len(table.storage.requests) == 24
+    assert table.storage.connections <= 2
+
+
+def test_a_consumer_that_takes_its_time_holds_downloads_back(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(20):
+        table.add(numbered(part * 1000, part * 1000 + 1000))
+    batches = execute(table.plan(options=fast_options(max_bytes_in_flight=1)))
+    next(batches)
+    time.sleep(0.2)
+    # The file being consumed, and at most one that was admitted when the first was done.
+    assert len(table.storage.requests) <= 2
+    assert sum(batch.num_rows for batch in batches) == 19_000
+
+
+def test_closing_the_iterator_stops_the_downloads(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(50):
+        table.add(numbered(part * 10, part * 10 + 10))
+    table.storage.latency = 0.05
+    batches = execute(table.plan(options=fast_options(max_concurrent_requests=2)))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    time.sleep(0.2)
+    after = len(table.storage.requests)
+    time.sleep(0.2)
+    assert len(table.storage.requests) == after < 20
+
+
+def test_threads_end_with_the_read(table: Table) -> None:
+    table.read()
+    deadline = time.monotonic() + 5
+    while any(t.name.startswith(("download", "decode")) for t in threading.enumerate()):
+        assert time.monotonic() < deadline, threading.enumerate()
+        gc.collect()
+        time.sleep(0.01)
+
+
+def test_an_error_names_table_and_file_and_hides_the_signature(table: Table) -> None:
+    del table.storage.files["part-2.parquet"]
+    with pytest.raises(DataError) as caught:
+        table.read()
+    text = str(caught.value)
+    assert "share.schema.t" in text
+    assert "id-part-2.parquet" in text
+    assert "vacuumed" in text
+    assert "signature" not in text
+
+
+def test_an_error_in_a_later_file_ends_the_read_early(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(3):
+        table.add(numbered(part * 10, part * 10 + 10))
+    table.storage.faults["part-2.parquet"] = [status(404)]
+    with pytest.raises(DataError, match="id-part-2"):
+        table.read()
+
+
+def test_an_error_beyond_the_limit_does_not_matter(table: Table) -> None:
+    del table.storage.files["part-4.parquet"]
+    assert table.read(limit=50).num_rows == 50
+
+
+def test_an_unreadable_file_is_an_error(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(b"this is no Parquet file, but it is long enough to be one " * 3)
+    with pytest.raises(DataError, match="PAR1"):
+        table.read()
+
+
+def test_a_damaged_page_is_an_error(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    blob = bytearray(parquet_bytes(numbered(0, 1000), write_page_checksum=True, compression="NONE"))
+    blob[200] ^= 0xFF
+    table.add(bytes(blob))
+    with pytest.raises(DataError, match="id-part-0"):
+        table.read()
+
+
+def test_row_counts_that_contradict_the_log_are_an_error(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(numbered(0, 10), stats={"numRecords": 11})
+    with pytest.raises(DataError, match="11 rows"):
+        table.read()
+
+
+# === Tasks on their own ===
+
+
+def test_a_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: Path) -> None:
+    plan = table.plan(filter=col("id") >= 150)
+    path = tmp_path / "task.pickle"
+    path.write_bytes(pickle.dumps((plan.context, plan.tasks[1])))
+    program = (
+        "import pickle, sys; from delta_sharing_client.scan.execute import read_task\n"
+        "context, task = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "print(sum(batch.num_rows for batch in read_task(context, task)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == sum(batch.num_rows for batch in read_task(plan.context, plan.tasks[1])) == 50
+
+
+def test_several_tasks_are_read_in_order(table: Table) -> None:
+    plan = table.plan()
+    found = pa.Table.from_batches(read_tasks(plan.context, plan.tasks[3:]))
+    assert found.equals(numbered(300, 500))
+
+
+def test_row_groups_of_a_task_can_be_chosen(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(numbered(0, 100), write={"row_group_size": 10})
+    plan = table.plan()
+    task = type(plan.tasks[0])(**{**_fields(plan.tasks[0]), "row_groups": (2, 5)})
+    found = pa.Table.from_batches(read_task(plan.context, task))
+    assert found["id"].to_pylist() == [*range(20, 30), *range(50, 60)]
+
+
+def _fields(task: object) -> dict[str, object]:
+    return {name: getattr(task, name) for name in task.__struct_fields__}  # type: ignore[attr-defined]
+
+
+def test_nothing_that_prints_shows_a_signature(table: Table) -> None:
+    plan = table.plan()
+    assert "signature" not in repr(plan.tasks)
+    assert "signature" not in repr(plan)
+
+
+def test_a_url_that_is_no_http_is_refused(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    add = table.add(numbered(0, 10))
+    add.path = "file:///etc/passwd"
+    with pytest.raises(Exception, match="https"):
+        table.read()
+
+
+def test_a_server_that_is_not_there_is_a_transport_error(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    add = table.add(numbered(0, 10))
+    add.path = "http://127.0.0.1:1/part?X-Amz-Signature=secret-signature"
+    with pytest.raises(TransportError) as caught:
+        rows_of(table.plan(options=fast_options(max_attempts=2)))
+    assert "signature" not in str(caught.value)
+
+
+def test_progress_is_told_after_each_file(table: Table) -> None:
+    seen = []
+    report = ScanReport(on_progress=seen.append)
+    table.read(report)
+    assert [progress.files_done for progress in seen] == [1, 2, 3, 4, 5]
+    assert seen[-1].bytes_done == seen[-1].bytes_total == sum(map(len, table.storage.files.values()))
