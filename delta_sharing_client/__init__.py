@@ -1,1 +1,85 @@
-"""Read tables shared over the open Delta Sharing protocol."""
+"""Read tables shared over the open Delta Sharing protocol as pandas, Arrow, Polars, DuckDB and Spark data.
+
+::
+
+    import delta_sharing_client as ds
+
+    ds.load_as_pandas("my.share#share.schema.table")
+
+    client = ds.SharingClient("my.share")
+    client.table("share.schema.table").scan(filter="date >= '2024-01-01'").to_arrow()
+"""
+
+from delta_sharing_client.client import Schema, Share, SharingClient, Table
+from delta_sharing_client.errors import (
+    AuthError,
+    DataError,
+    DeltaSharingError,
+    NotFoundError,
+    ProfileError,
+    ProtocolError,
+    RequestError,
+    SchemaChangeError,
+    TransportError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from delta_sharing_client.loaders import (
+    get_table_metadata,
+    get_table_protocol,
+    get_table_version,
+    load_as_arrow,
+    load_as_pandas,
+    load_as_polars,
+    load_as_spark,
+    load_table_changes_as_arrow,
+    load_table_changes_as_pandas,
+    load_table_changes_as_polars,
+    load_table_changes_as_spark,
+)
+from delta_sharing_client.options import ReadOptions, ResponseFormat, VariantAs
+from delta_sharing_client.predicates.expressions import Expression, col
+from delta_sharing_client.profile import Profile
+from delta_sharing_client.reads import Changes, Scan
+from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.table import SharedTable, TableDetails
+
+__all__ = [
+    "AuthError",
+    "Changes",
+    "DataError",
+    "DeltaSharingError",
+    "Expression",
+    "NotFoundError",
+    "Profile",
+    "ProfileError",
+    "ProtocolError",
+    "ReadOptions",
+    "RequestError",
+    "ResponseFormat",
+    "Scan",
+    "ScanReport",
+    "Schema",
+    "SchemaChangeError",
+    "Share",
+    "SharedTable",
+    "SharingClient",
+    "Table",
+    "TableDetails",
+    "TransportError",
+    "UnsupportedFeatureError",
+    "UsageError",
+    "VariantAs",
+    "col",
+    "get_table_metadata",
+    "get_table_protocol",
+    "get_table_version",
+    "load_as_arrow",
+    "load_as_pandas",
+    "load_as_polars",
+    "load_as_spark",
+    "load_table_changes_as_arrow",
+    "load_table_changes_as_pandas",
+    "load_table_changes_as_polars",
+    "load_table_changes_as_spark",
+]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.listing import Schema, Share, Table
+from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.table import SharedTable
 
 
 class SharingClient:
@@ -39,6 +41,16 @@ class SharingClient:
     def close(self) -> None:
         """Close idle connections. The client stays usable."""
         self.rest.close()
+
+    def table(self, name: str | Table | TableName) -> SharedTable:
+        """Return a shared table, given by value or as ``share.schema.table`` (the share may contain dots).
+
+        Nothing is asked of the server yet.
+        """
+        if isinstance(name, Table):
+            name = TableName(name.share, name.schema, name.name)
+        table = TableName.parse(name) if isinstance(name, str) else name
+        return SharedTable(table, self.rest, self.rest.options)
 
     def list_shares(self) -> list[Share]:
         """Return all shares."""

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_sharing_client.delta.data_types import ArrayType, DataType, MapType, PrimitiveType, StructType
+from delta_sharing_client.delta.variant import variant_to_python
 from delta_sharing_client.errors import UsageError
 
 DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
@@ -137,3 +139,36 @@ def _masked(column: pa.ChunkedArray, dtype: pd.api.extensions.ExtensionDtype) ->
     if not values.flags.writeable:
         values = values.copy()
     return dtype.construct_array_type()(values, mask, copy=False)
+
+
+def decode_variants(frame: pd.DataFrame, schema: StructType) -> pd.DataFrame:
+    """Return ``frame`` with the raw structs of its ``variant`` columns, nested ones too, as Python objects."""
+    for position, name in enumerate(frame.columns):
+        field = schema.find(name)
+        if field is not None and _holds_variant(field.type):
+            decoded = np.empty(len(frame), dtype=object)
+            decoded[:] = [_decode_variant(value, field.type) for value in frame.iloc[:, position]]
+            frame.isetitem(position, decoded)
+    return frame
+
+
+def _holds_variant(data_type: DataType) -> bool:
+    if isinstance(data_type, StructType):
+        return any(_holds_variant(field.type) for field in data_type)
+    if isinstance(data_type, ArrayType):
+        return _holds_variant(data_type.element)
+    if isinstance(data_type, MapType):
+        return _holds_variant(data_type.key) or _holds_variant(data_type.value)
+    return isinstance(data_type, PrimitiveType) and data_type.name == "variant"
+
+
+def _decode_variant(value: Any, data_type: DataType) -> object:
+    if value is None or value is pd.NA or not _holds_variant(data_type):
+        return value
+    if isinstance(data_type, StructType):
+        return {field.name: _decode_variant(value[field.name], field.type) for field in data_type}
+    if isinstance(data_type, ArrayType):
+        return [_decode_variant(item, data_type.element) for item in value]
+    if isinstance(data_type, MapType):
+        return [(_decode_variant(k, data_type.key), _decode_variant(v, data_type.value)) for k, v in value]
+    return variant_to_python(value["value"], value["metadata"])

@@ -17,6 +17,7 @@ from delta_sharing_client.delta.actions import Protocol
 from delta_sharing_client.names import parse_table_url
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.predicates.json_hints import from_json_hints
+from delta_sharing_client.profile import ProfileSource
 from delta_sharing_client.reads import Changes, Filter, Scan
 from delta_sharing_client.scan.tasks import COMMIT_TIMESTAMP
 from delta_sharing_client.table import SharedTable, TableDetails
@@ -112,7 +113,7 @@ def load_as_spark(
     url: str,
     version: int | None = None,
     timestamp: Timestamp = None,
-    delta_sharing_profile: object | None = None,
+    delta_sharing_profile: ProfileSource = None,
     *,
     columns: Sequence[ColumnName] | None = None,
     filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
@@ -200,7 +201,7 @@ def load_table_changes_as_spark(
     ending_version: int | None = None,
     starting_timestamp: Timestamp = None,
     ending_timestamp: Timestamp = None,
-    delta_sharing_profile: object | None = None,
+    delta_sharing_profile: ProfileSource = None,
     *,
     columns: Sequence[ColumnName] | None = None,
     filter: Filter = None,  # noqa: A002 - as in SharedTable.changes
@@ -233,9 +234,9 @@ def get_table_protocol(url: str) -> Protocol:
     return _table(url).protocol()
 
 
-def _table(url: str, profile: object | None = None) -> SharedTable:
-    source, name = parse_table_url(url, profile_given=profile is not None)
-    return SharingClient(profile if profile is not None else source).table(name)
+def _table(url: str, profile: ProfileSource = None) -> SharedTable:
+    source, name = parse_table_url(url)
+    return SharingClient(source if profile is None else profile).table(name)
 
 
 def _scan(

@@ -104,7 +104,7 @@ def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: 
     head: tuple[Action, ...] = (answer.protocol, answer.metadata)
     snapshot = Snapshot.from_actions(answer.version, itertools.chain(head, answer.actions), table=str(table))
     urls = RefreshingUrls(rest, table, query, answer)
-    return plan_snapshot(str(table), snapshot, request, options, urls)
+    return plan_snapshot(str(table), snapshot, request, options, urls, allow_http=rest.allows_http_data)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,4 +153,13 @@ def plan_change_feed(rest: RestClient, table: TableName, read: ChangesRead, opti
     check_readable(answer.protocol, answer.metadata, operation=Operation.CHANGES, table=str(table))
     actions = list(answer.actions)
     urls = RefreshingUrls(rest, table, query, answer)
-    return plan_changes(str(table), answer.protocol, answer.metadata, actions, read.request, options, urls)
+    return plan_changes(
+        str(table),
+        answer.protocol,
+        answer.metadata,
+        actions,
+        read.request,
+        options,
+        urls,
+        allow_http=rest.allows_http_data,
+    )
