@@ -15,7 +15,10 @@ from typing import Annotated, Literal, Union
 import msgspec
 
 StorageType = Literal["u", "i", "p"]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+_LONG_MAX = 2**63 - 1
+Long = Annotated[int, msgspec.Meta(ge=-_LONG_MAX, le=_LONG_MAX)]
+"""A 64-bit number; JSON can spell larger ones, which are malformed and do not decode."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=_LONG_MAX)]
 """A number of bytes or rows, or a position: a negative one is malformed and does not decode."""
 
 
@@ -32,8 +35,8 @@ class Protocol(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     ``reader_features`` is a list if and only if ``min_reader_version`` is 3; likewise writers at 7.
     """
 
-    min_reader_version: int
-    min_writer_version: int = 0
+    min_reader_version: Long
+    min_writer_version: Long = 0
     reader_features: Union[list[str], None] = None
     writer_features: Union[list[str], None] = None
 
@@ -48,7 +51,7 @@ class Metadata(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     configuration: Union[dict[str, str], None] = None
     name: Union[str, None] = None
     description: Union[str, None] = None
-    created_time: Union[int, None] = None
+    created_time: Union[Long, None] = None
 
     @property
     def properties(self) -> dict[str, str]:
@@ -86,14 +89,14 @@ class AddFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
     path: str
     partition_values: dict[str, Union[str, None]] = {}
-    size: Annotated[int, msgspec.Meta(ge=-1)] = -1
-    modification_time: int = 0
+    size: Annotated[int, msgspec.Meta(ge=-1, le=_LONG_MAX)] = -1
+    modification_time: Long = 0
     data_change: bool = True
     stats: Union[str, None] = None
     tags: Union[dict[str, Union[str, None]], None] = None
     deletion_vector: Union[DeletionVectorDescriptor, None] = None
     base_row_id: Union[Count, None] = None
-    default_row_commit_version: Union[int, None] = None
+    default_row_commit_version: Union[Long, None] = None
     clustering_provider: Union[str, None] = None
     # --- what only the sharing server says of it ---
     file_id: Union[str, None] = None
@@ -108,7 +111,7 @@ class RemoveFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
     path: str
     data_change: bool = True
-    deletion_timestamp: Union[int, None] = None
+    deletion_timestamp: Union[Long, None] = None
     extended_file_metadata: Union[bool, None] = None
     partition_values: Union[dict[str, Union[str, None]], None] = None
     size: Union[Count, None] = None
@@ -116,7 +119,7 @@ class RemoveFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     tags: Union[dict[str, Union[str, None]], None] = None
     deletion_vector: Union[DeletionVectorDescriptor, None] = None
     base_row_id: Union[Count, None] = None
-    default_row_commit_version: Union[int, None] = None
+    default_row_commit_version: Union[Long, None] = None
     # --- what only the sharing server says of it ---
     file_id: Union[str, None] = None
     shared_deletion_vector_id: Union[str, None] = None
@@ -130,7 +133,7 @@ class AddCdcFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
     path: str
     partition_values: dict[str, Union[str, None]] = {}
-    size: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    size: Annotated[int, msgspec.Meta(ge=-1, le=_LONG_MAX)] = -1
     data_change: bool = False
     tags: Union[dict[str, Union[str, None]], None] = None
     # --- what only the sharing server says of it ---
@@ -144,8 +147,8 @@ class Transaction(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tru
     """``txn``: the last version that a streaming application wrote."""
 
     app_id: str
-    version: int
-    last_updated: Union[int, None] = None
+    version: Long
+    last_updated: Union[Long, None] = None
 
 
 class DomainMetadata(msgspec.Struct, rename="camel", frozen=True):
@@ -159,14 +162,14 @@ class DomainMetadata(msgspec.Struct, rename="camel", frozen=True):
 class RowIdHighWaterMark(msgspec.Struct, rename="camel", frozen=True):
     """``rowIdHighWaterMark``: the highest row id given out, in the first form of row tracking."""
 
-    high_water_mark: int
+    high_water_mark: Long
 
 
 class CommitInfo(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """The fields of ``commitInfo`` that a reader needs; everything else in it is free text of the writer."""
 
-    timestamp: Union[int, None] = None
-    in_commit_timestamp: Union[int, None] = None
+    timestamp: Union[Long, None] = None
+    in_commit_timestamp: Union[Long, None] = None
     operation: Union[str, None] = None
     operation_metrics: Union[dict[str, object], None] = None
 
@@ -183,7 +186,7 @@ class Sidecar(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
 
     path: str
     size_in_bytes: Count
-    modification_time: int
+    modification_time: Long
     tags: Union[dict[str, Union[str, None]], None] = None
 
 

@@ -89,17 +89,23 @@ class FileRows:
         # Maps repeat from file to file (all files of a partition), so equal ones are one object.
         self._maps: dict[tuple[object, ...], dict[str, str | None]] = {}
 
-    def leaves(self, group: pq.RowGroupMetaData) -> list[str]:
-        """Return the columns to read of a row group; struct forms only where the text form leaves values out."""
+    def leaves(self, *, structs: bool) -> list[str]:
+        """Return the columns to read. Struct forms come only where there is no text form, or with ``structs``."""
         wanted = [name for name in self._fields if name in self._present and name != "stats"]
         if self._with_stats:
-            if "stats" in self._present:
-                wanted.append("stats")
-            if "stats_parsed" in self._present and not self._complete(group, "stats"):
+            wanted += [name for name in ("stats",) if name in self._present]
+            if "stats_parsed" in self._present and (structs or "stats" not in self._present):
                 wanted.append("stats_parsed")
         if self._column == "add" and "partitionValues" not in self._present:
             wanted += [name for name in ("partitionValues_parsed",) if name in self._present]
         return [f"{self._column}.{name}" for name in wanted]
+
+    def lacks_statistics(self, column: pa.StructArray) -> bool:
+        """Whether a file in ``column`` has no text statistics although the checkpoint has a struct form of them."""
+        if not self._with_stats or not {"stats", "stats_parsed"} <= self._present:
+            return False
+        rows = column.filter(column.is_valid())
+        return bool(rows.field("stats").null_count)
 
     def actions(self, column: pa.StructArray) -> list[Action]:
         """Return the actions of the rows in which ``column`` is not null."""
@@ -110,17 +116,6 @@ class FileRows:
         values = [self._values(name, kind, arrays, len(rows)) for name, kind in self._fields.items()]
         kind = self._kind
         return [kind(*row) for row in zip(*values, strict=True)]
-
-    def _complete(self, group: pq.RowGroupMetaData, name: str) -> bool:
-        # Nulls of a leaf include the rows that are other actions; a file without the text adds to those of its path.
-        nulls: dict[str, int] = {}
-        for index in range(group.num_columns):
-            chunk = group.column(index)
-            statistics = chunk.statistics
-            if statistics is not None and statistics.has_null_count:
-                nulls[chunk.path_in_schema] = statistics.null_count
-        text, path = nulls.get(f"{self._column}.{name}"), nulls.get(f"{self._column}.path")
-        return text is not None and text == path
 
     def _values(self, name: str, kind: str, arrays: dict[str, pa.Array], count: int) -> list[Any]:
         array = arrays.get(name)
@@ -213,8 +208,12 @@ class FileRows:
 def other_rows(column: pa.Array, kind: type[Any], source: str) -> Iterator[Action]:
     """Yield the actions of type ``kind`` in a column that has few of them."""
     rows = column.filter(column.is_valid())
-    for index in range(len(rows)):
-        yield convert_action(_plain(rows[index].as_py(), rows.type), kind, source)
+    try:
+        documents = [_plain(row, rows.type) for row in rows.to_pylist()]
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise ProtocolError(f"{source}: a row of {kind.__name__} cannot be read: {error}") from None
+    for document in documents:
+        yield convert_action(document, kind, source)
 
 
 def _texts(array: pa.Array) -> list[Any]:

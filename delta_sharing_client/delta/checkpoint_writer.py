@@ -61,6 +61,7 @@ _SCHEMA = pa.schema(
             "domainMetadata",
             pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]),
         ),
+        pa.field("rowIdHighWaterMark", pa.struct([("highWaterMark", pa.int64())])),
         pa.field(
             "add",
             pa.struct(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -122,17 +123,33 @@ def _file_actions(parquet: pq.ParquetFile, path: Path, want: Want) -> Iterator[A
             continue
         rows = FileRows(parquet, column, want, path.name)
         for group in range(parquet.metadata.num_row_groups):
-            leaves = rows.leaves(parquet.metadata.row_group(group))
-            batches = parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=leaves, use_threads=False)
-            for batch in batches:
-                yield from rows.actions(batch.column(column))
+            yield from _group_actions(parquet, rows, column, group)
+
+
+def _group_actions(parquet: pq.ParquetFile, rows: FileRows, column: str, group: int) -> Iterator[Action]:
+    batches = _batches(parquet, group, rows.leaves(structs=False))
+    for number, batch in enumerate(batches):
+        if rows.lacks_statistics(batch.column(column)):
+            # Rare, so only now the struct form is read as well, from this batch on. (The null counts in the footer
+            # would tell beforehand, but asking a damaged file for them aborts the process.)
+            for again in islice(_batches(parquet, group, rows.leaves(structs=True)), number, None):
+                yield from rows.actions(again.column(column))
+            return
+        yield from rows.actions(batch.column(column))
+
+
+def _batches(parquet: pq.ParquetFile, group: int, leaves: list[str]) -> Iterator[pa.RecordBatch]:
+    return parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=leaves, use_threads=False)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+            names = parquet.schema_arrow.names
+            if len(set(names)) != len(names):
+                raise ProtocolError(f"the checkpoint file {path.name} must have each column once, found {names}")
             yield parquet
-    except (OSError, pa.ArrowException, EOFError) as error:
+    except (OSError, pa.ArrowException, EOFError, UnicodeError) as error:
         reason = "it does not exist" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
         raise DataError(f"the checkpoint file {path.name} cannot be read: {reason}") from None

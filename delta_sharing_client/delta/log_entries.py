@@ -15,6 +15,7 @@ from delta_sharing_client.delta.actions import (
     Metadata,
     Protocol,
     RemoveFile,
+    RowIdHighWaterMark,
     Transaction,
 )
 from delta_sharing_client.delta.features import TABLE_FEATURES_READER_VERSION, TABLE_FEATURES_WRITER_VERSION
@@ -92,4 +93,5 @@ _NAMES: dict[type, str] = {
     Metadata: "metaData",
     Transaction: "txn",
     DomainMetadata: "domainMetadata",
+    RowIdHighWaterMark: "rowIdHighWaterMark",
 }

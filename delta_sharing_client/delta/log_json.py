@@ -86,6 +86,7 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
             continue
         try:
             item = _DECODER.decode(line)
+            others = () if item.add is not None or item.remove is not None else tuple(_other_actions(item))
         except RecursionError:
             raise ProtocolError(f"{source}, line {number}: the JSON nests too deep to be a Delta action") from None
         except (msgspec.DecodeError, UnicodeError) as error:
@@ -95,7 +96,7 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
         elif item.remove is not None:
             yield item.remove
         else:
-            yield from _other_actions(item)
+            yield from others
 
 
 def parse_commit_info(raw: bytes) -> CommitInfo | None:

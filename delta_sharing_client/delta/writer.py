@@ -9,7 +9,7 @@ protocol and the metadata but no files.
 from __future__ import annotations
 
 import os
-import tempfile
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -71,6 +71,8 @@ def write_log(directory: str | os.PathLike[str], snapshot: Snapshot, *, local_fi
     head: list[Action] = [snapshot.protocol, snapshot.metadata]
     head += snapshot.transactions.values()
     head += snapshot.domain_metadata.values()
+    if snapshot.row_id_high_water_mark is not None:
+        head.append(snapshot.row_id_high_water_mark)
 
     def actions() -> Iterator[Action]:
         yield from head
@@ -173,9 +175,7 @@ class _Published:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
-        os.close(handle)
-        self._temporary = Path(name)
+        self._temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
 
     def __enter__(self) -> Path:
         return self._temporary
@@ -183,11 +183,22 @@ class _Published:
     def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
-                os.link(self._temporary, self._path)
+                self._publish()
         except FileExistsError:
             raise UsageError(f"the log must not have {self._path.name} yet, but it has") from None
         finally:
-            self._temporary.unlink()
+            self._temporary.unlink(missing_ok=True)
+
+    def _publish(self) -> None:
+        try:
+            os.link(self._temporary, self._path)
+        except FileExistsError:
+            raise
+        except OSError:
+            # A file system without hard links cannot say "only if absent" and "complete" in one step.
+            if self._path.exists():
+                raise FileExistsError(self._path) from None
+            self._temporary.rename(self._path)
 
 
 def _created(root: Path) -> Path:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from delta_sharing_client.delta import checkpoints
 from delta_sharing_client.delta.actions import AddFile, DomainMetadata, RemoveFile, Transaction
 from delta_sharing_client.delta.log import DeltaLog
 from delta_sharing_client.delta.snapshot import Want
@@ -313,6 +314,20 @@ def test_statistics_held_as_text_are_taken_as_they_are_and_gaps_are_filled(build
     assert [file.stats for file in _snapshot_files(builder)] == ['{"numRecords":1}', STATS_JSON]
     _write(_classic(builder, 1), rows[:-1], fields)
     assert [file.stats for file in _snapshot_files(builder)] == ['{"numRecords":1}']
+
+
+def test_a_late_gap_in_the_text_statistics_is_filled_and_no_file_comes_twice(
+    builder: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "BATCH_ROWS", 16)
+    parsed = pa.struct([("numRecords", pa.int64())])
+    files = [add(f"f{i:03}", stats='{"numRecords":1}', stats_parsed={"numRecords": 2}) for i in range(100)]
+    files[70]["add"]["stats"] = None
+    _write(_classic(builder, 1), [*HEAD, *files], [*ADD_FIELDS, ("stats_parsed", parsed)], row_group_size=60)
+    found = _snapshot_files(builder)
+    assert [file.path for file in found] == [f"f{i:03}" for i in range(100)]
+    assert [file.stats for file in found].count('{"numRecords":1}') == 99
+    assert found[70].stats == '{"numRecords":2}'
 
 
 def test_int96_bounds_are_instants(builder: LogBuilder) -> None:

@@ -15,14 +15,18 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from delta_sharing_client.delta.actions import (
     AddFile,
     DeletionVectorDescriptor,
+    DomainMetadata,
     Metadata,
     Protocol,
     RemoveFile,
+    RowIdHighWaterMark,
+    Transaction,
 )
 from delta_sharing_client.delta.changes import Commit
 from delta_sharing_client.delta.last_checkpoint import json_checksum
 from delta_sharing_client.delta.log import DeltaLog
 from delta_sharing_client.delta.paths import resolve
+from delta_sharing_client.delta.row_tracking import row_id_high_water_mark
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.delta.writer import write_changes_log, write_log
 from delta_sharing_client.errors import DataError, UsageError
@@ -240,6 +244,23 @@ def test_an_existing_entry_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_file_of_unknown_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="size"):
         write_log(tmp_path, Snapshot.from_actions(0, [Protocol(1), METADATA, AddFile("a", file_id="id")]))
+
+
+def test_row_tracking_marks_and_domains_are_kept(tmp_path: Path) -> None:
+    domain = DomainMetadata("delta.clustering", '{"clusteringColumns":[]}')
+    actions = [Protocol(1, 7, None, ["domainMetadata"]), METADATA, domain, RowIdHighWaterMark(9), Transaction("app", 4)]
+    write_log(tmp_path, Snapshot.from_actions(2, actions))
+    back = DeltaLog.open(tmp_path).snapshot()
+    assert back.domain_metadata == {"delta.clustering": domain}
+    assert back.transactions == {"app": Transaction("app", 4)}
+    assert row_id_high_water_mark(back) == 9
+
+
+def test_log_files_can_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
+    log = write_log(tmp_path, Snapshot.from_actions(2, [Protocol(1), METADATA]))
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert {path.stat().st_mode for path in log.iterdir()} == {plain.stat().st_mode}
 
 
 @pytest.mark.parametrize("versions", [[], [3, 3], [4, 2]])
