@@ -128,7 +128,9 @@ def from_arrow_type(arrow_type: pa.DataType) -> DataType:
 
 
 def _to_arrow_field(item: StructField) -> pa.Field:
-    return pa.field(item.name, to_arrow_type(item.type), nullable=item.nullable)
+    arrow_type = to_arrow_type(item.type)
+    # Arrow has no null type without nulls, whatever a schema says of a void column.
+    return pa.field(item.name, arrow_type, nullable=item.nullable or pa.types.is_null(arrow_type))
 
 
 def _from_arrow_field(item: pa.Field) -> StructField:

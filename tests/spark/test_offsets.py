@@ -1,0 +1,110 @@
+"""Offsets: stable text, complete, and refused where they belong to something else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.spark.admission import Position
+from delta_sharing_client.spark.offsets import BEGINNING, Offset, check_order, check_restart, parse_offset
+
+OFFSET = Offset(
+    table_id="abc",
+    position=Position(6, 2),
+    in_snapshot=False,
+    first_version=0,
+    from_snapshot=True,
+    change_feed=False,
+    response_format=ResponseFormat.DELTA,
+    last_file="f2",
+    schema_hash="0123",
+)
+
+
+def test_offset_is_text_with_a_fixed_order_of_keys() -> None:
+    assert json.dumps(OFFSET.to_json()) == (
+        '{"sourceVersion": 1, "tableId": "abc", "tableVersion": 6, "index": 2, "isStartingVersion": false, '
+        '"firstVersion": 0, "fromSnapshot": true, "changeFeed": false, "responseFormat": "delta", "lastFile": "f2", '
+        '"schemaHash": "0123"}'
+    )
+
+
+def test_offset_reads_back_whatever_the_order_of_its_keys() -> None:
+    shuffled = dict(reversed(list(OFFSET.to_json().items())))
+    assert parse_offset(shuffled) == OFFSET
+    assert parse_offset(json.loads(json.dumps(OFFSET.to_json()))) == OFFSET
+
+
+def test_beginning_reads_back() -> None:
+    assert parse_offset(BEGINNING.to_json()) is BEGINNING
+    assert json.dumps(BEGINNING.to_json()) == json.dumps(BEGINNING.to_json())
+
+
+@pytest.mark.parametrize(
+    ("change", "fragment"),
+    [
+        ({"sourceVersion": 2}, "is not equal to supported reader version"),
+        ({"sourceVersion": "string"}, "not a number"),
+        ({"sourceVersion": None}, "not a number"),
+        ({"tableVersion": "6"}, "not written by this source"),
+        ({"index": True}, "not written by this source"),
+        ({"responseFormat": "avro"}, "not written by this source"),
+    ],
+)
+def test_malformed_offset_is_refused(change: dict[str, object], fragment: str) -> None:
+    with pytest.raises(UsageError, match=fragment) as error:
+        parse_offset({**OFFSET.to_json(), **change})
+    assert "checkpoint" in str(error.value)
+
+
+def test_offset_without_source_version_is_refused() -> None:
+    content = OFFSET.to_json()
+    del content["sourceVersion"]
+    with pytest.raises(UsageError, match="is not equal to supported reader version"):
+        parse_offset(content)
+
+
+@pytest.mark.parametrize("value", [None, "text", [1], 5])
+def test_something_else_than_an_object_is_refused(value: object) -> None:
+    with pytest.raises(UsageError, match="checkpoint"):
+        parse_offset(value)
+
+
+def test_offset_of_the_jvm_connector_is_refused_by_name() -> None:
+    legacy = {"sourceVersion": 1, "tableId": "abc", "tableVersion": 6, "index": -1, "isStartingVersion": False}
+    with pytest.raises(UsageError, match="JVM connector"):
+        parse_offset(legacy)
+
+
+def test_another_table_is_refused_naming_both_ids() -> None:
+    with pytest.raises(UsageError, match=r"abc.*xyz.*delete the checkpoint.*restart"):
+        check_restart(OFFSET, table_id="xyz", change_feed=False)
+
+
+def test_another_kind_of_read_is_refused() -> None:
+    with pytest.raises(UsageError, match="readChangeFeed"):
+        check_restart(OFFSET, table_id="abc", change_feed=True)
+    check_restart(OFFSET, table_id="abc", change_feed=False)
+
+
+@pytest.mark.parametrize(
+    ("position", "in_snapshot"), [(Position(6, 1), False), (Position(5, 9), False), (Position(7), True)]
+)
+def test_going_back_is_refused(position: Position, in_snapshot: bool) -> None:
+    import dataclasses
+
+    end = dataclasses.replace(OFFSET, position=position, in_snapshot=in_snapshot)
+    with pytest.raises(UsageError, match="goes back"):
+        check_order(OFFSET, end)
+
+
+def test_going_forward_is_not() -> None:
+    import dataclasses
+
+    snapshot = dataclasses.replace(OFFSET, in_snapshot=True)
+    check_order(snapshot, dataclasses.replace(OFFSET, position=Position(7)))
+    check_order(OFFSET, OFFSET)
+    check_order(Offset(**{f.name: getattr(OFFSET, f.name) for f in dataclasses.fields(OFFSET)}), OFFSET)

@@ -1,0 +1,209 @@
+"""What a stream makes of commits and of schema changes, without Spark."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, DeletionVectorDescriptor, FileAction, Metadata, RemoveFile
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.spark.changes import appended_files, change_files, units
+from delta_sharing_client.spark.compatibility import difference, fingerprint, is_additive
+from delta_sharing_client.spark.follower import VersionClock
+from delta_sharing_client.spark.options import OnChange
+
+VECTOR = DeletionVectorDescriptor("i", "x", 4, 1)
+
+
+def add(name: str, vector: DeletionVectorDescriptor | None = None) -> AddFile:
+    return AddFile(path=name, file_id=name, deletion_vector=vector)
+
+
+def remove(name: str, vector: DeletionVectorDescriptor | None = None) -> RemoveFile:
+    return RemoveFile(path=name, file_id=name, deletion_vector=vector)
+
+
+def cdc(name: str) -> AddCdcFile:
+    return AddCdcFile(path=name, file_id=name)
+
+
+def appended(actions: list[FileAction], policy: OnChange) -> object:
+    try:
+        return [file.file_id for file in appended_files(actions, 7, policy)]
+    except DataError as error:
+        assert "7" in str(error)
+        return str(error)
+
+
+def test_appends_are_read_whatever_the_option() -> None:
+    for policy in OnChange:
+        assert appended([add("b"), add("a")], policy) == ["a", "b"]
+        assert appended([], policy) == []
+
+
+def test_deletes_alone() -> None:
+    message = appended([remove("a")], OnChange.FAIL)
+    assert "Detected deleted data" in str(message)
+    assert "ignoreDeletes" in str(message)
+    for policy in (OnChange.IGNORE_DELETES, OnChange.IGNORE_CHANGES, OnChange.SKIP_CHANGE_COMMITS):
+        assert appended([remove("a")], policy) == []
+
+
+@pytest.mark.parametrize("actions", [[remove("a"), add("b")], [remove("a"), add("a", VECTOR)]])
+def test_updates_and_deletion_vectors(actions: list[FileAction]) -> None:
+    for policy in (OnChange.FAIL, OnChange.IGNORE_DELETES):
+        message = str(appended(actions, policy))
+        assert "Detected a data update" in message
+        assert "skipChangeCommits" in message
+    assert appended(actions, OnChange.IGNORE_CHANGES) == [actions[1].file_id]
+    assert appended(actions, OnChange.SKIP_CHANGE_COMMITS) == []
+
+
+def test_change_files_stand_alone_and_are_one_unit() -> None:
+    files = change_files([add("z"), cdc("c"), remove("a"), cdc("b")])
+    assert [file.file_id for file in files] == ["b", "c"]
+    assert units(files) == (0, 0)
+
+
+def test_added_and_removed_files_come_by_id_each_its_own_unit() -> None:
+    files = change_files([add("c"), remove("a"), add("b")])
+    assert [file.file_id for file in files] == ["a", "b", "c"]
+    assert units(files) == (0, 1, 2)
+
+
+def test_files_of_one_id_stay_together_removed_first() -> None:
+    files = change_files([add("a"), remove("a"), add("b")])
+    assert [type(file) for file in files] == [RemoveFile, AddFile, AddFile]
+    assert units(files) == (0, 0, 1)
+
+
+def test_a_deletion_vector_keeps_the_whole_commit_together() -> None:
+    assert units(change_files([add("a", VECTOR), remove("a"), add("b")])) == (0, 0, 0)
+
+
+def test_file_without_id_is_refused() -> None:
+    with pytest.raises(DataError, match="without id"):
+        units([AddFile(path="x")])
+
+
+# === Schemas ===
+
+
+def table(*columns: tuple[str, object], partition_by: list[str] | None = None, **config: str) -> Metadata:
+    fields = [
+        {"name": name, "type": kind, "nullable": not str(kind).endswith("!"), "metadata": {}} for name, kind in columns
+    ]
+    return Metadata(
+        id="t",
+        schema_string=json.dumps({"type": "struct", "fields": fields}).replace('!"', '"'),
+        partition_columns=partition_by or [],
+        configuration=config,
+    )
+
+
+def struct(*columns: tuple[str, object]) -> object:
+    return json.loads(table(*columns).schema_string)
+
+
+PLAIN = table(("a", "integer"), ("b", "string"))
+
+
+@pytest.mark.parametrize(
+    ("seen", "fragment"),
+    [
+        (table(("a", "integer"), ("b", "string")), None),
+        (table(("a", "integer")), None),
+        (table(("a", "integer!"), ("b", "string")), None),
+        (table(("a", "integer"), ("c", "string")), "column 'c' is dropped or renamed"),
+        (table(("A", "integer"), ("b", "string")), "column 'A' is spelled 'a'"),
+        (table(("a", "long"), ("b", "string")), "column 'a' changes its type from long to integer"),
+        (table(("a", "integer"), ("b", "string"), partition_by=["a"]), "partition columns change"),
+    ],
+)
+def test_what_was_seen_must_have_a_place_in_what_is_read(seen: Metadata, fragment: str | None) -> None:
+    found = difference(seen, PLAIN)
+    assert found is None if fragment is None else fragment in str(found)
+
+
+def test_nullability_makes_no_difference() -> None:
+    assert difference(PLAIN, table(("a", "integer!"), ("b", "string!"))) is None
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: inner,
+        lambda inner: {"type": "array", "elementType": inner, "containsNull": True},
+        lambda inner: {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": True},
+    ],
+)
+def test_nested_changes_are_seen(wrap) -> None:
+    read = table(("s", wrap(struct(("x", "integer"), ("y", "string")))))
+    assert difference(table(("s", wrap(struct(("x", "integer"))))), read) is None
+    assert "x" in str(difference(table(("s", wrap(struct(("x", "long"))))), read))
+    assert "z" in str(difference(table(("s", wrap(struct(("z", "integer"))))), read))
+
+
+def test_column_replaced_by_another_of_its_name_is_seen() -> None:
+    def mapped(physical: str) -> Metadata:
+        fields = [{"name": "a", "type": "long", "nullable": True, "metadata": {"delta.columnMapping.physicalName": physical}}]
+        text = json.dumps({"type": "struct", "fields": fields})
+        return Metadata(id="t", schema_string=text, configuration={"delta.columnMapping.mode": "name"})
+
+    assert "another one of that name" in str(difference(mapped("x"), mapped("y")))
+    assert difference(mapped("x"), mapped("x")) is None
+
+
+def test_addition_is_told_from_other_changes() -> None:
+    wider = table(("a", "integer"), ("b", "string"), ("c", "string"))
+    assert is_additive(wider, PLAIN)
+    assert not is_additive(table(("a", "integer")), PLAIN)
+
+
+def test_fingerprint_follows_schema_and_partitioning_only() -> None:
+    assert fingerprint(PLAIN) == fingerprint(table(("a", "integer"), ("b", "string"), other="x"))
+    assert fingerprint(PLAIN) != fingerprint(table(("a", "integer"), ("b", "string"), partition_by=["b"]))
+    assert fingerprint(PLAIN) != fingerprint(table(("a", "long"), ("b", "string")))
+
+
+# === Polling ===
+
+
+class Server:
+    def __init__(self, *versions: int) -> None:
+        self.versions = list(versions)
+        self.asked = 0
+
+    def __call__(self) -> int:
+        self.asked += 1
+        return self.versions.pop(0) if len(self.versions) > 1 else self.versions[0]
+
+
+def test_version_is_asked_for_once_an_interval() -> None:
+    now, server = [0.0], Server(1, 2, 3)
+    clock = VersionClock(server, 30, lambda: now[0])
+    assert [clock.latest() for _ in range(1000)] == [1] * 1000
+    assert server.asked == 1
+    now[0] = 29.9
+    assert clock.latest() == 1
+    now[0] = 30.0
+    assert clock.latest() == 2
+    assert server.asked == 2
+
+
+def test_version_that_goes_back_is_not_followed() -> None:
+    now = [0.0]
+    clock = VersionClock(Server(5, 3), 30, lambda: now[0])
+    assert clock.latest() == 5
+    now[0] = 40.0
+    assert clock.latest() == 5
+
+
+def test_frozen_version_stays() -> None:
+    now, server = [0.0], Server(5, 9)
+    clock = VersionClock(server, 30, lambda: now[0])
+    clock.freeze()
+    now[0] = 1e6
+    assert clock.latest() == 5
+    assert server.asked == 1
