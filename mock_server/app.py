@@ -5,6 +5,7 @@ Paths are taken apart before they are percent-decoded, so that a name may hold a
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -52,6 +53,9 @@ from mock_server.wire import query_status_line
 _NDJSON = "application/x-ndjson; charset=utf-8"
 _JSON = "application/json; charset=utf-8"
 _CHUNK_BYTES = 256 * 1024
+SETTLE_SECONDS = 0.5
+"""How long a question for the counts waits for answers that are just being completed."""
+_SETTLE_STEPS = 100
 _DATA_PREFIXES = (f"/{RELATIVE}/".encode(), f"/{ABSOLUTE}/".encode())
 _INTERNAL = ("/_stats", "/_control")
 _Result = TypeVar("_Result")
@@ -199,6 +203,10 @@ class SharingServer(Starlette):
 
     async def _stats_endpoint(self, request: Request) -> Response:
         check_bearer(request.headers.get("authorization"), self.config.token)
+        for _ in range(_SETTLE_STEPS):
+            if self.stats.idle:
+                break
+            await asyncio.sleep(SETTLE_SECONDS / _SETTLE_STEPS)
         content = self.stats.snapshot()
         if request.method == "POST":
             self.stats.reset()

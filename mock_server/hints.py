@@ -29,14 +29,12 @@ MAX_DEPTH = 100
 _Value = Union[bool, int, float, str]
 
 
-class Outcome(enum.Flag):
-    """Answers that a predicate can have on the rows of a file."""
-
-    NONE = 0
-    TRUE = enum.auto()
-    FALSE = enum.auto()
-    NULL = enum.auto()
-    ANY = TRUE | FALSE | NULL
+# Answers that a predicate can have on the rows of a file: bits, because a million files are asked.
+Outcome = int
+TRUE: Outcome = 1
+FALSE: Outcome = 2
+NULL: Outcome = 4
+ANY: Outcome = TRUE | FALSE | NULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def select(
         tests.extend(_each([request.json_predicate_hints], lambda text: parse_json(text, snapshot.schema)))
     if tests:
         reader = _SpanReader(snapshot, with_stats)
-        files = [add for add in files if all(Outcome.TRUE in test(reader.of(add)) for test in tests)]
+        files = [add for add in files if all(test(reader.of(add)) & TRUE for test in tests)]
     if request.limit_hint is not None:
         files = _limit(files, request.limit_hint)
     return files
@@ -190,7 +188,7 @@ def _node(node: Any, schema: StructType, depth: int) -> _Test:
 def _null_check(child: Any, schema: StructType) -> _Test:
     if isinstance(child, dict) and child.get("op") == "literal":
         # The JVM client sends this for <=>; the text "null" is how it renders a null literal.
-        outcome = Outcome.ANY if child.get("value") in (None, "null") else Outcome.FALSE
+        outcome = ANY if child.get("value") in (None, "null") else FALSE
         return lambda spans: outcome
     if not isinstance(child, dict) or child.get("op") != "column":
         raise NotUnderstood("isNull needs a column")
@@ -216,7 +214,7 @@ def _leaf_comparison(operation: str, children: list[Any], schema: StructType) ->
     if not isinstance(value, str):
         raise NotUnderstood("a literal's value is a string")
     if value == "null" and kind is not _Kind.STRING:
-        return lambda spans: Outcome.NULL | Outcome.TRUE  # a null literal, by the JVM client; keep everything
+        return lambda spans: NULL | TRUE  # a null literal, by the JVM client; keep everything
     return _comparison(operation, name, *_literal(value, kind))
 
 
@@ -238,22 +236,15 @@ def _negated(inner: _Test) -> _Test:
 
 
 def _not(outcome: Outcome) -> Outcome:
-    result = outcome & Outcome.NULL
-    if Outcome.TRUE in outcome:
-        result |= Outcome.FALSE
-    if Outcome.FALSE in outcome:
-        result |= Outcome.TRUE
-    return result
+    return outcome & NULL | (FALSE if outcome & TRUE else 0) | (TRUE if outcome & FALSE else 0)
 
 
 def _and(left: Outcome, right: Outcome) -> Outcome:
-    result = (left | right) & Outcome.FALSE
-    if Outcome.TRUE in left and Outcome.TRUE in right:
-        result |= Outcome.TRUE
-    if (Outcome.NULL in left and right & (Outcome.TRUE | Outcome.NULL)) or (
-        Outcome.NULL in right and left & (Outcome.TRUE | Outcome.NULL)
-    ):
-        result |= Outcome.NULL
+    result = (left | right) & FALSE
+    if left & TRUE and right & TRUE:
+        result |= TRUE
+    if (left & NULL and right & (TRUE | NULL)) or (right & NULL and left & (TRUE | NULL)):
+        result |= NULL
     return result
 
 
@@ -264,7 +255,7 @@ def _or(left: Outcome, right: Outcome) -> Outcome:
 def _is_null(name: str) -> _Test:
     def test(spans: Callable[[str], _Span]) -> Outcome:
         span = spans(name)
-        return (Outcome.TRUE if span.nulls else Outcome.NONE) | (Outcome.FALSE if span.values else Outcome.NONE)
+        return (TRUE if span.nulls else 0) | (FALSE if span.values else 0)
 
     return test
 
@@ -274,7 +265,7 @@ def _comparison(operation: str, name: str, low: _Value, high: _Value) -> _Test:
 
     def test(spans: Callable[[str], _Span]) -> Outcome:
         span = spans(name)
-        result = Outcome.NULL if span.nulls else Outcome.NONE
+        result = NULL if span.nulls else 0
         if not span.values:
             return result
         lower, upper = span.lower, span.upper
@@ -292,7 +283,7 @@ def _comparison(operation: str, name: str, low: _Value, high: _Value) -> _Test:
             can, cannot = above, not_above
         else:
             can, cannot = not_below, below
-        return result | (Outcome.TRUE if can else Outcome.NONE) | (Outcome.FALSE if cannot else Outcome.NONE)
+        return result | (TRUE if can else 0) | (FALSE if cannot else 0)
 
     return test
 

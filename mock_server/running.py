@@ -22,7 +22,7 @@ import uvicorn
 from delta_sharing_client.redact import Secret
 from mock_server import catalog
 from mock_server import demo as sample_tables
-from mock_server.app import SharingServer, create_app
+from mock_server.app import SETTLE_SECONDS, SharingServer, create_app
 from mock_server.catalog import Catalog
 from mock_server.config import ServerConfig
 from mock_server.connection import ServingProtocol
@@ -230,10 +230,13 @@ class _ThreadServer(RunningServer):
         self.app = app
 
     def stats(self) -> dict[str, Any]:
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not self.app.stats.idle and time.monotonic() < deadline:
+            time.sleep(0.001)
         return self.app.stats.snapshot()
 
     def reset_stats(self) -> dict[str, Any]:
-        content = self.app.stats.snapshot()
+        content = self.stats()
         self.app.stats.reset()
         return content
 

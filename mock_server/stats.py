@@ -42,6 +42,11 @@ class Stats:
                 self._file_requests[file] += 1
                 self._file_bytes[file] += sent
 
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is on its way; the last one is counted only after its last byte was sent."""
+        return self._active == 0
+
     def snapshot(self) -> dict[str, Any]:
         """Return all counters.
 

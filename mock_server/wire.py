@@ -143,7 +143,8 @@ class Renderer:
     ) -> None:
         self.format = response_format
         self._root = table_root
-        self._grant = grant
+        self._sign = {use: grant.signer(use) for use in Use}
+        self._sign_add = grant.signer(Use.ADD)
         self._quirks = quirks
         self._hash: Callable[..., Any] = hashlib.md5 if id_hash is FileIdHash.PARQUET else hashlib.sha256
         self._expires = None if quirks.no_expiration else grant.expires_ms
@@ -203,7 +204,7 @@ class Renderer:
         action = change.action
         if isinstance(action, AddFile):
             return self._delta_add(action, change.version, change.timestamp_ms)
-        url, file_id = self._locate(action.path, Use.REMOVE if isinstance(action, RemoveFile) else Use.CDC)
+        url, file_id = self._locate(action.path, self._sign[Use.REMOVE if isinstance(action, RemoveFile) else Use.CDC])
         size = (action.size or 0) + self._quirks.size_offset
         vector, vector_id = None, None
         if isinstance(action, RemoveFile):
@@ -222,7 +223,7 @@ class Renderer:
         return _encode(_DeltaFileLine(file)) + b"\n"
 
     def _parquet_add(self, add: AddFile, version: int | None, timestamp_ms: int | None) -> bytes:
-        url, file_id = self._locate(add.path, Use.ADD)
+        url, file_id = self._locate(add.path, self._sign_add)
         file = _ParquetFile(
             url, file_id, self._values(add.partition_values) or {}, add.size + self._quirks.size_offset,
             self._stats(add.stats), version, timestamp_ms, self._expires,
@@ -230,7 +231,7 @@ class Renderer:
         return _encode(_ParquetFileLine(file)) + b"\n"
 
     def _delta_add(self, add: AddFile, version: int | None, timestamp_ms: int | None) -> bytes:
-        url, file_id = self._locate(add.path, Use.ADD)
+        url, file_id = self._locate(add.path, self._sign_add)
         vector, vector_id = (None, None) if add.deletion_vector is None else self._vector(add.deletion_vector)
         size = add.size + self._quirks.size_offset
         action = _DeltaAdd(
@@ -250,18 +251,18 @@ class Renderer:
             kind, use = "remove", Use.REMOVE
         else:
             kind, use = "cdf", Use.CDC
-        url, file_id = self._locate(action.path, use)
+        url, file_id = self._locate(action.path, self._sign[use])
         file = _ParquetFile(
             url, file_id, self._values(action.partition_values) or {}, (action.size or 0) + self._quirks.size_offset,
             stats, change.version, change.timestamp_ms, self._expires,
         )  # fmt: skip
         return _encode({kind: file}) + b"\n"
 
-    def _locate(self, path: str, use: Use) -> tuple[str, str]:
+    def _locate(self, path: str, sign: Callable[[str], str]) -> tuple[str, str]:
         """Return the signed URL and the id of the file that a log path means."""
         # Almost every path of a log is its own canonical form; the check must cost nothing for a million of them.
         local = path if "%" not in path and ":" not in path and ".." not in path else self._local(path)
-        return self._grant.url(local, use), self._hash(local.encode("utf-8", "surrogateescape")).hexdigest()
+        return sign(local), self._hash(local.encode("utf-8", "surrogateescape")).hexdigest()
 
     def _local(self, path: str) -> str:
         resolved = paths.resolve(self._root, path)
@@ -278,7 +279,7 @@ class Renderer:
             path = deletion_vectors.relative_path(vector)
         else:
             path = self._local(vector.path_or_inline_dv)
-        url = self._grant.url(path, Use.DELETION_VECTOR)
+        url = self._sign[Use.DELETION_VECTOR](path)
         shared = DeletionVectorDescriptor("p", url, vector.size_in_bytes, vector.cardinality, vector.offset)
         return shared, self._hash(path.encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -1,0 +1,380 @@
+"""Queries and metadata: formats, time travel, pages, tokens, hints, ids and URLs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from mock_server.catalog import TableEntry, build
+from mock_server.table_writer import TableWriter
+from tests.unit.mock_server.helpers import (
+    DELTA,
+    Api,
+    Lines,
+    Protocol,
+    at,
+    error_of,
+    kinds,
+    rows,
+    stamp,
+    table,
+    url_of,
+    write_plain,
+)
+
+TABLES = "shares/default/schemas/default/tables"
+BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors"
+
+
+def failure(api: Api, table: str, capabilities: str | None = None, **body: object) -> tuple[int, str, str]:
+    response = api.post(f"{TABLES}/{table}/query", body, capabilities)
+    return (*error_of(response), response.json()["message"])
+
+
+# --- formats ---
+
+
+def test_without_a_header_the_answer_is_parquet(api: Api) -> None:
+    lines = api.query("plain")
+    assert lines.version == 3
+    assert lines.headers["delta-sharing-capabilities"] == "responseformat=parquet"
+    assert lines.headers["content-type"] == "application/x-ndjson; charset=utf-8"
+    assert lines.protocol == {"minReaderVersion": 1}
+    assert lines.metadata["numFiles"] == 2
+    assert lines.metadata["size"] == sum(line["file"]["size"] for line in lines.files)
+    assert "version" not in lines.metadata
+    assert [line["file"]["partitionValues"] for line in lines.files] == [{"p": None}, {"p": "a"}]
+    assert all("version" not in line["file"] and line["file"]["stats"] for line in lines.files)
+
+
+def test_delta_only_is_answered_in_delta(api: Api) -> None:
+    lines = api.query("plain", "responseFormat=Delta")
+    assert lines.headers["delta-sharing-capabilities"] == "responseformat=delta"
+    assert lines.protocol["deltaProtocol"]["minReaderVersion"] == 1
+    assert lines.metadata["deltaMetadata"]["partitionColumns"] == ["p"]
+    assert lines.metadata["size"] > 0
+    for line in lines.files:
+        add = line["file"]["deltaSingleAction"]["add"]
+        assert add.keys() >= {"path", "partitionValues", "size", "modificationTime", "dataChange", "stats"}
+        assert line["file"]["size"] == add["size"]
+
+
+def test_both_formats_give_parquet_for_a_plain_table_and_delta_for_an_advanced_one(api: Api) -> None:
+    assert api.query("plain", BOTH).headers["delta-sharing-capabilities"] == "responseformat=parquet"
+    assert api.query("vectors", BOTH).headers["delta-sharing-capabilities"] == "responseformat=delta"
+
+
+@pytest.mark.parametrize("path", ["metadata", "changes?startingVersion=0"])
+def test_a_table_that_parquet_cannot_carry_is_refused_by_name(api: Api, path: str) -> None:
+    response = api.get(f"{TABLES}/vectors/{path}")
+    assert error_of(response) == (400, "UNSUPPORTED_OPERATION")
+    assert "deletionVectors" in response.json()["message"]
+
+
+def test_a_reader_feature_that_the_client_does_not_list_is_refused_by_name(api: Api) -> None:
+    status, code, message = failure(api, "vectors", "responseformat=delta;readerfeatures=columnmapping")
+    assert (status, code) == (400, "UNSUPPORTED_OPERATION")
+    assert "does not list deletionVectors" in message
+
+
+def test_an_unknown_response_format_is_400(api: Api) -> None:
+    assert failure(api, "plain", "responseformat=avro")[:2] == (400, "INVALID_PARAMETER_VALUE")
+
+
+def test_metadata_is_two_lines_in_both_formats(api: Api) -> None:
+    for capabilities, inner in ((None, "schemaString"), (DELTA, "deltaMetadata")):
+        lines = Lines(api.get(f"{TABLES}/plain/metadata", capabilities))
+        assert len(lines.all) == 2
+        assert inner in lines.metadata
+
+
+def test_parquet_metadata_tells_no_internal_configuration(api: Api) -> None:
+    assert Lines(api.get(f"{TABLES}/feed/metadata")).metadata["configuration"] == {"enableChangeDataFeed": "true"}
+    assert Lines(api.get(f"{TABLES}/plain/metadata")).metadata["configuration"] == {}
+
+
+# --- time travel ---
+
+
+@pytest.mark.parametrize(("point", "version"), [({"version": 0}, 0), ({"timestamp": stamp(1)}, 1), ({"version": 3}, 3)])
+def test_time_travel_states_version_on_metadata_and_files(api: Api, point: dict[str, object], version: int) -> None:
+    lines = api.query("plain", **point)
+    assert lines.version == version
+    assert lines.metadata["version"] == version
+    assert {line["file"]["version"] for line in lines.files} == {version}
+    assert all(line["file"]["timestamp"] for line in lines.files)
+    query = "&".join(f"{name}={value}" for name, value in point.items())
+    assert Lines(api.get(f"{TABLES}/plain/metadata?{query}")).version == version
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        {"version": 4},
+        {"version": -1},
+        {"version": "x"},
+        {"version": 2**63},
+        {"version": 0, "timestamp": stamp(0)},
+        {"version": 0, "startingVersion": 0},
+        {"timestamp": "2026-01-01T00:00:00Z"},
+        {"timestamp": "2999-01-01T00:00:00Z"},
+        {"timestamp": "today"},
+        {"startingVersion": 4},
+        {"startingVersion": 2, "endingVersion": 1},
+        {"endingVersion": 1},
+    ],
+)
+def test_a_point_in_time_that_cannot_be_is_400(api: Api, point: dict[str, object]) -> None:
+    assert failure(api, "plain", **point)[:2] == (400, "INVALID_PARAMETER_VALUE")
+
+
+def test_history_that_is_not_shared_cannot_be_asked_for(start: Callable[..., Api], tables: Path) -> None:
+    own = start(build([TableEntry("default", "default", "t", tables / "plain", "id", history_shared=False)]))
+    assert own.query("t").version == 3
+    for point in ({"version": 1}, {"timestamp": stamp(1)}, {"startingVersion": 1}):
+        assert failure(own, "t", **point)[:2] == (400, "UNSUPPORTED_OPERATION")
+    assert error_of(own.get(f"{TABLES}/t/changes?startingVersion=0")) == (400, "UNSUPPORTED_OPERATION")
+    assert error_of(own.get(f"{TABLES}/t/version?startingTimestamp={stamp(0)}")) == (400, "UNSUPPORTED_OPERATION")
+
+
+def test_versions_before_the_shared_ones_are_refused(start: Callable[..., Api], tables: Path) -> None:
+    own = start(build([TableEntry("default", "default", "t", tables / "plain", "id", start_version=2)]))
+    assert own.query("t", version=2).version == 2
+    for point in ({"version": 1}, {"timestamp": stamp(1)}, {"startingVersion": 1}):
+        status, _, message = failure(own, "t", **point)
+        assert status == 400
+        assert "since version 2" in message
+
+
+def test_a_commit_is_seen_by_the_next_request(start: Callable[..., Api], tmp_path: Path) -> None:
+    writer = TableWriter(tmp_path / "t")
+    writer.commit([Protocol(1, 2), table("t"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
+    own = start(tmp_path)
+    assert len(own.query("t").files) == 1
+    writer.commit([writer.add(rows(2), time=at(1))], "WRITE", at(1))
+    again = own.query("t")
+    assert (again.version, len(again.files)) == (1, 2)
+
+
+# --- files: ids, URLs, deletion vectors ---
+
+
+def test_file_ids_are_md5_for_parquet_and_sha256_for_delta_unless_asked_otherwise(api: Api) -> None:
+    assert {len(line["file"]["id"]) for line in api.query("plain").files} == {32}
+    assert {len(line["file"]["id"]) for line in api.query("plain", DELTA).files} == {64}
+    response = api.post(f"{TABLES}/plain/query", {}, DELTA, fileidhash="Parquet")
+    assert response.headers["fileidhash"] == "parquet"
+    assert {len(line["file"]["id"]) for line in Lines(response).files} == {32}
+    for bad in ("", "md5"):
+        assert error_of(api.post(f"{TABLES}/plain/query", {}, DELTA, fileidhash=bad))[0] == 400
+
+
+def test_ids_stay_while_urls_differ_by_use(api: Api) -> None:
+    lines = api.query("vectors", DELTA, startingVersion=1, endingVersion=1)
+    by_kind = {kind: line["file"] for (_, kind), line in zip(kinds(lines), lines.files, strict=True)}
+    assert by_kind["add"]["id"] == by_kind["remove"]["id"]
+    added, removed = by_kind["add"]["deltaSingleAction"]["add"], by_kind["remove"]["deltaSingleAction"]["remove"]
+    assert added["path"] != removed["path"]
+    assert urlsplit(added["path"]).path == urlsplit(removed["path"]).path
+    assert removed["size"] == added["size"]
+    assert api.fetch(added["path"]).content == api.fetch(removed["path"]).content
+
+
+def test_a_deletion_vector_comes_as_a_signed_url_with_an_id(api: Api) -> None:
+    (line,) = api.query("vectors", DELTA).files
+    vector = line["file"]["deltaSingleAction"]["add"]["deletionVector"]
+    assert vector["storageType"] == "p"
+    assert vector["cardinality"] == 3
+    assert line["file"]["deletionVectorFileId"]
+    data = api.fetch(vector["pathOrInlineDv"]).content
+    assert int.from_bytes(data[vector["offset"] : vector["offset"] + 4], "big") == vector["sizeInBytes"]
+
+
+def test_files_with_odd_names_can_be_fetched_in_both_formats(api: Api) -> None:
+    for capabilities in (None, DELTA):
+        lines = api.query("odd", capabilities)
+        assert len(lines.files) == 7
+        for url in lines.urls:
+            assert api.fetch(url).content[:4] == b"PAR1"
+
+
+def test_urls_tell_when_they_expire_and_look_like_those_of_s3(api: Api) -> None:
+    lines = api.query("plain", "includeendstreamaction=true")
+    assert lines.end is not None
+    assert {line["file"]["expirationTimestamp"] for line in lines.files} == {lines.end["minUrlExpirationTimestamp"]}
+    for url in lines.urls:
+        for name in ("X-Amz-Signature", "X-Amz-Expires", "X-Amz-Date", "X-Amz-Algorithm"):
+            assert f"{name}=" in url
+
+
+# --- end of stream, pages, tokens ---
+
+
+def test_the_end_of_stream_comes_only_when_it_is_expected(api: Api) -> None:
+    assert api.query("plain").end is None
+    asked = api.query("plain", "includeendstreamaction=true")
+    assert asked.end is not None
+    assert asked.headers["delta-sharing-capabilities"] == "responseformat=parquet;includeendstreamaction=true"
+    for body in ({"includeRefreshToken": True}, {"maxFiles": 5}):
+        answer = api.query("plain", **body)
+        assert answer.end is not None
+        assert "includeendstreamaction" not in answer.headers["delta-sharing-capabilities"]
+
+
+def pages(api: Api, table: str, capabilities: str | None, **body: object) -> list[Lines]:
+    found = [api.query(table, capabilities, **body)]
+    while found[-1].end and "nextPageToken" in found[-1].end:
+        found.append(api.query(table, capabilities, **body, pageToken=found[-1].end["nextPageToken"]))
+    return found
+
+
+@pytest.mark.parametrize("capabilities", [None, DELTA])
+@pytest.mark.parametrize("point", [{}, {"version": 0}, {"startingVersion": 0}, {"startingVersion": 1}])
+def test_pages_of_one_file_are_the_whole_answer(api: Api, capabilities: str | None, point: dict[str, object]) -> None:
+    whole = api.query("plain", capabilities, **point)
+    found = pages(api, "plain", capabilities, **point, maxFiles=1)
+    assert [len(page.files) for page in found] == [1] * len(whole.files)
+    assert [urlsplit(url).path for page in found for url in page.urls] == [urlsplit(url).path for url in whole.urls]
+    for page in found:
+        assert (page.protocol, page.metadata, page.version) == (whole.protocol, whole.metadata, whole.version)
+        assert "endStreamAction" in page.all[-1]
+
+
+def test_pages_stay_on_their_version_while_the_table_moves_on(start: Callable[..., Api], tmp_path: Path) -> None:
+    writer = TableWriter(tmp_path / "t")
+    adds = [writer.add(rows(number), time=at(0)) for number in range(3)]
+    writer.commit([Protocol(1, 2), table("t"), *adds], "WRITE", at(0))
+    own = start(tmp_path)
+    first = own.query("t", maxFiles=2)
+    assert first.end is not None
+    writer.commit([writer.add(rows(9), time=at(1))], "WRITE", at(1))
+    second = own.query("t", maxFiles=2, pageToken=first.end["nextPageToken"])
+    assert second.version == 0
+    assert len(second.files) == 1
+    assert second.end is not None
+    assert "nextPageToken" not in second.end
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**31, "x", 1.5, True])
+def test_a_bad_page_size_is_400(api: Api, value: object) -> None:
+    assert failure(api, "plain", maxFiles=value)[0] == 400
+
+
+def test_a_page_token_is_good_for_its_own_query_only(api: Api) -> None:
+    first = api.query("plain", maxFiles=1, version=3)
+    assert first.end is not None
+    token = first.end["nextPageToken"]
+    assert failure(api, "plain", maxFiles=1, version=2, pageToken=token)[0] == 400
+    assert failure(api, "feed", maxFiles=1, version=3, pageToken=token)[0] == 400
+    assert failure(api, "plain", DELTA, maxFiles=1, version=3, pageToken=token)[0] == 400
+    assert failure(api, "plain", pageToken="nonsense")[0] == 400
+    assert failure(api, "plain", pageToken=token[:-4] + "AAAA", version=3)[0] == 400
+    assert len(api.query("plain", version=3, pageToken=token).files) == 1
+
+
+def test_tokens_expire(start: Callable[..., Api]) -> None:
+    own = start(page_token_ttl=-1.0, refresh_token_ttl=-1.0)
+    first = own.query("plain", maxFiles=1, includeRefreshToken=True)
+    assert first.end is not None
+    assert "expired" in failure(own, "plain", pageToken=first.end["nextPageToken"])[2]
+    assert "expired" in failure(own, "plain", refreshToken=first.end["refreshToken"])[2]
+
+
+def test_a_refresh_token_pins_the_version_and_gives_the_same_ids(start: Callable[..., Api], tmp_path: Path) -> None:
+    writer = TableWriter(tmp_path / "t")
+    writer.commit([Protocol(1, 2), table("t"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
+    own = start(tmp_path)
+    first = own.query("t", includeRefreshToken=True)
+    writer.commit([writer.add(rows(2), time=at(1))], "WRITE", at(1))
+    assert first.end is not None
+    again = own.query("t", refreshToken=first.end["refreshToken"], includeRefreshToken=True)
+    assert again.version == 0
+    assert [line["file"]["id"] for line in again.files] == [line["file"]["id"] for line in first.files]
+    assert again.end is not None
+    assert again.end["refreshToken"]
+
+
+def test_a_refresh_token_cannot_be_mixed_with_other_points(api: Api) -> None:
+    end = api.query("plain", includeRefreshToken=True, maxFiles=1).end
+    assert end is not None
+    token = end["refreshToken"]
+    for body in ({"version": 1}, {"timestamp": stamp(1)}, {"startingVersion": 0}, {"pageToken": end["nextPageToken"]}):
+        assert failure(api, "plain", refreshToken=token, **body)[:2] == (400, "INVALID_PARAMETER_VALUE")
+    assert failure(api, "feed", refreshToken=token)[0] == 400
+    assert failure(api, "plain", refreshToken=end["nextPageToken"])[0] == 400
+    assert failure(api, "plain", includeRefreshToken=True, version=1)[0] == 400
+
+
+# --- hints (their meaning is tested in test_hints.py) ---
+
+
+def test_hints_leave_out_files_in_either_form(api: Api) -> None:
+    node = {"op": "equal", "children": [{"op": "column", "name": "P", "valueType": "string"},
+                                        {"op": "literal", "value": "a", "valueType": "string"}]}  # fmt: skip
+    assert len(api.query("plain", jsonPredicateHints=json.dumps(node)).files) == 1
+    assert len(api.query("plain", predicateHints=["p = 'a'"]).files) == 1
+    assert len(api.query("plain", predicateHints=["p is null", "nonsense ("]).files) == 1
+    assert len(api.query("plain", jsonPredicateHints="{nonsense").files) == 2
+    assert api.query("plain", predicateHints=["p = 'a'"]).metadata["numFiles"] == 2
+
+
+def test_a_limit_takes_files_until_there_are_rows_enough(api: Api) -> None:
+    assert [len(api.query("plain", limitHint=limit).files) for limit in (1, 2, 3, 100)] == [1, 1, 2, 2]
+    assert failure(api, "plain", limitHint=-1)[0] == 400
+    assert failure(api, "plain", limitHint=2**31)[0] == 400
+
+
+# --- streaming ---
+
+
+def test_a_range_gives_data_changes_with_version_and_time(api: Api) -> None:
+    lines = api.query("plain", startingVersion=0)
+    assert kinds(lines) == [(0, "add"), (0, "add"), (1, "add"), (3, "remove")]
+    assert lines.version == 0
+    for line in lines.files:
+        ((_, file),) = line.items()
+        assert file["timestamp"] == 1772323200000 + 3_600_000 * file["version"]
+        assert file["size"] > 0
+        assert "p" in file["partitionValues"]
+    assert kinds(api.query("plain", DELTA, startingVersion=0)) == kinds(lines)
+
+
+def test_the_end_of_a_range_is_included_and_may_lie_in_the_future(api: Api) -> None:
+    assert kinds(api.query("plain", startingVersion=1, endingVersion=2)) == [(1, "add")]
+    assert kinds(api.query("plain", startingVersion=3, endingVersion=99)) == [(3, "remove")]
+
+
+def test_a_range_shows_later_metadata_and_protocols_if_asked(api: Api) -> None:
+    lines = api.query("feed", DELTA, startingVersion=0)
+    versions = [line["metaData"]["version"] for line in lines.all[2:] if "metaData" in line]
+    assert versions == [1, 4]
+    assert not [line for line in lines.all[1:] if "protocol" in line]
+
+
+def test_historical_protocols_come_in_delta_only(start: Callable[..., Api], tmp_path: Path) -> None:
+    writer = TableWriter(tmp_path / "t")
+    writer.commit([Protocol(1, 2), table("t"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
+    writer.commit([Protocol(1, 4), writer.add(rows(2), time=at(1))], "UPGRADE", at(1))
+    own = start(tmp_path)
+    for capabilities, expected in ((DELTA, [1]), (None, [])):
+        lines = own.query("t", capabilities, startingVersion=0, includeHistoricalProtocol=True)
+        assert [line["protocol"]["version"] for line in lines.all[1:] if "protocol" in line] == expected
+        assert len(lines.files) == 2
+
+
+def test_a_range_over_a_lost_commit_is_refused_by_version(start: Callable[..., Api], tmp_path: Path) -> None:
+    write_plain(tmp_path / "t")
+    (tmp_path / "t" / "_delta_log" / f"{1:020}.json").unlink()
+    own = start(tmp_path)
+    response = own.post(f"{TABLES}/t/query", {"startingVersion": 0})
+    assert response.status_code == 400
+    assert "1" in response.json()["message"]
+
+
+def test_urls_are_of_the_host_that_was_asked(api: Api) -> None:
+    lines = Lines(api.post(f"{TABLES}/plain/query", {}, None, Host="example.test:1234"))
+    assert all(url_of(line).startswith("http://example.test:1234/data/") for line in lines.files)

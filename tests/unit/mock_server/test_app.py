@@ -1,0 +1,158 @@
+"""The REST API from outside: who may ask, names, listings, versions, and errors as the protocol shapes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import requests
+
+import mock_server
+from tests.unit.mock_server.helpers import Api, error_of, stamp
+
+TABLE = "shares/default/schemas/default/tables/plain"
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer wrong", "Basic abc"])
+@pytest.mark.parametrize("path", ["shares", f"{TABLE}/metadata", "no/such/api"])
+def test_a_request_without_the_token_is_401(api: Api, path: str, header: str | None) -> None:
+    headers = {} if header is None else {"Authorization": header}
+    assert error_of(requests.get(api.server.endpoint + path, headers=headers)) == (401, "UNAUTHENTICATED")
+
+
+def test_shares_schemas_and_tables_are_listed(api: Api) -> None:
+    (share,) = api.get("shares").json()["items"]
+    assert share["name"] == "default"
+    assert api.get("shares/DEFAULT").json() == {"share": share}
+    assert api.get("shares/default/schemas").json() == {"items": [{"name": "default", "share": "default"}]}
+    tables = api.get("shares/default/schemas/Default/tables").json()["items"]
+    assert [table["name"] for table in tables] == ["feed", "odd", "plain", "vectors"]
+    assert {table["shareId"] for table in tables} == {share["id"]}
+    assert len({table["id"] for table in tables}) == 4
+    assert api.get("shares/default/all-tables").json()["items"] == tables
+
+
+def test_a_listing_in_pages_of_one_is_complete(api: Api) -> None:
+    names, query = [], "?maxResults=1"
+    while query is not None:
+        page = api.get(f"shares/default/all-tables{query}").json()
+        assert len(page["items"]) == 1
+        names += [item["name"] for item in page["items"]]
+        token = page.get("nextPageToken")
+        query = f"?maxResults=1&pageToken={token}" if token else None
+    assert names == ["feed", "odd", "plain", "vectors"]
+
+
+def test_a_page_of_no_results_says_where_to_go_on(api: Api) -> None:
+    page = api.get("shares?maxResults=0").json()
+    assert page["items"] == []
+    assert api.get(f"shares?pageToken={page['nextPageToken']}").json()["items"]
+
+
+@pytest.mark.parametrize("query", ["maxResults=-1", "maxResults=501", "maxResults=x", "pageToken=nonsense"])
+def test_a_bad_page_of_a_listing_is_400(api: Api, query: str) -> None:
+    assert error_of(api.get(f"shares?{query}")) == (400, "INVALID_PARAMETER_VALUE")
+
+
+def test_a_page_token_of_another_listing_is_400(api: Api) -> None:
+    token = api.get("shares/default/all-tables?maxResults=1").json()["nextPageToken"]
+    assert error_of(api.get(f"shares?pageToken={token}")) == (400, "INVALID_PARAMETER_VALUE")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "shares/none",
+        "shares/none/all-tables",
+        "shares/default/schemas/none/tables",
+        "shares/default/schemas/default/tables/none/version",
+        "shares/default/schemas/default/tables/none/metadata",
+        "shares/default/schemas/default/tables/plain/none",
+        "nothing",
+    ],
+)
+def test_what_is_not_there_is_404(api: Api, path: str) -> None:
+    assert error_of(api.get(path)) == (404, "RESOURCE_DOES_NOT_EXIST")
+
+
+def test_names_are_found_regardless_of_case_and_encoding(api: Api) -> None:
+    assert api.get("shares/DEFAULT/schemas/dEfault/tables/Pl%61IN/version").headers["delta-table-version"] == "3"
+
+
+def test_names_may_hold_slashes_dots_and_spaces(start: Callable[..., Api], api: Api, tables: object) -> None:
+    plain = f"{tables}/plain"
+    own = start({"my.share.a schema.x/y": plain})
+    assert own.get("shares/my.share/schemas/a%20schema/tables/x%2Fy/version").status_code == 200
+    assert own.get("shares/my.share/schemas/a+schema/tables/x%2Fy/version").status_code == 200  # the JVM's spelling
+
+
+def test_version_by_get_and_head_has_no_body(api: Api) -> None:
+    for response in (api.get(f"{TABLE}/version"), api.session.head(api.server.endpoint + TABLE)):
+        assert response.status_code == 200
+        assert response.headers["Delta-Table-Version"] == "3"
+        assert response.content == b""
+
+
+def test_head_of_an_unknown_table_is_404_without_body(api: Api) -> None:
+    response = api.session.head(api.server.endpoint + TABLE + "x")
+    assert response.status_code == 404
+    assert response.content == b""
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version"),
+    [("2000-01-01T00:00:00Z", 0), (stamp(0), 0), (stamp(1), 1), ("2026-03-01T01:00:01+00:00", 2), (stamp(3), 3)],
+)
+def test_version_from_a_timestamp_is_the_first_not_before_it(api: Api, timestamp: str, version: int) -> None:
+    response = api.session.get(api.server.endpoint + TABLE + "/version", params={"startingTimestamp": timestamp})
+    assert response.headers["Delta-Table-Version"] == str(version)
+
+
+@pytest.mark.parametrize("timestamp", ["2999-01-01T00:00:00Z", "yesterday", "2026-03-01", "2026-13-01T00:00:00Z"])
+def test_a_bad_or_late_starting_timestamp_is_400(api: Api, timestamp: str) -> None:
+    assert error_of(api.get(f"{TABLE}/version?startingTimestamp={timestamp}")) == (400, "INVALID_PARAMETER_VALUE")
+
+
+def test_temporary_credentials_are_refused_by_name(api: Api) -> None:
+    response = api.post(f"{TABLE}/temporary-table-credentials")
+    assert error_of(response) == (400, "UNSUPPORTED_OPERATION")
+    assert "temporary credentials" in response.json()["message"]
+
+
+def test_a_body_that_is_not_a_json_object_is_malformed(api: Api) -> None:
+    for body in ("{", "[1]", '"x"'):
+        response = api.session.post(api.server.endpoint + TABLE + "/query", data=body)
+        assert error_of(response) == (400, "MALFORMED_REQUEST")
+
+
+def test_the_token_is_in_no_repr(api: Api) -> None:
+    token = api.server.profile["bearerToken"]
+    app = api.server.app  # type: ignore[attr-defined]
+    assert token not in repr(api.server)
+    assert token not in repr(app.config)
+
+
+def test_an_open_configuration_asks_for_no_token(start: Callable[..., Api]) -> None:
+    own = start(check_token=False)
+    assert requests.get(own.server.endpoint + "shares").status_code == 200
+
+
+def test_running_needs_exactly_one_source_of_tables() -> None:
+    for arguments in ({}, {"tables": "x", "demo": True}):
+        with pytest.raises(mock_server.ConfigError), mock_server.running(**arguments):
+            pass
+
+
+def test_statistics_count_requests_and_bytes_by_kind_and_file(start: Callable[..., Api]) -> None:
+    own = start()
+    lines = own.query("plain")
+    body = own.fetch(lines.urls[0]).content
+    own.fetch(lines.urls[0], Range="bytes=0-3")
+    counts = own.server.stats()
+    assert counts["requests"] == {"query": 1, "data": 2}
+    assert counts["statuses"] == {"200": 2, "206": 1}
+    assert [entry for name, entry in counts["files"].items() if name in lines.urls[0].replace("%3D", "=")] == [
+        {"requests": 2, "bytes": len(body) + 4}
+    ]
+    assert own.server.reset_stats()["total_requests"] == 3
+    assert own.server.stats()["total_requests"] == 0

@@ -1,0 +1,128 @@
+"""Data URLs: what they grant, for how long, and how a file is answered in whole and in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from mock_server.table_writer import TableWriter
+from tests.unit.mock_server.helpers import Api, Protocol, at, rows, table
+
+
+@pytest.fixture
+def url(api: Api) -> str:
+    return api.query("plain").urls[0]
+
+
+@pytest.fixture
+def content(url: str, tables: Path) -> bytes:
+    return (tables / "plain" / "/".join(urlsplit(url).path.split("/")[3:])).read_bytes()
+
+
+def test_a_file_is_answered_whole_with_length_and_etag(api: Api, url: str, content: bytes) -> None:
+    response = api.fetch(url)
+    assert response.status_code == 200
+    assert response.content == content
+    assert response.headers["accept-ranges"] == "bytes"
+    head = requests.head(url)
+    assert head.status_code == 200
+    assert head.content == b""
+    assert head.headers["content-length"] == str(len(content))
+    assert head.headers["etag"] == response.headers["etag"]
+
+
+@pytest.mark.parametrize(
+    ("header", "start", "stop"),
+    [("bytes=0-0", 0, 1), ("bytes=4-9", 4, 10), ("bytes=10-", 10, None), ("bytes=-8", -8, None),
+     ("bytes=-999999", 0, None), ("bytes=5-999999", 5, None)],
+)  # fmt: skip
+def test_a_range_is_206_with_its_place(
+    api: Api, url: str, content: bytes, header: str, start: int, stop: int | None
+) -> None:
+    response = api.fetch(url, Range=header)
+    expected = content[start:stop]
+    assert response.status_code == 206
+    assert response.content == expected
+    first = content.index(expected) if start < 0 else start
+    assert response.headers["content-range"] == f"bytes {first}-{first + len(expected) - 1}/{len(content)}"
+
+
+@pytest.mark.parametrize("header", ["bytes=999999-", "bytes=-0"])
+def test_a_range_outside_the_file_is_416(api: Api, url: str, content: bytes, header: str) -> None:
+    response = api.fetch(url, Range=header)
+    assert response.status_code == 416
+    assert response.headers["content-range"] == f"bytes */{len(content)}"
+
+
+@pytest.mark.parametrize("header", ["bytes=0-1,3-4", "rows=0-1", "bytes=5-2", "bytes=x"])
+def test_a_range_that_is_not_understood_is_ignored(api: Api, url: str, content: bytes, header: str) -> None:
+    response = api.fetch(url, Range=header)
+    assert (response.status_code, response.content) == (200, content)
+
+
+def test_a_url_grants_its_own_file_only(api: Api) -> None:
+    first, second = api.query("plain").urls
+    mixed = second.split("?")[0] + "?" + first.split("?")[1]
+    response = api.fetch(mixed)
+    assert response.status_code == 403
+    assert b"<Code>SignatureDoesNotMatch</Code>" in response.content
+    assert api.fetch(first.split("?")[0]).status_code == 403
+
+
+def test_a_url_cannot_be_made_to_last_longer(api: Api, url: str) -> None:
+    for name in ("X-Amz-Expires=3", "X-Amz-Security-Token="):
+        assert api.fetch(url.replace(name, name + "9")).status_code == 403
+
+
+def test_urls_expire(start: Callable[..., Api]) -> None:
+    own = start(faults=["expire-urls-now:1"])
+    response = own.fetch(own.query("plain").urls[0])
+    assert response.status_code == 403
+    assert b"Request has expired" in response.content
+    fresh = own.query("plain").urls[0]
+    assert own.fetch(fresh).status_code == 200
+    own.server.expire_urls()
+    assert own.fetch(fresh).status_code == 403
+    assert own.fetch(own.query("plain").urls[0]).status_code == 200
+
+
+def test_a_vacuumed_file_is_404(start: Callable[..., Api], tmp_path: Path) -> None:
+    writer = TableWriter(tmp_path / "t")
+    add = writer.add(rows(1), time=at(0))
+    writer.commit([Protocol(1, 2), table("t"), add], "WRITE", at(0))
+    own = start(tmp_path)
+    (url,) = own.query("t").urls
+    (tmp_path / "t" / add.path).unlink()
+    response = own.fetch(url)
+    assert response.status_code == 404
+    assert b"<Code>NoSuchKey</Code>" in response.content
+
+
+def test_a_file_outside_the_table_is_served_if_the_log_names_it(start: Callable[..., Api], tmp_path: Path) -> None:
+    source = TableWriter(tmp_path / "source")
+    add = source.add(rows(1, 2), time=at(0))
+    clone = TableWriter(tmp_path / "clones" / "t")
+    add.path = f"file:{tmp_path}/source/{add.path}"
+    clone.commit([Protocol(1, 2), table("t"), add], "CLONE", at(0))
+    own = start(tmp_path / "clones")
+    (url,) = own.query("t").urls
+    assert urlsplit(url).path.startswith("/absolute/")
+    assert len(own.fetch(url).content) == add.size
+
+
+def test_data_urls_cannot_be_written_to(api: Api, url: str) -> None:
+    assert requests.put(url, data=b"x").status_code == 405
+
+
+def test_a_connection_serves_many_requests(api: Api, url: str, content: bytes) -> None:
+    with requests.Session() as session:
+        for start in range(50):
+            response = session.get(url, headers={"Range": f"bytes={start}-{start + 9}"})
+            assert response.content == content[start : start + 10]
+        pools = session.get_adapter(url).poolmanager.pools  # type: ignore[attr-defined]
+        (pool,) = (pools[key] for key in pools.keys())  # noqa: SIM118
+        assert pool.num_connections == 1
