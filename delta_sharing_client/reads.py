@@ -124,7 +124,7 @@ class Read(abc.ABC):
 
     def to_polars(self) -> pl.DataFrame:
         """Return all rows as a Polars frame (extra ``polars``)."""
-        return optional.load("polars", "polars").from_arrow(self.to_arrow())  # type: ignore[no-any-return]
+        return optional.load("polars", "polars").from_arrow(self.to_arrow())
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Return the rows as a DuckDB relation (extra ``duckdb``), on ``connection`` or a new one in memory.
@@ -132,7 +132,7 @@ class Read(abc.ABC):
         The rows are held as Arrow memory, so that the relation can be queried any number of times.
         """
         module = optional.load("duckdb", "duckdb")
-        return (connection or module.connect()).from_arrow(self.to_arrow())  # type: ignore[no-any-return]
+        return (connection or module.connect()).from_arrow(self.to_arrow())
 
     @abc.abstractmethod
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
@@ -141,6 +141,10 @@ class Read(abc.ABC):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export the rows as an Arrow C stream: ``pa.table(scan)``, ``pl.DataFrame(scan)``."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __getstate__(self) -> dict[str, object]:
+        # What a read here has cost says nothing about the copy, and its lock cannot travel.
+        return {**vars(self), "_reports": []}
 
     # === For the two kinds of read ===
 
@@ -173,7 +177,7 @@ class Scan(Read):
         return plan_table(self.rest, self.table, self.request, options or self.options)
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
-        return optional.load("delta_sharing_client.spark.loaders", "spark").scan_to_spark(self, spark)  # type: ignore[no-any-return]
+        return optional.load("delta_sharing_client.spark.loaders", "spark").scan_to_spark(self, spark)
 
     @property
     def _asked(self) -> SnapshotRead:
@@ -199,7 +203,7 @@ class Changes(Read):
         return plan_change_feed(self.rest, self.table, self.request, options or self.options)
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
-        return optional.load("delta_sharing_client.spark.loaders", "spark").changes_to_spark(self, spark)  # type: ignore[no-any-return]
+        return optional.load("delta_sharing_client.spark.loaders", "spark").changes_to_spark(self, spark)
 
     @property
     def _asked(self) -> ChangesRead:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -72,3 +73,21 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
         if secret:
             text = text.replace(secret, MASK)
     return text
+
+
+class _MaskSignedUrls(logging.Filter):
+    """Masks query strings that hold a signature in the debug log of urllib3, which logs every request line."""
+
+    _SIGNED = re.compile(r"\?\S*(?:signature|token|credential|sig=)\S*", re.IGNORECASE)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(self._masked(argument) for argument in record.args)
+        return True
+
+    def _masked(self, argument: object) -> object:
+        return self._SIGNED.sub(f"?{MASK}", argument) if isinstance(argument, str) else argument
+
+
+# When this package is imported and not when it reads: executors and threads must not race to do it.
+logging.getLogger("urllib3.connectionpool").addFilter(_MaskSignedUrls())

@@ -6,12 +6,14 @@ import importlib.metadata
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
+import typer.core
 
 from delta_sharing_client.cli import output
 from delta_sharing_client.cli.description import describe_table
+from delta_sharing_client.cli.exits import ExitCode, Stopped
 from delta_sharing_client.cli.files import FileFormat, format_of, write_file, write_stream
 from delta_sharing_client.cli.settings import Settings
 from delta_sharing_client.cli.target import open_client, open_table, share_and_schema
@@ -19,8 +21,28 @@ from delta_sharing_client.cli.values import json_rows
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.reads import Read
 
+
+class _Commands(typer.core.TyperGroup):
+    """The commands; says why one stopped before typer, whose releases differ in that, makes an exit code of it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise Stopped(ExitCode.BROKEN_PIPE) from error
+        except KeyboardInterrupt as error:
+            raise Stopped(ExitCode.INTERRUPTED) from error
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"delta-sharing-client {importlib.metadata.version('delta-sharing-client')}\n")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="delta-sharing",
+    cls=_Commands,
     help="Look at and read tables shared over the Delta Sharing protocol.",
     add_completion=False,
     no_args_is_help=True,
@@ -64,13 +86,13 @@ def root(
     profile: ProfileOption = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
-    show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version of delta-sharing-client and stop.", is_eager=True)
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version of this package and stop.", is_eager=True, callback=_print_version
+        ),
     ] = False,
 ) -> None:
-    if show_version:
-        sys.stdout.write(f"delta-sharing-client {importlib.metadata.version('delta-sharing-client')}\n")
-        raise typer.Exit
     context.obj = Settings(profile, as_json, verbose)
 
 

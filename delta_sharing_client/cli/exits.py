@@ -47,6 +47,14 @@ _CODES: tuple[tuple[type[DeltaSharingError], ExitCode], ...] = (
 )
 
 
+class Stopped(Exception):
+    """Someone else ended the command: whoever pressed Ctrl-C, or whoever closed the pipe it writes to."""
+
+    def __init__(self, code: ExitCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
 def exit_code(error: DeltaSharingError) -> ExitCode:
     """Return the exit code of the command for ``error``; a class of its own kind counts as its nearest base."""
     return next((code for cls, code in _CODES if isinstance(error, cls)), ExitCode.INTERNAL)

@@ -6,10 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-import typer
-
 from delta_sharing_client.cli.commands import app
-from delta_sharing_client.cli.exits import ExitCode, exit_code, one_line
+from delta_sharing_client.cli.exits import ExitCode, Stopped, exit_code, one_line
 from delta_sharing_client.errors import DeltaSharingError
 
 PROGRAM = "delta-sharing"
@@ -26,12 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(code or ExitCode.OK)
     except DeltaSharingError as error:
         return _fail(one_line(error), exit_code(error))
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", ExitCode.INTERRUPTED)
+    except Stopped as stopped:
+        if stopped.code is ExitCode.BROKEN_PIPE:
+            return _leave_pipe()
+        return _fail("interrupted", stopped.code)
     except BrokenPipeError:
-        # The reader of the pipe has all it wants; the interpreter must not complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.BROKEN_PIPE
+        return _leave_pipe()
     except Exception as error:
         if usage := _usage_message(error):
             return _fail(usage, ExitCode.USAGE)
@@ -49,6 +47,12 @@ def _usage_message(error: Exception) -> str | None:
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or PROGRAM
     return f"{' '.join(str(formatter()).split()).rstrip('.')}; see: {path} --help"
+
+
+def _leave_pipe() -> int:
+    # The reader of the pipe has all it wants; the interpreter must not complain when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.BROKEN_PIPE
 
 
 def _fail(message: str, code: ExitCode) -> int:

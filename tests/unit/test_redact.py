@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+
+import pytest
 
 from delta_sharing_client.redact import Secret, safe_url, scrub
 
@@ -27,3 +30,18 @@ def test_scrub_masks_query_strings_user_info_and_given_secrets():
 
     assert "planted" not in scrub(text, ["tok-planted", ""])
     assert "https://***@h/x?***" in scrub(text)
+
+
+def test_signed_urls_are_masked_in_the_debug_log_of_urllib3(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
+
+    log = logging.getLogger("urllib3.connectionpool")
+    log.debug('"%s %s" %s', "GET", "/f.parquet?a=1&X-Amz-Signature=abc", 200)
+    log.debug('"%s %s" %s', "GET", "/f?sv=2&sig=abc", 200)
+    log.debug('"%s %s" %s', "GET", "/shares?maxResults=5", 200)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        '"GET /f.parquet?***" 200',
+        '"GET /f?***" 200',
+        '"GET /shares?maxResults=5" 200',
+    ]

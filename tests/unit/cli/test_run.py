@@ -7,7 +7,7 @@ import pytest
 
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli import run as run_module
-from delta_sharing_client.cli.exits import ExitCode
+from delta_sharing_client.cli.exits import ExitCode, Stopped
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ from delta_sharing_client.cli.exits import ExitCode
     [
         (["nonsense"], "nonsense"),
         (["describe"], "TABLE"),
-        (["head", "a.b.c", "-n", "-1"], "-1"),
-        (["head", "a.b.c", "--rows", "many"], "many"),
+        (["head", "a.b.c", "-n", "-1"], "--rows"),
+        (["head", "a.b.c", "--rows", "many"], "--rows"),
         (["shares", "--what"], "--what"),
         (["read", "a.b.c", "--format", "xlsx"], "xlsx"),
     ],
@@ -72,7 +72,7 @@ def test_the_version_and_the_help_are_printed_without_a_profile(capsys: pytest.C
 @pytest.mark.parametrize(
     ("raised", "code", "said"),
     [
-        (KeyboardInterrupt(), ExitCode.INTERRUPTED, "interrupted"),
+        (Stopped(ExitCode.INTERRUPTED), ExitCode.INTERRUPTED, "interrupted"),
         (RuntimeError("at https://h/f?sig=secret"), ExitCode.INTERNAL, "unexpected RuntimeError: at https://h/f?***"),
     ],
     ids=["interrupt", "fault of ours"],
