@@ -160,8 +160,7 @@ def membership(column: Column, values: Iterable[object]) -> Expression:
     """Return ``column IN (values)``, ``FALSE`` if there are none."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise UsageError(f"IN on column {column} needs a list of values; found {type(values).__name__}.")
-    # dict.fromkeys drops repeated values and keeps their order.
-    found = tuple(dict.fromkeys(value if isinstance(value, Literal) else _literal(value) for value in values))
+    found = tuple(value if isinstance(value, Literal) else _literal(value) for value in values)
     return In(column, found) if found else Literal(False)
 
 

@@ -147,7 +147,7 @@ class NullSafeEqual(Expression):
 
 @dataclass(frozen=True, slots=True)
 class In(Expression):
-    """``child IN (values)``; a null among the values makes every miss unknown."""
+    """``child IN (values)``; a null among the values makes every miss unknown. Repeated values are dropped."""
 
     child: Column
     values: tuple[Literal, ...]
@@ -155,6 +155,7 @@ class In(Expression):
     def __post_init__(self) -> None:
         if not self.values:
             raise UsageError(f"IN needs at least one value for column {self.child}.")
+        object.__setattr__(self, "values", tuple(dict.fromkeys(self.values)))
 
     def __str__(self) -> str:
         return f"{self.child} IN ({', '.join(map(str, self.values))})"

@@ -123,10 +123,11 @@ def _between(node: exp.Expression) -> Expression:
 
 def _in(node: exp.Expression) -> Expression:
     _only(node, "this", "expressions")
+    column = _column(_part(node, "this"))
     values = [_constant(item) for item in node.expressions]
     if not values:
         raise UsageError("IN needs at least one value.")
-    return membership(_column(_part(node, "this")), values)
+    return membership(column, values)
 
 
 def _is(node: exp.Expression) -> Expression:
@@ -250,8 +251,6 @@ def _constant(node: exp.Expression) -> Literal:
         return Literal(bool(node.this))
     if isinstance(node, exp.Literal):
         return Literal(unshield(str(node.this)) if node.is_string else _number(str(node.this)))
-    if isinstance(node, exp.HexString):
-        return Literal(bytes.fromhex(str(node.this)))
     if isinstance(node, exp.Neg):
         value = _constant(_only(node, "this")).value
         if isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool):
@@ -372,12 +371,12 @@ def _describe(node: exp.Expression) -> str:
         return "a subquery"
     if isinstance(node, (exp.Column, exp.Dot)):
         return "a column"
-    if type(node) in _PREDICATES or type(node) in _COMPARISONS:
-        return "a condition as a value"
     if isinstance(node, exp.Literal):
         return f"the constant {unshield(str(node.this))!r}"
     if isinstance(node, exp.Anonymous):
         return f"function {str(node.this).lower()}()"
+    if type(node) in _PREDICATES or type(node) in _COMPARISONS:
+        return "a condition as a value"
     if isinstance(node, exp.Cast):
         return "a cast of something other than a constant"
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):

@@ -20,6 +20,8 @@ def shield(text: str) -> str:
             return match[0]
         if match["broken"]:
             raise UsageError(f"the text after {match.start() + 1} characters is an unfinished or malformed literal.")
+        if match["binary"]:
+            return f"'{_BINARY}{match['binary'][2:-1]}'"
         value = match["raw"][2:-1] if match["raw"] else _unescape(match["string"])
         try:
             return f"'{_MARK}{value.encode().hex()}'"
@@ -29,14 +31,18 @@ def shield(text: str) -> str:
     return _TOKEN.sub(replace, text)
 
 
-def unshield(text: str) -> str:
+def unshield(text: str) -> str | bytes:
+    """Return what a shielded literal was: text, or binary for ``X'...'``."""
+    if text.startswith(_BINARY):
+        return bytes.fromhex(text[len(_BINARY) :])
     # Numbers with a type suffix (1.5BD) come as strings that were never shielded.
     return bytes.fromhex(text[len(_MARK) :]).decode() if text.startswith(_MARK) else text
 
 
-_MARK = "_h"
+_MARK, _BINARY = "_h", "_x"
 _TOKEN = re.compile(
-    r"""(?P<skip>`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|(?<!\w)[xX]'(?:[0-9A-Fa-f]{2})*')
+    r"""(?P<skip>`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)
+    |(?P<binary>(?<!\w)[xX]'(?:[0-9A-Fa-f]{2})*')
     |(?P<raw>(?<!\w)[rR](?:'[^']*'|"[^"]*"))
     |(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
     |(?P<broken>['"])""",

@@ -64,10 +64,27 @@ COMPARABLE = {
 }
 
 TEXT = st.one_of(
-    st.sampled_from(["", "a", "ab", "abc", "b", "a%", "a_b", "\\", "é", "\ud7ff", "\ue000", "\uffff", "😀", "a\nb", "'"]),
+    st.sampled_from(
+        ["", "a", "ab", "abc", "b", "a%", "a_b", "\\", "é", "\ud7ff", "\ue000", "\uffff", "😀", "a\nb", "'"]
+    ),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
 )
-_FLOATS = [0.0, -0.0, 0.1, float(np.float32(0.1)), 1.0, 1.5, -1.0, 1e30, 1e300, math.nan, math.inf, -math.inf, 2.0**53, 99.995]
+_FLOATS = [
+    0.0,
+    -0.0,
+    0.1,
+    float(np.float32(0.1)),
+    1.0,
+    1.5,
+    -1.0,
+    1e30,
+    1e300,
+    math.nan,
+    math.inf,
+    -math.inf,
+    2.0**53,
+    99.995,
+]
 
 
 def values(data_type: pa.DataType) -> st.SearchStrategy[Any]:
@@ -92,7 +109,9 @@ def values(data_type: pa.DataType) -> st.SearchStrategy[Any]:
         return st.sampled_from([b"", b"a", b"\x80", b"\xff", b"ab"]) | st.binary(max_size=3)
     if pa.types.is_date(data_type):
         near = st.integers(19_700, 19_705)
-        return (near | st.sampled_from([0, -(1 << 31), (1 << 31) - 1]) | st.integers(-(1 << 31), (1 << 31) - 1)).map(Day)
+        return (near | st.sampled_from([0, -(1 << 31), (1 << 31) - 1]) | st.integers(-(1 << 31), (1 << 31) - 1)).map(
+            Day
+        )
     if pa.types.is_timestamp(data_type):
         zone = Zone.UTC if data_type.tz else Zone.LOCAL
         start = 19_700 * 86_400_000_000

@@ -4,12 +4,22 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, batch_of, comparisons, predicates, rows, table, values
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.expressions import Column, Op, Comparison, Literal, Not, col, evaluate, push_not
+from delta_sharing_client.predicates.expressions import Column, Comparison, Literal, Not, Op, col, evaluate, push_not
+from tests.unit.predicates.strategies import (
+    COMPARABLE,
+    PATHS,
+    SCHEMA,
+    batch_of,
+    comparisons,
+    predicates,
+    rows,
+    table,
+    values,
+)
 
 
 @settings(max_examples=200)
@@ -97,7 +107,9 @@ def test_empty_batch_gives_an_empty_mask():
 
 def test_batch_of_narrower_encoding_is_read_as_the_bound_type():
     schema = pa.schema({"a": pa.int64(), "s": pa.string()})
-    batch = pa.RecordBatch.from_arrays([pa.array([1, 2], pa.int16()), pa.array(["a", "b"], pa.large_string())], ["a", "s"])
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([1, 2], pa.int16()), pa.array(["a", "b"], pa.large_string())], ["a", "s"]
+    )
     assert mask(bind((col("a") >= 2) & (col("s") == "b"), schema), batch).to_pylist() == [False, True]
 
 

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.expressions import Column, Comparison, Literal, Op, col
+from delta_sharing_client.predicates.parse import parse_filter
+from tests.unit.predicates.strategies import SCHEMA
+
+
+def bound(given: object, schema: pa.Schema = SCHEMA) -> str:
+    return str(bind(parse_filter(given), schema))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # a constant of the column's type stays as it is
+        ("i64 > 5", "i64 > 5"),
+        ("i64 > 5.0", "i64 > 5"),
+        ("small = 1.5", "small = 1.50"),
+        ("f64 = 1", "f64 = 1.0E0"),
+        ("f64 = 0.1", "f64 = 0.1E0"),
+        ("f32 = 0.5", "f32 = 0.5E0"),
+        # between two values of the column
+        ("i64 > 1.5", "i64 > 1"),
+        ("i64 >= 1.5", "i64 >= 2"),
+        ("i64 < 1.5", "i64 < 2"),
+        ("i64 <= 1.5", "i64 <= 1"),
+        ("i64 <= -1.5", "i64 <= -2"),
+        ("i8 = 1.5", "i8 < -128"),
+        ("i8 <> 1.5", "i8 >= -128"),
+        ("i64 = 1.5E0", "i64 < -9223372036854775808"),
+        ("small > 1.005", "small > 1.00"),
+        ("small >= 1.005", "small >= 1.01"),
+        ("f32 > 0.1", "f32 > 0.09999999403953552E0"),
+        ("f32 = 0.1", "f32 < CAST('-Infinity' AS DOUBLE)"),
+        ("day > TIMESTAMP '2024-01-01 12:00:00'", "day > DATE '2024-01-01'"),
+        ("day >= TIMESTAMP '2024-01-01 12:00:00'", "day >= DATE '2024-01-02'"),
+        ("instant > TIMESTAMP '2024-01-01 00:00:00.0000015Z'", "instant > TIMESTAMP '2024-01-01 00:00:00.000001Z'"),
+        # beyond all values of the column
+        ("i8 = 300", "i8 < -128"),
+        ("i8 < 300", "i8 >= -128"),
+        ("i8 > 300", "i8 > 127"),
+        ("i8 > -300", "i8 >= -128"),
+        ("i8 <= 1e300", "i8 <= 127"),
+        ("i8 < CAST('NaN' AS DOUBLE)", "i8 >= -128"),
+        ("i8 = CAST('NaN' AS DOUBLE)", "i8 < -128"),
+        ("small < 1000", "small >= -99.99"),
+        ("f32 < 1e300", "f32 < CAST('Infinity' AS DOUBLE)"),
+        ("i8 <=> 300", "i8 < -128 AND i8 IS NOT NULL"),
+        ("i8 IN (1, 300, 2.5, NULL)", "i8 IN (1, NULL) OR i8 < -128"),
+        ("i8 NOT IN (300)", "NOT (i8 < -128)"),
+        # several values of the column are the same double
+        ("i64 = 9007199254740993E0", "i64 >= 9007199254740992 AND i64 <= 9007199254740993"),
+        ("small = 0.1E0", "small = 0.10"),
+        # other families
+        ("5 < i64", "i64 > 5"),
+        ("day = '2024-01-01'", "day = DATE '2024-01-01'"),
+        ("instant = '2024-01-01'", "instant = TIMESTAMP '2024-01-01 00:00:00Z'"),
+        ("instant = '2024-01-01T00:00:00+02:00'", "instant = TIMESTAMP '2023-12-31 22:00:00Z'"),
+        ("instant = DATE '2024-01-01'", "instant = TIMESTAMP '2024-01-01 00:00:00Z'"),
+        ("instant = TIMESTAMP_NTZ '2024-01-01 00:00:00'", "instant = TIMESTAMP '2024-01-01 00:00:00Z'"),
+        ("wall = '2024-01-01 01:00:00'", "wall = TIMESTAMP '2024-01-01 01:00:00'"),
+        ("flag", "flag = TRUE"),
+        # unknown
+        ("i64 = NULL", "NULL"),
+        ("i64 IN (NULL)", "NULL"),
+        ("void = 1", "NULL"),
+        ("void = i64", "NULL"),
+        ("void LIKE 'x'", "NULL"),
+        ("void IS NULL", "void IS NULL"),
+        ("void <=> i64", "i64 IS NULL"),
+        ("i64 <=> NULL", "i64 IS NULL"),
+        # constants only
+        ("1 < 2", "TRUE"),
+        ("NULL <=> NULL", "TRUE"),
+        # names
+        ("I64 = 1 AND nest.N = 1 AND NEST.deep.T = 'x'", "i64 = 1 AND Nest.n = 1 AND Nest.Deep.t = 'x'"),
+        ("`DOTTED.name` = 1", "`dotted.name` = 1"),
+        ("list IS NULL OR Nest IS NULL", "list IS NULL OR Nest IS NULL"),
+    ],
+)
+def test_constants_and_names_take_the_form_of_the_column(text, expected):
+    assert bound(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "expected"),
+    [
+        (np.int64(5), "i64", "5"),
+        (np.float32(0.1), "f64", "0.10000000149011612E0"),
+        (np.float32(0.1), "f32", "0.10000000149011612E0"),
+        (Decimal("1.10"), "small", "1.10"),
+        (datetime.date(2024, 1, 1), "instant", "TIMESTAMP '2024-01-01 00:00:00Z'"),
+        (datetime.datetime(2024, 1, 1), "instant", "TIMESTAMP '2024-01-01 00:00:00Z'"),
+        (pd.Timestamp("2024-01-01", tz="Asia/Tokyo"), "instant", "TIMESTAMP '2023-12-31 15:00:00Z'"),
+        (pd.Timestamp("2024-01-01"), "wall", "TIMESTAMP '2024-01-01 00:00:00'"),
+        (np.datetime64("2024-01-01"), "day", "DATE '2024-01-01'"),
+        (b"\x01", "blob", "X'01'"),
+    ],
+)
+def test_python_values_are_constants(value, column, expected):
+    assert bound(col(column) == value) == f"{column} = {expected}"
+
+
+def test_nanoseconds_are_not_lost():
+    moment = pd.Timestamp("2024-01-01 00:00:00.000000001")
+    assert bound(col("wall") >= moment) == "wall >= TIMESTAMP '2024-01-01 00:00:00.000001'"
+    assert bound(col("wall") == moment).startswith("wall < TIMESTAMP '-290308")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("i65 = 1", r"Column i65 does not exist in the table; did you mean i64\b"),
+        ("zzzz = 1", "Column zzzz does not exist in the table; it has flag, i8"),
+        ("Nest.x = 1", "Column Nest.x does not exist in struct Nest; it has n, Deep"),
+        ("i64.x = 1", "i64 is no struct, so it has no field 'x'"),
+        ("dotted.name = 1", "if you mean the column 'dotted.name', write `dotted.name`"),
+        ("i64 = 'x'", "Column i64 is long and does not compare with string 'x'"),
+        ("i64 = TRUE", "Column i64 is long and does not compare with boolean True"),
+        ("text = 5", "Column text is string and does not compare with integer 5; write it in quotes"),
+        ("text = 5.5", "Column text is string and does not compare with decimal"),
+        ("text = X'00'", "string and does not compare with binary"),
+        ("blob = 'x'", "binary and does not compare with string 'x'; write bytes or X'...'"),
+        ("flag = 1", "boolean and does not compare with integer 1; write TRUE or FALSE"),
+        ("day = 5", "date and does not compare with integer 5"),
+        ("day = 'soon'", "Column day is date: 'soon' is not a date"),
+        ("day = '2024-01-01 12:00:00'", "is not a date; write it as yyyy-mm-dd"),
+        ("instant = 'soon'", "Column instant is timestamp: 'soon' is not a timestamp"),
+        ("wall = '2024-01-01 00:00:00Z'", "timestamp without time zone; it does not compare with the instant"),
+        ("small = 'x'", r"decimal\(4, 2\) and does not compare with string"),
+        ("list = 1", "type array, which does not compare; test it with IS NULL"),
+        ("Nest = 1", "type struct, which does not compare"),
+        ("Nest IN (1)", "type struct, which does not compare"),
+        ("i64 IN (1, 'x')", "long and does not compare with string"),
+        ("i64 LIKE 'x'", "LIKE needs a string column; i64 is long"),
+        ("startswith(blob, 'x')", "startswith needs a string column; blob is binary"),
+        ("i64 = text", r"Column i64 \(long\) does not compare with column text \(string\)"),
+        ("instant = wall", r"instant \(timestamp\) does not compare with column wall \(timestamp without time zone\)"),
+        ("Nest = Nest", "can only be tested with IS NULL"),
+        ('"i64" = 1', "names take backticks, not quotes"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(text, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        bound(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_that_differ_in_case_only_need_an_exact_match():
+    schema = pa.schema({"A": pa.int64(), "a": pa.int64()})
+    assert bound("a = 1 AND A = 2", schema) == "a = 1 AND A = 2"
+    ambiguous = pa.schema({"ab": pa.int64(), "AB": pa.int64()})
+    with pytest.raises(UsageError, match="ambiguous: it matches 'ab', 'AB'"):
+        bound("Ab = 1", ambiguous)
+
+
+def test_types_that_do_not_compare_are_named():
+    schema = pa.schema(
+        {"m": pa.map_(pa.string(), pa.int32()), "t": pa.time64("us"), "d": pa.duration("us"), "n": pa.timestamp("ns")}
+    )
+    for name, described in (("m", "map"), ("t", "time64"), ("d", "duration"), ("n", r"timestamp\[ns\]")):
+        with pytest.raises(UsageError, match=f"type {described}.*which does not compare"):
+            bound(f"{name} = 1", schema)
+        assert bound(f"{name} IS NULL", schema) == f"{name} IS NULL"
+
+
+def test_dictionaries_and_large_types_bind_as_their_values():
+    schema = pa.schema({"d": pa.dictionary(pa.int8(), pa.int8()), "s": pa.large_string(), "u": pa.uint8()})
+    assert bound("d > 300 OR s = 'x' OR u = -1", schema) == "d > 127 OR s = 'x' OR u < 0"
+
+
+def test_bound_columns_carry_their_type():
+    assert bind(parse_filter("nest.n > 1"), SCHEMA) == Comparison(Op.GT, Column(("Nest", "n"), pa.int32()), Literal(1))
+
+
+def test_empty_schema_is_said():
+    with pytest.raises(UsageError, match="it has no columns"):
+        bound("a = 1", pa.schema([]))

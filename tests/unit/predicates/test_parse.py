@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.expressions import Column, Comparison, Literal, Op, col
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.values import parse_date, parse_moment
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a > 1", "a > 1"),
+        ("5 < a", "a > 5"),
+        ("a == 1", "a = 1"),
+        ("a != 1", "a <> 1"),
+        ("`a.b` = 1", "`a.b` = 1"),
+        ("a.b.c.d.`e.f`.g = 1", "a.b.c.d.`e.f`.g = 1"),
+        ("a = -1", "a = -1"),
+        ("a = - - 1", "a = 1"),
+        ("a = 1.50", "a = 1.50"),
+        ("a = .5", "a = 0.5"),
+        ("a = 5.", "a = 5."),
+        ("a = 1e3", "a = 1000.0E0"),
+        ("a = 1.5D", "a = 1.5E0"),
+        ("a = 1.1F", "a = 1.100000023841858E0"),
+        ("a = 1.50BD", "a = 1.50"),
+        ("a = 5L", "a = 5"),
+        ("a = -128Y", "a = -128"),
+        ("a = 9223372036854775808", "a = 9223372036854775808"),
+        ("a = X'0aFF'", "a = X'0AFF'"),
+        ("a = TRUE", "a = TRUE"),
+        ("a = NULL", "a = NULL"),
+        ("a", "a = TRUE"),
+        ("NOT a", "NOT (a = TRUE)"),
+        ("a AND b OR c", "(a = TRUE AND b = TRUE) OR c = TRUE"),
+        ("NOT a = 1 AND b = 2", "NOT (a = 1) AND b = 2"),
+        ("a = 1 OR b = 2 AND c = 3", "a = 1 OR (b = 2 AND c = 3)"),
+        ("a IS NULL", "a IS NULL"),
+        ("a IS NOT NULL", "a IS NOT NULL"),
+        ("isnull(a) OR isnotnull(a)", "a IS NULL OR a IS NOT NULL"),
+        ("a IS TRUE", "a <=> TRUE"),
+        ("a IS NOT FALSE", "NOT (a <=> FALSE)"),
+        ("a <=> 1", "a <=> 1"),
+        ("1 <=> a", "a <=> 1"),
+        ("a IS DISTINCT FROM 1", "NOT (a <=> 1)"),
+        ("a IS NOT DISTINCT FROM NULL", "a <=> NULL"),
+        ("a BETWEEN 1 AND 2 AND b = 3", "a >= 1 AND a <= 2 AND b = 3"),
+        ("a NOT BETWEEN 1 AND 2", "NOT (a >= 1 AND a <= 2)"),
+        ("a IN (1, -2, NULL, 1)", "a IN (1, -2, NULL)"),
+        ("a NOT IN ('x')", "a NOT IN ('x')"),
+        ("a LIKE 'x%'", "a LIKE 'x%'"),
+        ("a NOT LIKE 'x!%' ESCAPE '!'", "NOT (a LIKE 'x!%' ESCAPE '!')"),
+        ("startswith(a, 'x')", "startswith(a, 'x')"),
+        ("a = DATE '2024-01-31'", "a = DATE '2024-01-31'"),
+        ("a = CAST('2024-01-31' AS DATE)", "a = DATE '2024-01-31'"),
+        ("a < TIMESTAMP '2024-01-31 01:02:03.5'", "a < TIMESTAMP '2024-01-31 01:02:03.500000'"),
+        ("a < TIMESTAMP '2024-01-31T01:02:03+01:00'", "a < TIMESTAMP '2024-01-31 00:02:03Z'"),
+        ("a < TIMESTAMP_NTZ '2024-01-31 01:02:03'", "a < TIMESTAMP '2024-01-31 01:02:03'"),
+        ("a = CAST('NaN' AS DOUBLE)", "a = CAST('NaN' AS DOUBLE)"),
+        ("a = CAST('1.5' AS DECIMAL(10, 2))", "a = 1.5"),
+        ("a = CAST(7 AS BIGINT)", "a = 7"),
+        ("a = CAST('x' AS STRING)", "a = 'x'"),
+        ("date > '2024-01-01' AND timestamp < '2024-01-01'", "`date` > '2024-01-01' AND `timestamp` < '2024-01-01'"),
+        ("a = 1 -- it's a comment", "a = 1"),
+        ("a /* 'not text' */ = 1", "a = 1"),
+        ("a\n=\n1", "a = 1"),
+        ("((a)) = (1)", "a = 1"),
+        ("TRUE", "TRUE"),
+        ("a = b.c", "a = b.c"),
+    ],
+)
+def test_sql_is_read(text, expected):
+    assert str(parse_filter(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        ("'it''s'", "it's"),
+        ("'it\\'s'", "it's"),
+        ('"it\'s"', "it's"),
+        ('"say ""x"""', 'say "x"'),
+        ("'a\\nb\\t\\0\\\\'", "a\nb\t\0\\"),
+        ("'\\u0041\\U0001F600\\101'", "A😀A"),
+        ("'\\uD83D\\uDE00'", "😀"),
+        ("'100\\%'", "100\\%"),
+        ("'a\\qb'", "aqb"),
+        ("r'a\\nb'", "a\\nb"),
+        ('R"a\\"', "a\\"),
+        ("'-- no comment'", "-- no comment"),
+        ("'`'", "`"),
+        ("'_h41'", "_h41"),
+        ("''", ""),
+        ("'é😀\u2028'", "é😀\u2028"),
+        ("'{{x}} $1 :p ? @v'", "{{x}} $1 :p ? @v"),
+    ],
+)
+def test_string_literals_are_those_of_spark(literal, value):
+    assert parse_filter(f"a = {literal}") == Comparison(Op.EQ, Column(("a",)), Literal(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "as a SQL condition"),
+        ("a >", "as a SQL condition"),
+        ("a = 1 b", "as a SQL condition"),
+        ("x = 1) OR (y = 2", "as a SQL condition"),
+        ("a = X'0'", "as a SQL condition"),
+        ("a = 'x", "malformed literal"),
+        ("a = 1; DROP TABLE t", "as a SQL condition"),
+        ("a + 1 = 2", "Add syntax is not supported"),
+        ("lower(a) = 'x'", r"function lower\(\) is not supported"),
+        ("my_udf(a) = 1", r"function my_udf\(\) is not supported"),
+        ("CAST(a AS DATE) = DATE '2024-01-01'", "a column is not supported|cast"),
+        ("a = (SELECT 1)", "a subquery is not supported"),
+        ("a IN (SELECT 1)", "a subquery is not supported"),
+        ("EXISTS (SELECT 1)", "not supported"),
+        ("a IN (1, b)", "a column is not supported"),
+        ("1 IN (a)", "expected a column"),
+        ("a = b = c", "a condition as a value"),
+        ("1 < a < 2", "a condition as a value"),
+        ("a ILIKE 'x'", "not supported"),
+        ("a RLIKE 'x'", "not supported"),
+        ("a LIKE b", "a column is not supported"),
+        ("a LIKE 5", "must be a string constant"),
+        ("a LIKE ANY ('x')", "not supported"),
+        ("a = ?", "Placeholder syntax"),
+        ("a = :name", "Placeholder syntax"),
+        ("a = INTERVAL '1' DAY", "Interval syntax"),
+        ("a[0] = 1", "Bracket syntax"),
+        ("a = current_date()", r"function current_date\(\)"),
+        ("a = 'x' 'y'", "not supported"),
+        ("a IS 5", "IS takes NULL, TRUE, FALSE"),
+        ("a = DATE '2024-02-30'", "is not a date"),
+        ("a = TIMESTAMP 'soon'", "is not a timestamp"),
+        ("a = TIMESTAMP_NTZ '2024-01-01 00:00:00Z'", "has a zone"),
+        ("a = 300Y", "does not fit TINYINT"),
+        ("a = CAST('x' AS INT)", "not an integer constant"),
+        ("a = CAST('x' AS DOUBLE)", "not a floating point constant"),
+        ("a = CAST('1.555' AS DECIMAL(5, 2))", r"does not fit DECIMAL\(5, 2\)"),
+        ("a = CAST('1' AS ARRAY<INT>)", "not supported"),
+        ("a LIKE 'x' ESCAPE 'yy'", "must be one character"),
+        ("a = '\\UFFFFFFFF'", "beyond Unicode"),
+        ("a = '\\uD800'", "lone surrogate"),
+        ("a = 5.5.5", "expected a column"),
+        ("*", "not supported|as a SQL condition"),
+    ],
+)
+def test_other_sql_is_refused_in_one_sentence_that_names_it(text, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        parse_filter(text)
+    assert "\n" not in str(caught.value)
+    assert "_h" not in str(caught.value)
+
+
+def test_long_conjunctions_and_lists_are_read():
+    expression = parse_filter(" AND ".join(f"a <> {number}" for number in range(2000)))
+    assert len(expression.children) == 2000
+    assert len(parse_filter(f"a IN ({', '.join(map(str, range(5000)))})").values) == 5000
+
+
+def test_absurd_nesting_is_refused():
+    with pytest.raises(UsageError, match=r"nested too deeply|as a SQL condition"):
+        parse_filter("(" * 20_000 + "a = 1" + ")" * 20_000)
+
+
+MOMENT = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([("a", ">", 1)], "a > 1"),
+        (("a", ">", 1), "a > 1"),
+        ([("a", "==", 1), ("b", "!=", "x")], "a = 1 AND b <> 'x'"),
+        ([[("a", "=", 1), ("b", "<", 2)], [("c", ">=", 3)]], "(a = 1 AND b < 2) OR c >= 3"),
+        ([[("a", "=", 1)]], "a = 1"),
+        ([["a", "<=", 1]], "a <= 1"),
+        ([("a", "in", [1, 2])], "a IN (1, 2)"),
+        ([("a", "IN", {1})], "a IN (1)"),
+        ([("a", "in", np.array([1, 2]))], "a IN (1, 2)"),
+        ([("a", "in", pd.Series(["x", "y"]))], "a IN ('x', 'y')"),
+        ([("a", "in", pa.array([1, 2]))], "a IN (1, 2)"),
+        ([("a", "in", [])], "FALSE"),
+        ([("a", "not in", [])], "TRUE"),
+        ([("a", "not  in", (1, 2))], "a NOT IN (1, 2)"),
+        ([("a", "is", None)], "a IS NULL"),
+        ([("a", "is not", None)], "a IS NOT NULL"),
+        ([("a", "is", True)], "a <=> TRUE"),
+        ([("a", "=", None)], "a = NULL"),
+        ([("a", "<=>", None)], "a <=> NULL"),
+        ([("a.b", "=", 1)], "a.b = 1"),
+        ([("`a.b`", "=", 1)], "`a.b` = 1"),
+        ([(("a.b", "c"), "=", 1)], "`a.b`.c = 1"),
+        ([(col("a"), "=", col("b"))], "a = b"),
+        ([("a", "like", "x%"), ("a", "not like", "y%"), ("a", "starts_with", "z")],
+         "a LIKE 'x%' AND NOT (a LIKE 'y%') AND startswith(a, 'z')"),
+        ([("a", "=", 1), col("b") > 2], "a = 1 AND b > 2"),
+        (col("a") > 1, "a > 1"),
+        (col("a"), "a = TRUE"),
+        ([("a", "=", Decimal("1.50"))], "a = 1.50"),
+        ([("a", "=", 1.5)], "a = 1.5E0"),
+        ([("a", "=", datetime.date(2024, 1, 1))], "a = DATE '2024-01-01'"),
+        ([("a", "=", MOMENT)], "a = TIMESTAMP '2024-01-01 00:00:00Z'"),
+        ([("a", "=", MOMENT.replace(tzinfo=None))], "a = TIMESTAMP '2024-01-01 00:00:00'"),
+        ([("a", "=", b"\x00")], "a = X'00'"),
+    ],
+)  # fmt: skip
+def test_tuples_and_builders_are_read(given, expected):
+    assert str(parse_filter(given)) == expected
+
+
+def test_no_filter_is_none():
+    assert parse_filter(None) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "found an empty sequence"),
+        (5, "found int"),
+        ({"a": 1}, "found dict"),
+        ([("a", ">")], r"Expected a condition \(column, operator, value\)"),
+        ([("a", 1, ">")], r"Expected a condition \(column, operator, value\)"),
+        ([("a", "~", 1)], "Unknown operator '~' for column a; use one of ="),
+        ([(1, "=", 1)], "Expected a column name first"),
+        ([("a", "=", [1])], "use 'in' for a list"),
+        ([("a", "in", "abc")], "needs a list of values; found str"),
+        ([("a", "is", 1)], "takes None, True or False"),
+        ([("a", "like", 1)], "takes a string; found int"),
+        ([("a", "=", object())], "cannot compare with a value of type 'object'"),
+        ([[("a", "=", 1)], []], "Expected a condition"),
+        (["a > 1"], "Expected a condition"),
+        ([("", "=", 1)], "is not a column name"),
+    ],
+)
+def test_other_filters_are_refused_in_one_sentence(given, message):
+    with pytest.raises(UsageError, match=message):
+        parse_filter(given)
+
+
+def test_typed_constants_are_values_not_text():
+    assert parse_filter("a = DATE '2024-01-01'").right == Literal(parse_date("2024-01-01"))
+    assert parse_filter("a = TIMESTAMP '2024-01-01 00:00:00Z'").right == Literal(parse_moment("2024-01-01 00:00:00Z"))

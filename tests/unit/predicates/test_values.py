@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.values import (
+    Day,
+    Moment,
+    Zone,
+    format_date,
+    normalise,
+    order,
+    parse_date,
+    parse_moment,
+)
+
+UTC = datetime.timezone.utc
+
+
+@given(st.dates())
+def test_dates_agree_with_python(value):
+    day = normalise(value)
+    assert str(day) == value.isoformat()
+    assert parse_date(value.isoformat()) == day
+    assert day.days == (value - datetime.date(1970, 1, 1)).days
+
+
+@given(st.integers(-(1 << 31), (1 << 31) - 1))
+def test_dates_of_any_year_print_and_read_back(days):
+    assert parse_date(format_date(days)) == Day(days)
+
+
+@given(st.datetimes())
+def test_datetimes_agree_with_python(value):
+    moment = normalise(value)
+    assert moment == Moment(
+        (value - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1) * 1000, Zone.LOCAL
+    )
+    assert parse_moment(value.isoformat(" ")) == moment
+    assert parse_moment(str(moment)) == moment
+
+
+@given(
+    st.datetimes(min_value=datetime.datetime(2, 1, 1), max_value=datetime.datetime(9998, 1, 1)),
+    st.integers(-1080, 1080),
+)
+def test_aware_datetimes_are_instants(value, minutes):
+    aware = value.replace(tzinfo=datetime.timezone(datetime.timedelta(minutes=minutes)))
+    moment = normalise(aware)
+    assert moment == Moment(
+        (aware - datetime.datetime(1970, 1, 1, tzinfo=UTC)) // datetime.timedelta(microseconds=1) * 1000, Zone.UTC
+    )
+    assert parse_moment(aware.isoformat()) == moment
+    assert parse_moment(str(moment)) == moment
+
+
+@given(st.integers(-(1 << 63) * 1000, ((1 << 63) - 1) * 1000))
+def test_moments_print_and_read_back(nanoseconds):
+    for zone in Zone:
+        assert parse_moment(str(Moment(nanoseconds, zone))) == Moment(nanoseconds, zone)
+
+
+def test_nanoseconds_of_pandas_and_numpy_are_kept():
+    assert normalise(pd.Timestamp("2024-01-01 00:00:00.123456789")).nanoseconds % 1_000_000_000 == 123_456_789
+    aware = pd.Timestamp("2024-01-01 00:00:00.123456789", tz="America/New_York")
+    assert normalise(aware) == parse_moment("2024-01-01 05:00:00.123456789Z")
+    assert normalise(pd.Timestamp("1960-01-01 00:00:00.000000001")) == parse_moment("1960-01-01 00:00:00.000000001")
+    assert normalise(np.datetime64("2024-01-01T00:00:00.000000001", "ns")) == parse_moment(
+        "2024-01-01 00:00:00.000000001"
+    )
+    assert normalise(np.datetime64("2024-01-01", "D")) == parse_date("2024-01-01")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (pd.NaT, None),
+        (pd.NA, None),
+        (np.datetime64("NaT"), None),
+        (np.int8(5), 5),
+        (np.uint64(2**64 - 1), 2**64 - 1),
+        (np.float32(0.5), 0.5),
+        (np.float64(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.str_("x"), "x"),
+        (np.bytes_(b"x"), b"x"),
+        (bytearray(b"x"), b"x"),
+        (memoryview(b"x"), b"x"),
+        (True, True),
+    ],
+)
+def test_scalars_become_plain_values(value, expected):
+    found = normalise(value)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (object(), "type 'object'"),
+        (Fraction(1, 2), "type 'Fraction'"),
+        ([1], "type 'list'"),
+        (1j, "type 'complex'"),
+        (datetime.time(1), "type 'time'"),
+        (datetime.timedelta(1), "type 'timedelta'"),
+        (np.timedelta64(1, "s"), "type 'timedelta'"),
+        (np.datetime64("2024", "Y"), "numpy value of type"),
+        ("\ud800", "lone surrogate"),
+        (Decimal("NaN"), "decimal NaN"),
+        (Decimal("1E+500"), "more than 400 digits"),
+        (1 << 2000, "more than 1024 bits"),
+    ],
+)
+def test_other_values_are_refused_by_name(value, message):
+    with pytest.raises(UsageError, match=message):
+        normalise(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "2024",
+        "2024-1",
+        "2024-13-01",
+        "2023-02-29",
+        "2024-00-01",
+        "2024-01-00",
+        "1900-02-29",
+        "x",
+        "2024-01-01 00:00",
+        "٢٠٢٤-01-01",
+    ],
+)
+def test_malformed_dates_are_refused(text):
+    with pytest.raises(UsageError, match="is not a date; write it as"):
+        parse_date(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "2024-01-01 24:00:00", "2024-01-01 00:60:00", "2024-01-01 00:00:60", "2024-01-01 00:00:00.1234567890",
+     "2024-01-01 00:00:00 Europe/Berlin", "2024-01-01Z", "2024-01-01 00:00:00+19:00", "2024-02-30", "12:00:00"],
+)  # fmt: skip
+def test_malformed_timestamps_are_refused(text):
+    with pytest.raises(UsageError, match="is not a timestamp; write it as"):
+        parse_moment(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2024-02-29", "2024-02-29 00:00:00"),
+        ("2024-2-9 1:2", "2024-02-09 01:02:00"),
+        ("2024-02-29T23:59:59.5Z", "2024-02-29 23:59:59.500000Z"),
+        ("2024-01-01 00:00:00+0130", "2023-12-31 22:30:00Z"),
+        ("2024-01-01 00:00:00-8", "2024-01-01 08:00:00Z"),
+        ("2024-01-01 00:00:00 UTC", "2024-01-01 00:00:00Z"),
+        ("+12024-01-01 00:00:00", "+12024-01-01 00:00:00"),
+        ("-0001-01-01 00:00:00", "-0001-01-01 00:00:00"),
+    ],
+)
+def test_timestamps_are_read_as_spark_reads_them(text, expected):
+    assert str(parse_moment(text)) == expected
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        (1, 2, -1),
+        (2**53 + 1, 2.0**53, 0),  # both as doubles, as in Spark
+        (2**53 + 1, 2**53, 1),
+        (Decimal("0.1"), 0.1, 0),
+        (Decimal("0.1"), Decimal("0.10"), 0),
+        (Decimal("1.5"), 1, 1),
+        (NAN, NAN, 0),
+        (NAN, math.inf, 1),
+        (math.inf, NAN, -1),
+        (10**400, math.inf, 0),
+        (NAN, 10**400, 1),
+        (-0.0, 0.0, 0),
+        (False, True, -1),
+        ("a", "b", -1),
+        ("\uffff", "\U00010000", -1),
+        (b"\x7f", b"\x80", -1),
+        (Day(1), Moment(86_400_000_000_000, Zone.UTC), 0),
+        (Day(1), "1970-01-02", 0),
+        ("1970-01-02 00:00:00", Moment(86_400_000_000_000, Zone.UTC), 0),
+        (None, 1, None),
+        ("x", None, None),
+    ],
+)
+def test_order_is_that_of_spark(left, right, expected):
+    assert order(left, right) == expected
+    assert order(right, left) == (None if expected is None else -expected)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [(1, "1"), (True, 1), (b"a", "a"), (Day(1), 1), ("x", 1.0), (Decimal(1), False)]
+)
+def test_different_families_do_not_compare(left, right):
+    with pytest.raises(UsageError, match="cannot compare"):
+        order(left, right)
