@@ -101,7 +101,12 @@ def listed_table(name: str, files: int) -> pathlib.Path:
         string_map = pa.map_(pa.string(), pa.string())
         adds = pa.StructArray.from_arrays(
             [
-                pa.array([f"part-{number:07d}-5b2f0c9e-6f1d-4c3a-9d6f-0a4c8f1e2d3b.c000.snappy.parquet" for number in numbers]),
+                pa.array(
+                    [
+                        f"part-{number:07d}-5b2f0c9e-6f1d-4c3a-9d6f-0a4c8f1e2d3b.c000.snappy.parquet"
+                        for number in numbers
+                    ]
+                ),
                 pa.array([[]] * files, string_map),
                 pa.array(np.full(files, 1_000_000)),
                 pa.array(np.full(files, _MILLIS)),
@@ -173,7 +178,9 @@ def head(
     return [{"protocol": protocol}, {"metaData": metadata}]
 
 
-def add(path: pathlib.Path, rows: int, bounds: dict[str, tuple[int, int]], tight: bool = True) -> dict[str, dict[str, object]]:
+def add(
+    path: pathlib.Path, rows: int, bounds: dict[str, tuple[int, int]], tight: bool = True
+) -> dict[str, dict[str, object]]:
     """Return the add action of a file, with statistics of the columns in ``bounds``."""
     stats: dict[str, object] = {
         "numRecords": rows,

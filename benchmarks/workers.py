@@ -56,7 +56,9 @@ def local(job: dict) -> int:
 
     files = sorted(pathlib.Path(job["directory"]).rglob("*.parquet"))
     start_clock()
-    return len(pa.concat_tables([pq.read_table(file) for file in files]).to_pandas(split_blocks=True, self_destruct=True))
+    return len(
+        pa.concat_tables([pq.read_table(file) for file in files]).to_pandas(split_blocks=True, self_destruct=True)
+    )
 
 
 WORKERS = {

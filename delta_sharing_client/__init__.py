@@ -10,7 +10,7 @@
     client.table("share.schema.table").scan(filter="date >= '2024-01-01'").to_arrow()
 """
 
-from delta_sharing_client.client import Schema, Share, SharingClient, Table
+from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import (
     AuthError,
     DataError,
@@ -24,6 +24,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from delta_sharing_client.listing import Schema, Share, Table
 from delta_sharing_client.loaders import (
     get_table_metadata,
     get_table_protocol,

@@ -83,7 +83,9 @@ def to_pandas(
     else:
         with concurrent.futures.ThreadPoolExecutor(_CONVERSION_THREADS, thread_name_prefix="to-pandas") as pool:
             arrays = list(
-                pool.map(lambda pair: _convert(*pair, dtype_backend), zip(schema, columns.drain(), strict=True))
+                pool.map(
+                    lambda pair: _convert(pair[0], pair[1], dtype_backend), zip(schema, columns.drain(), strict=True)
+                )
             )
     index = pd.RangeIndex(rows)
     # Positions as keys first: a schema may hold names that differ only in a way that a dict would merge.
@@ -138,7 +140,8 @@ def _masked(column: pa.ChunkedArray, dtype: pd.api.extensions.ExtensionDtype) ->
     values = column.to_numpy()
     if not values.flags.writeable:
         values = values.copy()
-    return dtype.construct_array_type()(values, mask, copy=False)
+    build: Any = dtype.construct_array_type()
+    return build(values, mask, copy=False)
 
 
 def decode_variants(frame: pd.DataFrame, schema: StructType) -> pd.DataFrame:

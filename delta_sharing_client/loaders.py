@@ -35,7 +35,7 @@ def load_as_pandas(
     limit: int | None = None,
     version: int | None = None,
     timestamp: Timestamp = None,
-    jsonPredicateHints: str | None = None,  # noqa: N803 - the incumbent's spelling
+    jsonPredicateHints: str | None = None,
     use_delta_format: bool | None = None,
     convert_in_batches: bool = False,
     *,
@@ -67,7 +67,9 @@ def load_as_pandas(
     DeltaSharingError
         See ``errors``.
     """
-    scan = _scan(url, limit, version, timestamp, jsonPredicateHints, use_delta_format, columns, filter, row_lineage, options)
+    scan = _scan(
+        url, limit, version, timestamp, jsonPredicateHints, use_delta_format, columns, filter, row_lineage, options
+    )
     return scan.to_pandas(dtype_backend)
 
 
@@ -76,7 +78,7 @@ def load_as_arrow(
     limit: int | None = None,
     version: int | None = None,
     timestamp: Timestamp = None,
-    jsonPredicateHints: str | None = None,  # noqa: N803 - as in load_as_pandas
+    jsonPredicateHints: str | None = None,
     use_delta_format: bool | None = None,
     *,
     columns: Sequence[ColumnName] | None = None,
@@ -95,7 +97,7 @@ def load_as_polars(
     limit: int | None = None,
     version: int | None = None,
     timestamp: Timestamp = None,
-    jsonPredicateHints: str | None = None,  # noqa: N803 - as in load_as_pandas
+    jsonPredicateHints: str | None = None,
     use_delta_format: bool | None = None,
     *,
     columns: Sequence[ColumnName] | None = None,

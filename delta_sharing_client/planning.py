@@ -6,14 +6,15 @@ The one place where the protocol, the log and the scan engine meet; every output
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from delta_sharing_client.columns import ColumnName, resolve_columns
 from delta_sharing_client.delta.actions import Action
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
 from delta_sharing_client.delta.snapshot import Snapshot
+from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
+from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.predicates.binding import bind
@@ -22,6 +23,7 @@ from delta_sharing_client.predicates.json_hints import to_json_hints
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
+    TableAnswer,
     query_changes,
     query_table,
     table_metadata,
@@ -101,8 +103,7 @@ def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: 
         answer = query_table(rest, table, query, response_format=read.response_format)
     check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
     request = read.request(parse_schema(answer.metadata.schema_string))
-    head: tuple[Action, ...] = (answer.protocol, answer.metadata)
-    snapshot = Snapshot.from_actions(answer.version, itertools.chain(head, answer.actions), table=str(table))
+    snapshot = Snapshot.from_actions(answer.version, _snapshot_actions(answer, table), table=str(table))
     urls = RefreshingUrls(rest, table, query, answer)
     return plan_snapshot(str(table), snapshot, request, options, urls, allow_http=rest.allows_http_data)
 
@@ -163,3 +164,16 @@ def plan_change_feed(rest: RestClient, table: TableName, read: ChangesRead, opti
         urls,
         allow_http=rest.allows_http_data,
     )
+
+
+def _snapshot_actions(answer: TableAnswer, table: TableName) -> Iterator[Action]:
+    yield answer.protocol
+    yield answer.metadata
+    for action in answer.actions:
+        if isinstance(action, (VersionedMetadata, VersionedProtocol)):
+            raise ProtocolError(
+                "expected one protocol and one metaData line in the answer to a snapshot query, found another one",
+                table=str(table),
+                version=answer.version,
+            )
+        yield action

@@ -16,7 +16,8 @@ from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.planning import ChangesRead, SnapshotRead
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.protocol.query import TableAnswer, table_metadata
+from delta_sharing_client.protocol.answer import TableHead
+from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
 
@@ -121,7 +122,7 @@ class SharedTable:
         response_format:
             ``"auto"``, ``"parquet"`` or ``"delta"``; the rows are the same.
         options:
-            Instead of the client's options.
+            How to read the data, instead of the client's options; requests to the server keep the client's.
 
         Raises
         ------
@@ -169,7 +170,7 @@ class SharedTable:
         )
         return Changes(rest=self.rest, table=self.name, options=options or self.options, request=request)
 
-    def _describe(self, version: int | None, timestamp: Timestamp) -> TableAnswer:
+    def _describe(self, version: int | None, timestamp: Timestamp) -> TableHead:
         if version is not None and timestamp is not None:
             raise UsageError("give either version or timestamp, not both")
         return table_metadata(self.rest, self.name, version=version, timestamp=_instant(timestamp, "timestamp"))

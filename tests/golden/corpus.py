@@ -89,7 +89,9 @@ class GoldenTable:
             directory = self.path / "expected"
         if directory.is_dir():
             # coerce: the corpus holds INT96 timestamps beyond the range of nanoseconds
-            parts = [pq.read_table(file, coerce_int96_timestamp_unit="us") for file in sorted(directory.glob("*.parquet"))]
+            parts = [
+                pq.read_table(file, coerce_int96_timestamp_unit="us") for file in sorted(directory.glob("*.parquet"))
+            ]
             return collections.Counter(row for part in parts for row in arrow_rows(conform(part, schema)))
         if version == self.latest_version and self.expected.get("rows") is not None:
             return collections.Counter(json_rows(self.expected["rows"], schema))  # type: ignore[arg-type]
@@ -126,22 +128,24 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for field in schema:
         column = table[by_name[field.name.lower()]]
         target = field.type
-        if pa.types.is_timestamp(target) and pa.types.is_timestamp(column.type):
-            if (target.tz is None) != (column.type.tz is None):
-                column = column.cast(pa.timestamp(column.type.unit))
-                column = pc_assume(column, target)
+        stamps = pa.types.is_timestamp(target) and pa.types.is_timestamp(column.type)
+        if stamps and (target.tz is None) != (column.type.tz is None):
+            column = reinterpret(column, target)
         columns.append(column if pa.types.is_nested(target) else column.cast(target))
     return pa.Table.from_arrays(columns, names=schema.names)
 
 
-def pc_assume(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+def reinterpret(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     """Reinterpret zone-less instants as UTC, or the reverse, without shifting them."""
-    return column.cast(pa.timestamp("us")).cast(pa.int64()).cast(target)
+    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).cast(target)
 
 
 def arrow_rows(table: pa.Table) -> Iterable[tuple[object, ...]]:
     """Yield the rows of ``table`` as canonical, hashable values."""
-    columns = [[canonical(value, field.type) for value in values(column)] for field, column in zip(table.schema, table.columns, strict=True)]
+    columns = [
+        [canonical(value, field.type) for value in values(column)]
+        for field, column in zip(table.schema, table.columns, strict=True)
+    ]
     if not columns:
         return iter([()] * table.num_rows)
     return zip(*columns, strict=True)
@@ -172,7 +176,10 @@ def canonical(value: object, data_type: pa.DataType) -> object:
     if pa.types.is_date(data_type):
         return ("date", value.isoformat())  # type: ignore[attr-defined]
     if pa.types.is_decimal(data_type):
-        return ("decimal", str(decimal.Decimal(value).quantize(decimal.Decimal(1).scaleb(-data_type.scale), context=_WIDE)))  # type: ignore[arg-type]
+        return (
+            "decimal",
+            str(decimal.Decimal(value).quantize(decimal.Decimal(1).scaleb(-data_type.scale), context=_WIDE)),
+        )  # type: ignore[arg-type]
     if isinstance(value, (bytes, bytearray)):
         return ("binary", bytes(value).hex())
     if pa.types.is_struct(data_type):

@@ -36,10 +36,12 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @contextmanager
-def shared(folder: pathlib.Path, name: str, **options: Any) -> Iterator[tuple[ds.SharedTable, mock_server.RunningServer]]:
+def shared(
+    folder: pathlib.Path, name: str, **options: Any
+) -> Iterator[tuple[ds.SharedTable, mock_server.RunningServer]]:
     with (
         mock_server.running(tables=folder.parent.parent, **options) as server,
-        ds.SharingClient(server.profile) as client,
+        ds.SharingClient(server.profile, ds.ReadOptions(max_attempts=2, max_retry_seconds=2)) as client,
     ):
         yield client.table(f"default.default.{name}"), server
 
@@ -168,9 +170,11 @@ def test_08_change_timestamps_keep_their_milliseconds(folder: pathlib.Path, wire
 @pytest.mark.parametrize("fault", ["truncate-body:20", "lose-lines=1:20"])
 def test_09_answer_that_ends_early_is_an_error_and_not_fewer_rows(folder: pathlib.Path, fault: str) -> None:
     numbers(folder)
-    options = ds.ReadOptions(max_attempts=2, max_retry_seconds=2)
-    with shared(folder, "numbers", faults=[fault, "close-delimited@api"]) as (table, _), pytest.raises(ds.DeltaSharingError):
-        table.scan(options=options).to_pandas()
+    with (
+        shared(folder, "numbers", faults=[fault, "close-delimited@api"]) as (table, _),
+        pytest.raises(ds.DeltaSharingError),
+    ):
+        table.scan().to_pandas()
 
 
 @pytest.mark.parametrize("wire", FORMATS)
@@ -273,7 +277,10 @@ def test_17_columns_of_rarer_types_do_not_break_a_read(folder: pathlib.Path, kin
 def test_18_binary_and_decimal_partitions_are_read(folder: pathlib.Path, wire: str) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.binary()), ("d", pa.decimal128(10, 2))])
     table = HandMadeTable(folder / "t").create(schema, partition_by=["b", "d"])
-    table.commit(table.file(pa.table({"a": [1]}), {"b": "hi", "d": "-1.50"}), table.file(pa.table({"a": [2]}), {"b": "", "d": ""}))
+    table.commit(
+        table.file(pa.table({"a": [1]}), {"b": "hi", "d": "-1.50"}),
+        table.file(pa.table({"a": [2]}), {"b": "", "d": ""}),
+    )
     with shared(folder, "t") as (shared_table, _):
         rows = shared_table.scan(response_format=wire).to_arrow().to_pylist()
     assert rows == [{"a": 1, "b": b"hi", "d": decimal.Decimal("-1.50")}, {"a": 2, "b": None, "d": None}]
@@ -332,7 +339,9 @@ def answer(body: bytes, **headers: str) -> tuple[str, dict[str, str], bytes]:
 
 
 def test_19_missing_partition_columns_and_values_and_null_configuration_are_legal() -> None:
-    metadata = {"metaData": {"id": "1", "format": {"provider": "parquet"}, "schemaString": SCHEMA, "configuration": None}}
+    metadata = {
+        "metaData": {"id": "1", "format": {"provider": "parquet"}, "schemaString": SCHEMA, "configuration": None}
+    }
     file = {"file": {"url": "http://127.0.0.1:1/f", "id": "f", "size": 10}}
     with answering(lambda method, path: answer(ndjson(PROTOCOL, metadata, file))) as client:
         plan = client.table("s.s.t").scan().plan()
@@ -367,7 +376,9 @@ def test_21_files_without_rows_are_read(folder: pathlib.Path, wire: str) -> None
 def test_22_only_newlines_end_a_line(end: bytes) -> None:
     name = "one\u2028two\u2029three\u0085four"
     metadata = {"metaData": {"id": "1", "name": name, "format": {"provider": "parquet"}, "schemaString": SCHEMA}}
-    with answering(lambda method, path: answer(ndjson(PROTOCOL, metadata, end=end), **{"Content-Type": "text/plain"})) as client:
+    with answering(
+        lambda method, path: answer(ndjson(PROTOCOL, metadata, end=end), **{"Content-Type": "text/plain"})
+    ) as client:
         assert client.table("s.s.t").metadata().name == name
 
 
@@ -409,7 +420,7 @@ def test_26_newer_protocol_in_parquet_format_asks_for_an_upgrade() -> None:
     metadata = {"metaData": {"id": "1", "format": {"provider": "parquet"}, "schemaString": SCHEMA}}
     with (
         answering(lambda method, path: answer(ndjson({"protocol": {"minReaderVersion": 2}}, metadata))) as client,
-        pytest.raises(ds.UnsupportedFeatureError, match="(?i)upgrade"),
+        pytest.raises(ds.UnsupportedFeatureError, match=r"(?i)upgrade"),
     ):
         client.table("s.s.t").scan(response_format="parquet").to_pandas()
 
@@ -428,7 +439,7 @@ def test_27_threads_that_ask_for_different_formats_do_not_disturb_each_other(fol
                     scan = table.scan(response_format=wire)
                     assert len(scan.to_pandas()) == 10
                     assert table.metadata().num_files == 5
-            except BaseException as failure:  # noqa: BLE001 - handed to the main thread
+            except BaseException as failure:
                 failures.append(failure)
 
         threads = [threading.Thread(target=read, args=(wire,)) for wire in FORMATS * 3]
