@@ -1,0 +1,357 @@
+"""Every fault in the table does what its line says; none of them hurts when it is not in force."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from mock_server.errors import ConfigError
+from mock_server.faults import FAULTS, KINDS, Fault, FaultSet, Target, parse_fault
+from tests.unit.mock_server.helpers import DELTA, Api, Lines, error_of
+
+TABLE = "shares/default/schemas/default/tables/plain"
+BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors;includeendstreamaction=true"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("truncate-body", Fault("truncate-body", 0.5, None, Target.ALL)),
+        ("truncate-body=0.25:2@data", Fault("truncate-body", 0.25, 2, Target.DATA)),
+        ("503-first=2", Fault("503-first", 0.0, 2, Target.ALL)),
+        ("503-first@api", Fault("503-first", 0.0, 1, Target.API)),
+        ("no-all-tables", Fault("no-all-tables", 0.0, None, Target.API)),
+        ("page-size=3", Fault("page-size", 3.0, None, Target.API)),
+    ],
+)
+def test_a_fault_is_read_from_its_text(text: str, fault: Fault) -> None:
+    assert parse_fault(text) == fault
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "nope", "page-size", "page-size=x", "page-size=-1", "no-all-tables=1", "slow@disk", "slow:x", "slow=nan"],
+)
+def test_a_fault_that_cannot_be_read_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(ConfigError, match="fault"):
+        parse_fault(text)
+
+
+def test_a_fault_spoils_as_many_answers_as_it_says_and_only_those_it_means() -> None:
+    faults = FaultSet([parse_fault("slow:2@data")])
+    assert faults.take("slow", Target.API) is None
+    assert [faults.take("slow", Target.DATA) is not None for _ in range(3)] == [True, True, False]
+    faults.set(parse_fault("slow"))
+    assert all(faults.take("slow", target) for target in (Target.API, Target.DATA))
+    faults.clear("slow")
+    assert faults.take("slow", Target.DATA) is None
+
+
+# --- what each one does --------------------------------------------------------------------------------------------
+
+
+def raw(url: str, **headers: str) -> tuple[bytes, bytes, bool]:
+    """Head and body of an answer as they come from the socket, and whether a reset ended it."""
+    parts = urlsplit(url)
+    lines = [f"GET {parts.path}?{parts.query} HTTP/1.1", f"Host: {parts.netloc}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    data, reset = b"", False
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        try:
+            while piece := connection.recv(65536):
+                data += piece
+        except ConnectionResetError:
+            reset = True
+    head, _, body = data.partition(b"\r\n\r\n")
+    return head.lower(), body, reset
+
+
+def statuses(faulty: Api, path: str = "shares") -> list[int]:
+    return [faulty.get(path).status_code for _ in range(3)]
+
+
+def check_503(api: Api) -> None:
+    api.server.set_fault("503-first=2")
+    assert statuses(api) == [503, 503, 200]
+    api.server.set_fault("503-first@data")
+    url = api.query("plain").urls[0]
+    assert [api.fetch(url).status_code for _ in range(2)] == [503, 200]
+
+
+def check_500(api: Api) -> None:
+    api.server.set_fault("500-first")
+    assert error_of(api.get("shares")) == (500, "INTERNAL_ERROR")
+    assert statuses(api) == [200] * 3
+
+
+def check_429(api: Api) -> None:
+    api.server.set_fault("429-retry-after=2:1")
+    response = api.get("shares")
+    assert (response.status_code, response.headers["retry-after"]) == (429, "2")
+    assert statuses(api) == [200] * 3
+
+
+def check_401(api: Api) -> None:
+    api.server.set_fault("401-first")
+    assert statuses(api) == [401, 200, 200]
+
+
+def check_slow(api: Api) -> None:
+    url = api.query("plain").urls[0]
+    api.server.set_fault("slow=0.2:1@data")
+    started = time.monotonic()
+    api.fetch(url)
+    assert time.monotonic() - started >= 0.2
+
+
+def check_truncate(api: Api) -> None:
+    url = api.query("plain").urls[0]
+    whole = api.fetch(url).content
+    api.server.set_fault("truncate-body=0.25@data")
+    head, body, reset = raw(url)
+    assert f"content-length: {len(whole)}".encode() in head
+    assert (body, reset) == (whole[: len(whole) // 4], False)
+
+
+def check_cut(api: Api) -> None:
+    url = api.query("plain").urls[0]
+    whole = api.fetch(url).content
+    api.server.set_fault("cut-connection-after=100:1@data")
+    assert raw(url)[1:] == (whole[:100], True)
+    assert api.fetch(url).content == whole
+
+
+def check_length(api: Api) -> None:
+    url = api.query("plain").urls[0]
+    whole = api.fetch(url).content
+    api.server.set_fault("wrong-content-length=7@data")
+    head, body, _ = raw(url)
+    assert f"content-length: {len(whole) + 7}".encode() in head
+    assert body == whole
+
+
+def check_close_delimited(api: Api) -> None:
+    url = api.query("plain").urls[0]
+    whole = api.fetch(url).content
+    api.server.set_fault("close-delimited")
+    head, body, reset = raw(url)
+    assert b"content-length" not in head
+    assert b"transfer-encoding" not in head
+    assert (body, reset) == (whole, False)
+    assert len(api.query("plain").files) == 2
+
+
+def check_lose_lines(api: Api) -> None:
+    whole = api.query("plain").all
+    api.server.set_fault("lose-lines")
+    assert len(api.query("plain").all) == len(whole) - 1
+
+
+def check_corrupt(api: Api) -> None:
+    url = api.query("plain").urls[0]
+    whole = api.fetch(url).content
+    api.server.set_fault("corrupt-body")
+    broken = api.fetch(url).content
+    assert len(broken) == len(whole)
+    assert sum(a != b for a, b in zip(broken, whole, strict=True)) == 1
+
+
+def check_ignore_range(api: Api) -> None:
+    url = api.query("plain").urls[0]
+    api.server.set_fault("ignore-range")
+    response = api.fetch(url, Range="bytes=0-3")
+    assert response.status_code == 200
+    assert len(response.content) > 4
+
+
+def check_expired(api: Api) -> None:
+    api.server.set_fault("expire-urls-now")
+    assert api.fetch(api.query("plain").urls[0]).status_code == 403
+
+
+def check_no_expiration(api: Api) -> None:
+    api.server.set_fault("no-expiration")
+    lines = api.query("plain", BOTH)
+    assert all("expirationTimestamp" not in line["file"] for line in lines.files)
+    assert lines.end == {}
+
+
+def check_missing_stats(api: Api) -> None:
+    api.server.set_fault("missing-stats")
+    assert all("stats" not in line["file"] for line in api.query("plain").files)
+
+
+def check_wrong_size(api: Api) -> None:
+    right = [line["file"]["size"] for line in api.query("plain").files]
+    api.server.set_fault("wrong-size=2")
+    assert [line["file"]["size"] for line in api.query("plain").files] == [size + 2 for size in right]
+
+
+def check_empty_nulls(api: Api) -> None:
+    api.server.set_fault("empty-partition-nulls")
+    assert api.query("plain").files[0]["file"]["partitionValues"] == {"p": ""}
+
+
+def check_wrong_format(api: Api) -> None:
+    api.server.set_fault("wrong-format")
+    given = [api.query("plain", capabilities).headers["delta-sharing-capabilities"] for capabilities in (None, DELTA)]
+    assert given == ["responseformat=delta", "responseformat=parquet"]
+    assert api.query("plain", BOTH).headers["delta-sharing-capabilities"].startswith("responseformat=delta")
+
+
+def check_drop_end(api: Api) -> None:
+    api.server.set_fault("drop-end-stream")
+    assert api.query("plain", BOTH).end is None
+
+
+def check_error_in_stream(api: Api) -> None:
+    api.server.set_fault("error-in-stream=1")
+    lines = api.query("plain", BOTH)
+    assert len(lines.files) == 1
+    assert lines.end is not None
+    assert lines.end.keys() == {"errorMessage", "httpStatusErrorCode"}
+
+
+def check_extra_metadata(api: Api) -> None:
+    api.server.set_fault("extra-metadata")
+    lines = api.query("plain")
+    assert lines.all[-1] == lines.all[1]
+
+
+def check_u2028(api: Api) -> None:
+    api.server.set_fault("u2028-names")
+    response = api.get(f"{TABLE}/metadata")
+    assert "\u2028".encode() in response.content
+    assert "\u2028" in Lines(response).metadata["name"]
+
+
+def check_page_size(api: Api) -> None:
+    api.server.set_fault("page-size=1")
+    first = api.query("plain")
+    assert len(first.files) == 1
+    assert first.end is not None
+    assert first.end["nextPageToken"]
+    assert len(api.get("shares/default/all-tables").json()["items"]) == 1
+
+
+def check_repeat_token(api: Api) -> None:
+    api.server.set_fault("repeat-page-token")
+    first = api.query("plain", maxFiles=1)
+    assert first.end is not None
+    token = first.end["nextPageToken"]
+    second = api.query("plain", maxFiles=1, pageToken=token)
+    assert second.end is not None
+    assert second.end["nextPageToken"] == token
+    listing = api.get("shares").json()
+    assert api.get(f"shares?pageToken={listing['nextPageToken']}").json() == listing
+
+
+def check_ignore_hints(api: Api) -> None:
+    api.server.set_fault("ignore-hints")
+    assert len(api.query("plain", predicateHints=["p = 'a'"], limitHint=1).files) == 2
+
+
+def check_no_version(api: Api) -> None:
+    api.server.set_fault("no-version-endpoint")
+    assert api.get(f"{TABLE}/version").status_code == 404
+    assert api.session.head(api.server.endpoint + TABLE).headers["delta-table-version"] == "3"
+
+
+def check_no_all_tables(api: Api) -> None:
+    api.server.set_fault("no-all-tables")
+    assert api.get("shares/default/all-tables").status_code == 404
+    assert api.get("shares/default/schemas/default/tables").status_code == 200
+
+
+def check_empty_items(api: Api) -> None:
+    api.server.set_fault("empty-items")
+    first = api.get("shares").json()
+    assert "items" not in first
+    second = api.get(f"shares?pageToken={first['nextPageToken']}").json()
+    assert len(second["items"]) == 1
+    assert second["nextPageToken"] == ""
+
+
+def asynchronous(api: Api, polls: int) -> list[str]:
+    capabilities = "responseformat=parquet;asyncquery=true"
+    response = api.post(f"{TABLE}/query", {"idempotencyKey": "fault-key"}, capabilities)
+    query = json.loads(response.text)["queryStatus"]["queryId"]
+    answers = [api.post(f"{TABLE}/queries/{query}", {}, capabilities).text for _ in range(polls)]
+    return [json.loads(text.split("\n")[0]).get("queryStatus", {"status": "done"})["status"] for text in answers]
+
+
+def check_async_pending(api: Api) -> None:
+    api.server.set_fault("async-pending=3")
+    assert asynchronous(api, 4) == ["pending"] * 3 + ["done"]
+
+
+def check_async_failed(api: Api) -> None:
+    api.server.set_fault("async-failed")
+    assert asynchronous(api, 1) == ["failed"]
+
+
+CHECKS: dict[str, Callable[[Api], None]] = {
+    "503-first": check_503,
+    "500-first": check_500,
+    "429-retry-after": check_429,
+    "401-first": check_401,
+    "slow": check_slow,
+    "truncate-body": check_truncate,
+    "cut-connection-after": check_cut,
+    "wrong-content-length": check_length,
+    "close-delimited": check_close_delimited,
+    "lose-lines": check_lose_lines,
+    "corrupt-body": check_corrupt,
+    "ignore-range": check_ignore_range,
+    "expire-urls-now": check_expired,
+    "no-expiration": check_no_expiration,
+    "missing-stats": check_missing_stats,
+    "wrong-size": check_wrong_size,
+    "empty-partition-nulls": check_empty_nulls,
+    "wrong-format": check_wrong_format,
+    "drop-end-stream": check_drop_end,
+    "error-in-stream": check_error_in_stream,
+    "extra-metadata": check_extra_metadata,
+    "u2028-names": check_u2028,
+    "page-size": check_page_size,
+    "repeat-page-token": check_repeat_token,
+    "ignore-hints": check_ignore_hints,
+    "no-version-endpoint": check_no_version,
+    "no-all-tables": check_no_all_tables,
+    "empty-items": check_empty_items,
+    "async-pending": check_async_pending,
+    "async-failed": check_async_failed,
+}
+
+
+def test_every_fault_has_a_check_and_a_description() -> None:
+    assert list(CHECKS) == [kind.name for kind in FAULTS] == list(KINDS)
+    assert all(kind.doc for kind in FAULTS)
+
+
+@pytest.mark.parametrize("name", list(CHECKS))
+def test_the_fault_does_what_it_says(start: Callable[..., Api], name: str) -> None:
+    own = start()
+    CHECKS[name](own)
+    own.server.clear_faults()
+    assert len(own.query("plain").files) == 2
+
+
+def test_faults_can_be_set_from_another_process_with_the_token_only(api: Api) -> None:
+    origin = "/".join(api.server.endpoint.split("/", 3)[:3])
+    body: dict[str, Any] = {"fault": "503-first@api", "expire_urls": True}
+    assert requests.post(f"{origin}/_control", json=body).status_code == 401
+    assert requests.get(f"{origin}/_stats").status_code == 401
+    url = api.query("plain").urls[0]
+    assert api.session.post(f"{origin}/_control", json=body).status_code == 200
+    assert statuses(api) == [503, 200, 200]
+    assert api.fetch(url).status_code == 403
+    assert api.session.post(f"{origin}/_control", json={"fault": "nope"}).status_code == 400
