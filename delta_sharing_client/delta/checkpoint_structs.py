@@ -15,6 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delta_sharing_client.delta.data_types import PrimitiveType
+from delta_sharing_client.delta.partition_values import serialize_partition_value
+
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _NAMES = {"nullCounts": "nullCount"}
 
@@ -92,8 +95,10 @@ def _partition_column(array: pa.Array, is_instant: bool) -> list[str | None]:
     if pa.types.is_floating(kind):
         return _mapped(array.to_pylist(), lambda value: str(_json_float(value)))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        # A binary partition value is text whose characters are its bytes.
-        return _mapped(array.to_pylist(), lambda value: value.decode("utf-8", "surrogateescape"))
+        return [serialize_partition_value(value, PrimitiveType("binary")) for value in array.to_pylist()]
+    if pa.types.is_decimal(kind):
+        # Arrow's own text of a small number has an exponent.
+        return _mapped(array.to_pylist(), lambda value: format(value, "f"))
     return _texts(array)
 
 

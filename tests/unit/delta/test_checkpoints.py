@@ -349,7 +349,10 @@ def test_partition_values_held_as_a_struct_only_become_texts(builder: LogBuilder
             ("n", pa.timestamp("us")),
             ("b", pa.bool_()),
             ("m", pa.decimal128(10, 2)),
+            ("z", pa.decimal128(38, 18)),
             ("f", pa.float64()),
+            ("x", pa.binary()),
+            ("y", pa.binary()),
         ]
     )
     values = {
@@ -360,7 +363,10 @@ def test_partition_values_held_as_a_struct_only_become_texts(builder: LogBuilder
         "n": INSTANT,
         "b": True,
         "m": decimal.Decimal("-0.50"),
+        "z": decimal.Decimal("0.000000000000000001"),
         "f": 1e300,
+        "x": b"abc",
+        "y": b"\xff",
     }
     nulls = dict.fromkeys(values)
     fields = [*_without("partitionValues"), ("partitionValues_parsed", parsed)]
@@ -375,7 +381,10 @@ def test_partition_values_held_as_a_struct_only_become_texts(builder: LogBuilder
         "n": "2024-01-02 03:04:05.678901",
         "b": "true",
         "m": "-0.50",
+        "z": "0.000000000000000001",
         "f": "1e+300",
+        "x": "abc",
+        "y": "\\u00FF",
     }
     assert second.partition_values == nulls
 
