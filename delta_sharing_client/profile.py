@@ -106,17 +106,26 @@ class Profile:
                     f"No profile was given and the environment variable {ENVIRONMENT_VARIABLE} is not set; "
                     "pass the path of the profile file that the data provider sent."
                 )
-            return _from_text(_read(path), f"{_shown(path)} (from {ENVIRONMENT_VARIABLE})")
+            return _from_path(path, f" (from {ENVIRONMENT_VARIABLE})")
         if isinstance(source, (str, os.PathLike)):
             path = os.fspath(source)
             if not isinstance(path, str):
                 raise ProfileError("Expected the path of a profile file as text, found bytes.")
-            return _from_text(_read(path), _shown(path))
+            return _from_path(path)
         if hasattr(source, "read"):
             return _from_text(source.read(), "the given file object")
         raise ProfileError(
             f"Expected a profile as a path, URL, open file or mapping, found {type(source).__name__}.",
         )
+
+
+def _from_path(path: str, origin: str = "") -> Profile:
+    if path.lstrip().startswith("{"):
+        raise ProfileError(  # not shown: it holds the token
+            f"Expected the path of a profile file{origin}, found JSON text; save it as a file, or pass it as a mapping "
+            "(json.loads)."
+        )
+    return _from_text(_read(path), _shown(path) + origin)
 
 
 def _read(path: str) -> bytes:

@@ -123,13 +123,13 @@ class RestClient:
         params = {} if starting_timestamp is None else {"startingTimestamp": starting_timestamp}
         request = _table_request("GET", table, ("version",), doing, params=params)
         try:
-            response, _ = self.transport.get(request)
+            response, _ = self.transport.fetch(request)
         except RequestError as error:
             definite = error.error_code == NOT_FOUND_CODE or starting_timestamp is not None
             if error.status not in _UNKNOWN_ENDPOINT or definite:
                 raise
             try:
-                response, _ = self.transport.get(_table_request("HEAD", table, (), doing))
+                response, _ = self.transport.fetch(_table_request("HEAD", table, (), doing))
             except RequestError:
                 raise error from None
         version = version_header(response, doing, str(table))
@@ -152,7 +152,7 @@ class RestClient:
         return credentials
 
     def _json(self, request: Request, answer: type[T]) -> T:
-        _, body = self.transport.get(request)
+        _, body = self.transport.fetch(request)
         try:
             return msgspec.json.decode(body, type=answer)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -85,7 +85,7 @@ class Transport:
         if session is not None:
             session.close()
 
-    def get(self, request: Request) -> tuple[requests.Response, bytes]:
+    def fetch(self, request: Request) -> tuple[requests.Response, bytes]:
         """Send ``request`` and read its whole answer, again and again within the limits; an answer is always 2xx.
 
         Raises ``RequestError``, ``AuthError``, ``TransportError`` or ``ProfileError`` (expired token).

@@ -110,6 +110,16 @@ def test_profile_that_is_no_json_object_is_refused_without_showing_it(text):
     assert "planted" not in str(caught.value)
 
 
+@pytest.mark.parametrize("from_environment", [False, True])
+def test_json_text_in_place_of_a_path_is_refused_without_showing_it(monkeypatch, from_environment):
+    text = " " + json.dumps(V1)
+    monkeypatch.setenv("DELTA_SHARING_PROFILE", text)
+
+    with pytest.raises(ProfileError, match="mapping") as caught:
+        Profile.load(None if from_environment else text)
+    assert "planted" not in str(caught.value)
+
+
 @pytest.mark.parametrize("field", ["shareCredentialsVersion", "endpoint", "bearerToken"])
 def test_missing_field_is_named(field):
     for value in (None, "absent"):

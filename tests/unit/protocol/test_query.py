@@ -16,7 +16,7 @@ from delta_sharing_client.errors import (
     TransportError,
     UnsupportedFeatureError,
 )
-from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.protocol import transport
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -25,6 +25,7 @@ from delta_sharing_client.protocol.query import (
     query_table,
     table_metadata,
 )
+from delta_sharing_client.protocol.rest import RestClient
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 CHANGES = "/shares/s/schemas/d/tables/t/changes"
@@ -365,6 +366,16 @@ def test_broken_stream_is_resumed_without_losing_or_repeating_a_file(server, res
         assert answer.complete
 
 
+@pytest.mark.parametrize("framing", ["cut-length", "cut-chunked", "cut-close"])
+def test_no_beginning_of_an_answer_passes_for_the_whole(server, profile, table, wire, framing):
+    rest = RestClient(profile, ReadOptions(max_attempts=1, read_timeout=2))
+    whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(5)), END, capabilities=ENDS)
+    for cut in range(0, len(whole.body) - 1, 41):
+        server.on("POST", QUERY, wire.Reply(200, whole.body, whole.headers, framing, cut))
+        with pytest.raises(TransportError):
+            list(query_table(rest, table).actions)
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_stream_that_always_breaks_is_an_error(server, rest, table, wire):
     whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(50)))
@@ -405,13 +416,14 @@ def page(wire, token, *names, version=7, head=None):
 def test_all_pages_are_read_with_every_other_parameter_repeated(server, rest, table, wire):
     server.on("POST", QUERY, page(wire, "p2", "a", "b"), page(wire, "p3"), page(wire, "", "c"))
 
-    answer = query_table(rest, table, QueryRequest(predicate_hints=("a > 1",), limit_hint=9, max_files=2))
+    asked = QueryRequest(predicate_hints=("a > 1",), limit_hint=9, max_files=2, refresh_token="old")
+    answer = query_table(rest, table, asked)
 
     assert ids(answer) == ["a", "b", "c"]
     assert answer.refresh_token == "r-"
     rest_of_body = {"predicateHints": ["a > 1"], "limitHint": 9, "maxFiles": 2}
     assert [seen.body for seen in server.seen] == [
-        {**rest_of_body, "includeRefreshToken": True},
+        {**rest_of_body, "includeRefreshToken": True, "refreshToken": "old"},
         {**rest_of_body, "pageToken": "p2"},
         {**rest_of_body, "pageToken": "p3"},
     ]
@@ -543,7 +555,7 @@ def test_broken_change_feed_is_resumed_by_action_not_by_file(server, rest, table
         lines.append(wire.delta_file("f", "add" if version % 2 == 0 else "remove", {"version": version}))
     whole = wire.ndjson(*wire.delta_head(), *lines, version=0)
     broken = wire.Reply(200, whole.body, whole.headers, "cut-length", 2500)
-    server.on("GET", CHANGES, broken, whole)
+    server.on("GET", CHANGES, broken, wire.ndjson(*wire.delta_head(), *reversed(lines), version=0))
 
     answer = query_changes(rest, table, ChangesQuery(starting_version=0))
 
