@@ -52,7 +52,9 @@ def explain(plan: ScanPlan) -> str:
         lines.append(f"  files with deletion vectors: {vectors}")
     if plan.tasks and all(count is not None for count in known):
         total = sum(count for count in known if count is not None)
-        lines.append(f"  rows in these files: {total}" + (" before the filter" if context.predicate is not None else ""))
+        lines.append(
+            f"  rows in these files: {total}" + (" before the filter" if context.predicate is not None else "")
+        )
     if context.predicate is not None and plan.tasks:
         lines.append("  row groups: chosen by the statistics in each file's footer; every row is checked")
     return "\n".join(lines)
