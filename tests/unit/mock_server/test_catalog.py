@@ -1,0 +1,80 @@
+"""What a directory of tables is called when it is shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mock_server.catalog import from_directory, from_mapping
+from mock_server.errors import ApiError, ConfigError
+
+
+def make(root: Path, *tables: str) -> Path:
+    for table in tables:
+        (root / table / "_delta_log").mkdir(parents=True)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["a", "b"], ["default.default.a", "default.default.b"]),
+        (["s/d/t", "s/d/u"], ["s.d.t", "s.d.u"]),
+        (["s/d/t", "a"], ["default.default.a", "s.d.t"]),
+        (["a/delta", "b/delta"], ["default.default.a", "default.default.b"]),
+        (["d/t", "d/u"], ["default.d.t", "default.d.u"]),
+        (["s/d/t/data"], ["s.d.t"]),
+        (["s/d/t/x", "s/d/t/y"], ["s.d.t.x", "s.d.t.y"]),
+        (["my table/x"], ["default.default.my table"]),
+    ],
+)
+def test_folders_become_names(tmp_path: Path, folders: list[str], names: list[str]) -> None:
+    catalog = from_directory(make(tmp_path, *folders))
+    assert [table.full_name for table in catalog.tables] == names
+
+
+def test_the_folder_may_be_a_table_itself(tmp_path: Path) -> None:
+    (table,) = from_directory(make(tmp_path, "orders") / "orders").tables
+    assert (table.full_name, table.location) == ("default.default.orders", (tmp_path / "orders").resolve())
+
+
+def test_folders_inside_a_table_are_not_tables(tmp_path: Path) -> None:
+    make(tmp_path, "a", "a/_change_data/x", ".hidden/b")
+    assert [table.name for table in from_directory(tmp_path).tables] == ["a"]
+
+
+@pytest.mark.parametrize("path", ["none", "file", "empty"])
+def test_a_directory_without_tables_is_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError):
+        from_directory(tmp_path / path)
+
+
+def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="two tables are called"):
+        from_directory(make(tmp_path, "a", "A"))
+
+
+def test_a_mapping_names_tables_in_full_or_by_table_only() -> None:
+    catalog = from_mapping({"my.share.d.t": "x", "u": "y"})
+    assert [(table.share, table.schema, table.name) for table in catalog.tables] == [
+        ("my.share", "d", "t"),
+        ("default", "default", "u"),
+    ]
+    with pytest.raises(ConfigError, match=r"share\.schema\.table"):
+        from_mapping({"a.b": "x"})
+
+
+def test_ids_are_the_same_at_every_start_and_differ_between_tables() -> None:
+    first, second = (from_mapping({"s.d.t": "x", "s.d.u": "y"}).tables for _ in range(2))
+    assert [table.id for table in first] == [table.id for table in second]
+    assert first[0].id != first[1].id
+
+
+@pytest.mark.parametrize("names", [("x", "d", "t"), ("s", "x", "t"), ("s", "d", "x")])
+def test_unknown_names_are_404(names: tuple[str, str, str]) -> None:
+    with pytest.raises(ApiError) as caught:
+        from_mapping({"s.d.t": "x"}).table(*names)
+    assert caught.value.status == 404

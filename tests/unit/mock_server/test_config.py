@@ -1,0 +1,122 @@
+"""The reference server's configuration file, read, or refused in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mock_server.catalog import from_directory
+from mock_server.config import ServerConfig, from_yaml
+from mock_server.errors import ConfigError
+
+FULL = """
+version: 1
+shares:
+- name: "sales"
+  schemas:
+  - name: "eu"
+    tables:
+    - name: "orders"
+      location: "tables/orders"
+      id: "11111111-1111-1111-1111-111111111111"
+      historyShared: true
+      startVersion: 2
+    - name: "plain"
+      location: "file:///data/plain"
+- name: "empty"
+authorization:
+  bearerToken: "the-secret"
+host: "localhost"
+port: 8080
+endpoint: "/delta-sharing/"
+preSignedUrlTimeoutSeconds: 900
+deltaTableCacheSize: 10
+stalenessAcceptable: false
+evaluatePredicateHints: true
+evaluateJsonPredicateHints: false
+queryTablePageSizeLimit: 100
+queryTablePageTokenTtlMs: 2000
+refreshTokenTtlMs: 3000
+"""
+
+
+def write(folder: Path, text: str, name: str = "server.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    config = from_yaml(write(tmp_path, FULL))
+    orders, plain = config.catalog.tables
+    assert (orders.share, orders.schema, orders.name) == ("sales", "eu", "orders")
+    assert orders.location == (tmp_path / "tables" / "orders").resolve()
+    assert (orders.id, orders.history_shared, orders.start_version) == (
+        "1" * 8 + "-1111-1111-1111-" + "1" * 12,
+        True,
+        2,
+    )
+    assert (plain.location, plain.history_shared, plain.start_version) == (Path("/data/plain"), False, 0)
+    assert config.catalog.shares() == ["sales", "empty"]
+    assert config.catalog.schemas_of("EMPTY") == []
+    assert (config.host, config.port, config.prefix, config.url_ttl) == ("localhost", 8080, "/delta-sharing", 900.0)
+    assert (config.sql_hints, config.json_hints, config.json_hints_v2) == (True, False, True)
+    assert (config.page_size_limit, config.page_token_ttl, config.refresh_token_ttl) == (100, 2.0, 3.0)
+    assert config.check_token
+    assert config.token.reveal() == "the-secret"
+    assert "the-secret" not in repr(config)
+
+
+def test_what_is_left_out_has_the_defaults_of_the_reference_server(tmp_path: Path) -> None:
+    config = from_yaml(write(tmp_path, "version: 1\nshares: []\n", "s.yml"))
+    assert not config.check_token
+    assert config.token.reveal()
+    assert (config.port, config.prefix, config.url_ttl) == (80, "/delta-sharing", 3600.0)
+    assert (config.sql_hints, config.json_hints, config.json_hints_v2) == (False, True, True)
+
+
+TABLE = "shares: [{name: s, schemas: [{name: d, tables: [%s]}]}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("version: 2", "version must be 1"),
+        ("version: one", "version must be a whole number, found text"),
+        ("[]", "expected keys and values, found a list"),
+        ("", "expected keys and values, found nothing"),
+        ("shares: {", "is not YAML"),
+        ("shares: text", "shares must be a list, found text"),
+        ("shares: [{schemas: []}]", r"shares\[0\]: name is missing"),
+        ("shares: [{name: a}, {name: A}]", 'the name "A" is used twice'),
+        (TABLE % "{name: t}", "location is missing"),
+        (TABLE % "{name: t, location: 5}", "location must be text"),
+        (TABLE % "{name: t, location: 's3a://bucket/t'}", "local directory, not a s3a address"),
+        (TABLE % "{name: t, location: x, startVersion: -1}", "startVersion must be 0 or more"),
+        (TABLE % "{name: t, location: x, historyShared: 1}", "historyShared must be true or false"),
+        (TABLE % "{name: t, location: x}, {name: T, location: y}", "used twice"),
+        ("port: '80'", "port must be a whole number"),
+        ("preSignedUrlTimeoutSeconds: 0", "URL lifetime must be more than 0"),
+        ("endpoint: '/'", "endpoint must be a path"),
+        ("authorization: text", "authorization: expected keys and values"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        from_yaml(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_another_kind_or_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\.yaml or \.yml"):
+        from_yaml(write(tmp_path, FULL, "server.json"))
+    with pytest.raises(ConfigError, match="cannot read"):
+        from_yaml(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("option", [{"url_ttl": 0}, {"latency": -1}, {"bandwidth": 0}, {"prefix": "x"}])
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, option: dict[str, float]) -> None:
+    (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+    with pytest.raises(ConfigError):
+        ServerConfig(catalog=from_directory(tmp_path), **option)  # type: ignore[arg-type]

@@ -1,0 +1,85 @@
+"""Latency and bandwidth: of all answers together, and no more than was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from mock_server.table_writer import TableWriter
+from mock_server.throttle import Throttle
+from tests.unit.mock_server.helpers import Api, Protocol, at, table
+
+RATE = 400_000
+
+
+def large_table(root: Path) -> Path:
+    """Two files of some 100 kB each, which do not compress."""
+    writer = TableWriter(root / "t")
+    numbers = [(number * 2_654_435_761) ** 3 % 2**63 for number in range(12_000)]
+    files = [writer.add(pa.table({"id": pa.array(part, pa.int64())}), time=at(0)) for part in (numbers, numbers[::-1])]
+    writer.commit([Protocol(1, 2), table("t"), *files], "WRITE", at(0))
+    return root
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.monotonic()
+    work()
+    return time.monotonic() - started
+
+
+def together(api: Api, urls: list[str]) -> int:
+    sizes: list[int] = []
+    threads = [threading.Thread(target=lambda url=url: sizes.append(len(api.fetch(url).content))) for url in urls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(sizes)
+
+
+def test_bandwidth_limits_the_sum_of_all_answers(start: Callable[..., Api], tmp_path: Path) -> None:
+    own = start(large_table(tmp_path), bandwidth=RATE)
+    urls = own.query("t").urls
+    total = 0
+
+    def fetch() -> None:
+        nonlocal total
+        total = together(own, urls)
+
+    taken = seconds(fetch)
+    assert total > 150_000
+    assert total / RATE * 0.9 < taken < total / RATE + 1.0
+    assert own.server.stats()["bytes"]["data"] == total
+
+
+def test_latency_delays_each_answer_but_not_one_after_the_other(start: Callable[..., Api]) -> None:
+    own = start(latency=0.15)
+    urls = own.query("odd").urls
+    assert seconds(lambda: own.get("shares")) >= 0.15
+    assert 0.15 <= seconds(lambda: together(own, urls)) < 0.15 * len(urls)
+
+
+def test_a_throttle_gives_turns_at_the_rate_and_saves_up_nothing() -> None:
+    async def run() -> float:
+        throttle = Throttle(100_000)
+        await asyncio.sleep(0.05)  # an idle server may not send faster later
+        started = time.monotonic()
+        await asyncio.gather(*(throttle.wait(1000) for _ in range(10)))
+        return time.monotonic() - started
+
+    assert 0.099 <= asyncio.run(run()) < 0.3
+
+
+def test_a_large_file_arrives_whole_with_and_without_limits(start: Callable[..., Api], tmp_path: Path) -> None:
+    root = large_table(tmp_path)
+    free, limited = start(root), start(root, bandwidth=5_000_000)
+    for left, right in zip(free.query("t").urls, limited.query("t").urls, strict=True):
+        content = free.fetch(left).content
+        assert content[:4] == content[-4:] == b"PAR1"
+        assert limited.fetch(right).content == content
+        assert limited.fetch(right, Range="bytes=-50000").content == content[-50000:]

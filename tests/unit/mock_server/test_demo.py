@@ -1,0 +1,118 @@
+"""The sample tables are what they claim: their log says the same as their rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from delta_sharing_client.delta.actions import AddFile
+from delta_sharing_client.delta.changes import change_actions
+from delta_sharing_client.delta.deletion_vectors import decode_file, relative_path
+from delta_sharing_client.delta.log import DeltaLog
+from delta_sharing_client.delta.paths import resolve
+from mock_server import demo
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo")
+    demo.build(folder)
+    return folder
+
+
+def rows_of(log: DeltaLog, add: AddFile) -> pa.Table:
+    """The live rows of a file, read without any code of the scan."""
+    table = pq.ParquetFile(resolve(log.table_root, add.path)).read()
+    if add.deletion_vector is None:
+        return table
+    blob = (log.table_root / relative_path(add.deletion_vector)).read_bytes()
+    offset = add.deletion_vector.offset or 0
+    keep = decode_file(blob[offset:], add.deletion_vector, base=offset).keep_mask(0, table.num_rows)
+    return table if keep is None else table.filter(keep)
+
+
+def orders(root: Path, version: int | None = None) -> pa.Table:
+    log = DeltaLog.open(root / "shop" / "orders")
+    return pa.concat_tables((rows_of(log, add) for add in log.snapshot(version).files), promote_options="default")
+
+
+def test_the_same_tables_are_written_every_time(root: Path, tmp_path: Path) -> None:
+    demo.build(tmp_path)
+    files = [sorted(path.relative_to(folder) for path in folder.rglob("*")) for folder in (root, tmp_path)]
+    assert files[0] == files[1]
+
+
+def test_each_version_of_orders_has_the_rows_its_story_tells(root: Path) -> None:
+    counts = [orders(root, version).num_rows for version in range(7)]
+    cancelled = pc.sum(pc.equal(orders(root, 2)["col-6"], "cancelled")).as_py()
+    assert counts == [2000, 2000, 2600, 2600 - cancelled, 2600 - cancelled, 2600 - cancelled, 3000 - cancelled]
+    assert cancelled > 100
+    for version in (3, 4, 5):
+        assert "cancelled" not in orders(root, version)["col-6"].to_pylist()
+    numbers = orders(root)["col-1"].to_pylist()
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_the_update_doubles_amounts_and_keeps_orders(root: Path) -> None:
+    before, after = (
+        dict(zip(table["col-1"].to_pylist(), table["col-5"].to_pylist(), strict=True))
+        for table in (orders(root, 3), orders(root, 4))
+    )
+    assert before.keys() == after.keys()
+    changed = {number for number in before if before[number] != after[number]}
+    assert len(changed) > 20
+    assert all(after[number] == before[number] * 2 and before[number] > 150 for number in changed)
+
+
+def test_the_feed_accounts_for_every_row(root: Path) -> None:
+    log = DeltaLog.open(root / "shop" / "orders")
+    rows = orders(root, 0).num_rows
+    for commit in log.commits(1, 6):
+        counts = {"insert": 0, "delete": 0, "update_preimage": 0, "update_postimage": 0}
+        for action in change_actions(commit):
+            if isinstance(action, AddFile):
+                counts["insert"] += rows_of(log, action).num_rows
+            elif "_change_data" in action.path:
+                kinds = pq.ParquetFile(resolve(log.table_root, action.path)).read()["_change_type"]
+                for kind in counts:
+                    counts[kind] += pc.sum(pc.equal(kinds, kind)).as_py() or 0
+            else:
+                old = next(add for add in log.snapshot(commit.version - 1).files if add.path == action.path)
+                counts["delete"] += rows_of(log, old).num_rows
+        rows += counts["insert"] - counts["delete"]
+        assert rows == orders(root, commit.version).num_rows
+        assert counts["update_preimage"] == counts["update_postimage"]
+        assert (counts["update_preimage"] > 0) is (commit.version == 4)
+
+
+def test_a_renamed_column_keeps_its_place_in_the_files(root: Path) -> None:
+    log = DeltaLog.open(root / "shop" / "orders")
+    old, new = log.snapshot(0).schema, log.snapshot().schema
+    assert old.names[4:5] + new.names[4:5] == ["total", "amount"]
+    assert [field.physical_name for field in old.fields] == [field.physical_name for field in new.fields]
+
+
+def test_row_ids_are_unique_and_follow_their_rows(root: Path) -> None:
+    log = DeltaLog.open(root / "shop" / "orders")
+
+    def ids(version: int) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for add in log.snapshot(version).files:
+            whole = pq.ParquetFile(resolve(log.table_root, add.path)).read()
+            assert add.base_row_id is not None
+            stored = whole[demo._ROW_ID] if demo._ROW_ID in whole.column_names else pa.nulls(whole.num_rows, pa.int64())
+            default = pa.array(range(add.base_row_id, add.base_row_id + whole.num_rows), pa.int64())
+            found.update(zip(whole["col-1"].to_pylist(), pc.coalesce(stored, default).to_pylist(), strict=True))
+        return found
+
+    before, after = ids(3), ids(6)
+    assert len(set(after.values())) == len(after)
+    common = before.keys() & after.keys()
+    assert len(common) > 2000
+    assert {number: before[number] for number in common} == {number: after[number] for number in common}
+    mark = log.snapshot().domain_metadata["delta.rowTracking"].configuration
+    assert max(after.values()) < int(mark.strip('{}"').split(":")[1]) + 1

@@ -1,0 +1,109 @@
+"""The command line, as a process and for its refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from typer.testing import CliRunner
+
+import mock_server
+from mock_server.__main__ import app
+from mock_server.faults import FAULTS
+from mock_server.running import bind
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    profile = tmp_path / "demo.share"
+    command = [sys.executable, "-m", "mock_server", "--demo", "--stats", "--token", "planted-secret"]
+    child = subprocess.Popen([*command, "--profile-out", str(profile)], stdout=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not profile.exists():
+            assert child.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield child, profile
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_the_demo_serves_writes_its_profile_and_says_what_to_try(demo: tuple[subprocess.Popen[str], Path]) -> None:
+    child, path = demo
+    profile = json.loads(path.read_text())
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert profile["bearerToken"] == "planted-secret"
+    headers = {"Authorization": "Bearer planted-secret"}
+    tables = requests.get(profile["endpoint"] + "shares/demo/all-tables", headers=headers).json()["items"]
+    assert {table["name"] for table in tables} == {"orders", "products", "readings"}
+    child.send_signal(signal.SIGTERM)
+    output, _ = child.communicate(timeout=20)
+    assert child.returncode == 0
+    assert not path.exists()
+    assert str(path) in output
+    assert "demo.shop.orders" in output
+    assert "load_as_pandas" in output
+    assert json.loads(output[output.index("{") :])["requests"] == {"all-tables": 1}
+    assert "planted-secret" not in output
+
+
+def test_a_server_in_its_own_process_can_be_told_what_to_do(tables: Path) -> None:
+    with mock_server.running(tables, process=True, url_ttl=100, faults=["503-first"]) as server:
+        headers = {"Authorization": f"Bearer {server.profile['bearerToken']}"}
+        answers = [requests.get(server.endpoint + "shares", headers=headers).status_code for _ in range(2)]
+        assert answers == [503, 200]
+        assert server.stats()["requests"] == {"shares": 2}
+        server.set_fault("500-first")
+        assert requests.get(server.endpoint + "shares", headers=headers).status_code == 500
+        server.clear_faults()
+        server.expire_urls()
+        server.reset_stats()
+        assert server.stats()["total_requests"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "one of --demo, --tables DIR and --config FILE"),
+        (["--demo", "--tables", "x"], "one of --demo"),
+        (["--tables", "no-such-folder"], "not a directory"),
+        (["--config", "none.yaml"], "cannot read"),
+        (["--demo", "--fault", "nope"], "no fault"),
+        (["--demo", "--url-ttl", "0"], "more than 0"),
+        (["--demo", "--profile-out", "no/such/folder/p.share"], "not a directory"),
+        (["--demo", "--host", "not-an-address.invalid"], "cannot listen"),
+    ],
+)
+def test_bad_arguments_end_with_one_sentence(arguments: list[str], words: str) -> None:
+    result = RUNNER.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+    assert re.fullmatch(r"(building .*\n)?error: .*\n", result.output)
+
+
+def test_a_port_in_use_is_refused_in_a_sentence(tables: Path) -> None:
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        result = RUNNER.invoke(app, ["--tables", str(tables), "--port", port])
+    assert result.exit_code == 2
+    assert "cannot listen on 127.0.0.1 port" in result.output
+
+
+def test_the_faults_are_listed() -> None:
+    output = RUNNER.invoke(app, ["--list-faults"]).output
+    assert [line.split()[0] for line in output.splitlines()] == [kind.name for kind in FAULTS]

@@ -1,0 +1,83 @@
+"""Headers and parameters as clients really send them."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mock_server.capabilities import Capabilities, Format, parse_capabilities
+from mock_server.errors import ApiError
+from mock_server.parameters import parse_query, parse_timestamp
+from mock_server.tokens import Tokens
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (None, Capabilities()),
+        ("", Capabilities()),
+        ("nonsense", Capabilities()),
+        ("readerfeatures=deletionvectors", Capabilities(reader_features=frozenset({"deletionvectors"}))),
+        ("responseformat=parquet", Capabilities()),
+        ("RESPONSEFORMAT=Delta,PARQUET", Capabilities((Format.DELTA, Format.PARQUET))),
+        ("responseformat=avro,delta", Capabilities((Format.DELTA,))),
+        (
+            "responseformat=delta,parquet;readerfeatures=deletionVectors,columnMapping;"
+            "asyncquery=true;includeendstreamaction=true",
+            Capabilities((Format.DELTA, Format.PARQUET), frozenset({"deletionvectors", "columnmapping"}), True, True),
+        ),
+        (
+            " responseformat = delta ; includeEndStreamAction=TRUE",
+            Capabilities((Format.DELTA,), end_stream_action=True),
+        ),
+        ("includeendstreamaction=false;asyncquery=1", Capabilities()),
+    ],
+)
+def test_the_capabilities_header(header: str | None, expected: Capabilities) -> None:
+    assert parse_capabilities(header) == expected
+
+
+@given(st.datetimes(datetime.datetime(1, 1, 2), datetime.datetime(9999, 12, 30)), st.integers(-18 * 60, 18 * 60))
+def test_a_timestamp_with_any_offset_is_its_instant(moment: datetime.datetime, minutes: int) -> None:
+    zone = datetime.timezone(datetime.timedelta(minutes=minutes))
+    text = moment.replace(tzinfo=zone).isoformat()
+    expected = (moment - datetime.datetime(1970, 1, 1) - zone.utcoffset(None)) // datetime.timedelta(milliseconds=1)
+    assert parse_timestamp(text) == expected
+    if minutes == 0:
+        assert parse_timestamp(text.replace("+00:00", "Z")) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2022-01-01", "2022-01-01T00:00:00", "2022-01-01 00:00:00Z", "2022-02-30T00:00:00Z", "1640995200000"]
+)
+def test_other_spellings_of_a_time_are_refused(text: str) -> None:
+    with pytest.raises(ApiError, match="ISO 8601"):
+        parse_timestamp(text)
+
+
+def test_both_spellings_of_the_idempotency_key_are_read() -> None:
+    assert parse_query(b'{"idempotencyKey": "a"}').idempotency_key == "a"
+    assert parse_query(b'{"idempotency_key": "a"}').idempotency_key == "a"
+
+
+def test_null_and_unknown_fields_mean_nothing() -> None:
+    assert parse_query(b'{"version": null, "limitHint": null, "queryDeltaLog": false}') == parse_query(b"")
+
+
+@pytest.mark.parametrize("body", [b'{"predicateHints": "a"}', b'{"jsonPredicateHints": {}}', b'{"limitHint": [1]}'])
+def test_a_field_of_the_wrong_type_is_malformed(body: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_query(body)
+    assert (caught.value.status, caught.value.code) == (400, "MALFORMED_REQUEST")
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode()))
+def test_a_token_that_this_server_did_not_make_is_400(raw: bytes) -> None:
+    tokens = Tokens()
+    for text in (raw.decode("latin-1"), raw.hex(), tokens.make("other", {}, 60), Tokens().make("kind", {}, 60)):
+        with pytest.raises(ApiError):
+            tokens.read("kind", text)
+    assert tokens.read("kind", tokens.make("kind", {"a": 1}, 60))["a"] == 1
