@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import datetime
 from decimal import Decimal
 
+import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.expressions import Column, Comparison, Literal, Op, col
@@ -177,7 +180,7 @@ MOMENT = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("found", "expected"),
     [
         ([("a", ">", 1)], "a > 1"),
         (("a", ">", 1), "a > 1"),
@@ -215,8 +218,8 @@ MOMENT = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
         ([("a", "=", b"\x00")], "a = X'00'"),
     ],
 )  # fmt: skip
-def test_tuples_and_builders_are_read(given, expected):
-    assert str(parse_filter(given)) == expected
+def test_tuples_and_builders_are_read(found, expected):
+    assert str(parse_filter(found)) == expected
 
 
 def test_no_filter_is_none():
@@ -224,7 +227,7 @@ def test_no_filter_is_none():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("found", "message"),
     [
         ([], "found an empty sequence"),
         (5, "found int"),
@@ -243,11 +246,26 @@ def test_no_filter_is_none():
         ([("", "=", 1)], "is not a column name"),
     ],
 )
-def test_other_filters_are_refused_in_one_sentence(given, message):
+def test_other_filters_are_refused_in_one_sentence(found, message):
     with pytest.raises(UsageError, match=message):
-        parse_filter(given)
+        parse_filter(found)
 
 
 def test_typed_constants_are_values_not_text():
     assert parse_filter("a = DATE '2024-01-01'").right == Literal(parse_date("2024-01-01"))
     assert parse_filter("a = TIMESTAMP '2024-01-01 00:00:00Z'").right == Literal(parse_moment("2024-01-01 00:00:00Z"))
+
+
+_PIECES = st.sampled_from(
+    r"""a b `c.d` . , ( ) [ ] = <> < <= > >= <=> ! ~ + - * / % && || :: : ? @ # $ { } ; -- /* */ ' " \ 1 1.5 1e3 5L
+    X'00' 'x' "y" NULL TRUE NOT AND OR IN IS LIKE ESCAPE BETWEEN CASE WHEN END CAST AS DATE TIMESTAMP INTERVAL SELECT FROM
+    EXISTS startswith( isnull( DISTINCT OVER WITH LATERAL ANY ALL count(* LIMIT é 😀""".split()  # noqa: SIM905
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(_PIECES, max_size=12).map(" ".join) | st.text(max_size=20))
+def test_any_text_is_either_read_or_refused_with_a_usage_error(text):
+    with contextlib.suppress(UsageError):
+        expression = parse_filter(text)
+        assert parse_filter(str(expression)) == expression
