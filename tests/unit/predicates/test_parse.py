@@ -258,8 +258,8 @@ def test_typed_constants_are_values_not_text():
 
 _PIECES = st.sampled_from(
     r"""a b `c.d` . , ( ) [ ] = <> < <= > >= <=> ! ~ + - * / % && || :: : ? @ # $ { } ; -- /* */ ' " \ 1 1.5 1e3 5L
-    X'00' 'x' "y" NULL TRUE NOT AND OR IN IS LIKE ESCAPE BETWEEN CASE WHEN END CAST AS DATE TIMESTAMP INTERVAL SELECT FROM
-    EXISTS startswith( isnull( DISTINCT OVER WITH LATERAL ANY ALL count(* LIMIT é 😀""".split()  # noqa: SIM905
+    X'00' 'x' "y" NULL TRUE NOT AND OR IN IS LIKE ESCAPE BETWEEN CASE WHEN END CAST AS DATE TIMESTAMP INTERVAL SELECT
+    FROM EXISTS startswith( isnull( DISTINCT OVER WITH LATERAL ANY ALL count(* LIMIT é 😀""".split()  # noqa: SIM905
 )
 
 
