@@ -26,7 +26,7 @@ from delta_sharing_client.predicates.parse import parse_filter
 from tests.unit.predicates.strategies import SCHEMA, TEXT, predicates
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(predicates(max_leaves=8))
 def test_text_of_a_predicate_reads_back_as_the_same(expression):
     assert parse_filter(str(expression)) == expression

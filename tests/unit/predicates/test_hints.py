@@ -124,7 +124,7 @@ def readable(value: Any) -> bool:
     return not isinstance(value, Moment) or 0 <= value.nanoseconds < 2_932_896 * 86_400_000_000_000
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(st.data())
 def test_server_that_reads_only_ranges_keeps_every_matching_file(data):
     name = data.draw(st.sampled_from(HINTED))

@@ -263,7 +263,7 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(st.lists(_PIECES, max_size=12).map(" ".join) | st.text(max_size=20))
 def test_any_text_is_either_read_or_refused_with_a_usage_error(text):
     with contextlib.suppress(UsageError):

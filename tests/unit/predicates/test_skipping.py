@@ -73,7 +73,7 @@ def bounds_of(draw: Any, path: tuple[str, ...], found: list[Any]) -> Bounds | No
     return draw(st.sampled_from([Bounds(lower, upper, null_count, row_count, without_nan), None]))
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(st.data())
 def test_file_with_a_matching_row_is_never_skipped(data):
     expression = data.draw(predicates())
@@ -88,7 +88,7 @@ def test_file_with_a_matching_row_is_never_skipped(data):
         assert may_match(Not(bound), statistics)
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(st.data())
 def test_single_comparison_is_never_skipped_over_a_match(data):
     path = data.draw(st.sampled_from(sorted(COMPARABLE)))
