@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.delta.file_keys import without_query
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.scan.cache import FileCache
 from delta_sharing_client.scan.decode import FileDecoder, Selection, constant_batches, open_parquet
@@ -35,7 +36,7 @@ _MB = 1024 * 1024
 _TOLERABLE_WASTE = 64 * 1024
 _LARGEST_WHOLE = 64 * _MB
 # Above this size a file probably has several row groups, and a predicate or a limit may need only some of them.
-_SMALL = 4 * _MB
+_SMALL = 2 * _MB
 _WHOLE_SHARE = 0.8
 # Bytes of one request where files are many, and where they are few and must be cut to use several connections.
 _PART = 16 * _MB
@@ -152,10 +153,9 @@ class Engine:
         """Whether to get the file in one piece instead of its footer first."""
         if task.size < 0 or task.size > _LARGEST_WHOLE or task.row_groups is not None:
             return False
-        if task.size * (1 - self.shape.share) <= _TOLERABLE_WASTE:
-            return True
-        selective = self._context.predicate is not None or self._limit is not None
-        return self.shape.share >= _WHOLE_SHARE and (not selective or task.size <= _SMALL)
+        if task.size > _SMALL and (self._context.predicate is not None or self._limit is not None):
+            return False
+        return self.shape.share >= _WHOLE_SHARE or task.size * (1 - self.shape.share) <= _TOLERABLE_WASTE
 
     def _open_whole(
         self, number: int, task: FileTask, file: RemoteFile, selecting: Future[Selection]
@@ -194,6 +194,8 @@ class Engine:
             guess = self._guess.length(file.size)
             wanted = ByteRange(file.size - guess, file.size)
             held = self._cache.tail(file.file_id, file.size) if self._cache is not None else None
+            if held is not None:
+                self._report.add(cache_hits=1)
             tail = held.data if held is not None else (yield from self._fetch(order, file, [wanted]))[0].data
         needed = footer_length(tail, file.size)
         if needed > tail.size:
@@ -333,7 +335,20 @@ class Engine:
             file_id=task.file_id,
             expiration_ms=task.expiration_ms,
         )
-        return self._submit((number, -2), wanted.length, lambda: file.read(wanted))
+        # A vector's file is named by a UUID and never changes; its length is not known.
+        place = "dv:" + without_query(ref.descriptor.path_or_inline_dv)
+
+        def fetch() -> pa.Buffer:
+            held = self._cache.get(place, wanted, 0) if self._cache is not None else None
+            if held is not None:
+                self._report.add(cache_hits=1)
+                return held.data
+            data = file.read(wanted)
+            if self._cache is not None:
+                self._cache.put(place, Block(wanted.start, data), 0)
+            return data
+
+        return self._submit((number, -2), wanted.length, fetch)
 
 
 class _Ratio:

@@ -57,7 +57,9 @@ def schema_string(*fields: dict[str, Any]) -> str:
     ],
     ids=lambda value: str(value.type if isinstance(value, pa.Array) else value),
 )
-def test_values_survive_the_cast_to_the_tables_type(make_table: MakeTable, found: pa.Array, target: pa.DataType) -> None:
+def test_values_survive_the_cast_to_the_tables_type(
+    make_table: MakeTable, found: pa.Array, target: pa.DataType
+) -> None:
     result = read_as(make_table, target, found)
     assert result.type == target
     if pa.types.is_dictionary(found.type):
