@@ -128,6 +128,7 @@ def _parse(text: str, data_type: DataType) -> object:
         raise DataError("a partition column must have a simple type, this one is nested")
     base = data_type.base
     if base == "string":
+        _utf8(text, base)
         return text
     if base in _INTEGER_BITS:
         return _integer(text, base)
@@ -210,14 +211,20 @@ def _binary(text: str) -> bytes:
     # Two spellings exist: the bytes as the characters of a string (Spark), and each byte as a spelled-out \u00XX.
     if _ESCAPED_BINARY.match(text):
         return bytes.fromhex(text.replace("\\u00", ""))
+    return _utf8(text, "binary")
+
+
+def _utf8(text: str, name: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        raise DataError("a partition value of type binary must be characters, not half of a surrogate pair") from None
+        raise DataError(f"a partition value of type {name} must be characters, not half of a surrogate pair") from None
 
 
 def _date(text: str) -> datetime.date | int:
     days = _days(text, "date")
+    if days >= 1 << 31:
+        raise DataError("a partition value of type date must lie within 2^31 days of 1970")
     ordinal = days + _EPOCH_ORDINAL
     return datetime.date.fromordinal(ordinal) if 1 <= ordinal <= datetime.date.max.toordinal() else days
 

@@ -115,6 +115,7 @@ def test_nan_is_read_in_both_float_types():
         ("float", "1e39"),
         ("float", "abc"),
         ("date", "-0001-01-01"),
+        ("date", "9999999-12-31"),
         ("date", "2023-02-29"),
         ("date", "1900-02-29"),
         ("date", "2023-13-01"),
@@ -133,6 +134,7 @@ def test_nan_is_read_in_both_float_types():
         ("interval year to month", "1"),
         ("variant", "1"),
         ("binary", "\ud800"),
+        ("string", "a\udfff"),
     ],
 )
 def test_text_that_is_no_value_of_the_type_is_refused_with_column_and_value(name, text):

@@ -1,0 +1,391 @@
+"""Feed damaged bytes to every codec of ``delta_sharing_client.delta``: only a DeltaSharingError may come out.
+
+::
+
+    python -m tests.fuzz.fuzz_codecs --seconds 60                 # all targets, coverage-guided where atheris is there
+    python -m tests.fuzz.fuzz_codecs --target variant --seed 7    # one target, random mutation, repeatable
+    python -m tests.fuzz.fuzz_codecs --target variant --input 030100  # one input, as a failure prints it
+
+Beyond exceptions, each target checks what its codec promises of an input that it accepts, and no input may take
+longer than ``SLOW`` seconds of processor time. The exit code is 1 after a failure; the failing input is printed as
+hexadecimal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import random
+import struct
+import sys
+import tempfile
+import time
+import uuid
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+from delta_sharing_client.delta.data_types import SIMPLE_TYPES, DecimalType, PrimitiveType, StructField, StructType
+from delta_sharing_client.delta.deletion_vectors import (
+    DeletionVector,
+    decode_file,
+    decode_inline,
+    encode_file,
+    encode_inline,
+    relative_path,
+)
+from delta_sharing_client.delta.partition_values import parse_partition_value, partition_scalar
+from delta_sharing_client.delta.roaring import Serialization
+from delta_sharing_client.delta.statistics import StatisticsReader, num_records
+from delta_sharing_client.delta.variant import variant_to_json, variants_to_python
+from delta_sharing_client.delta.z85 import z85_decode, z85_encode
+from delta_sharing_client.errors import DeltaSharingError
+from tests.unit.delta.variant_encoder import dictionary, encode, primitive
+
+SLOW = 2.0
+TYPES = [*(PrimitiveType(name) for name in sorted(SIMPLE_TYPES)), DecimalType(38, 18), DecimalType(5, 2)]
+SCHEMA = StructType(
+    (
+        *(StructField(f"c{index}", data_type) for index, data_type in enumerate(TYPES)),
+        StructField("s", StructType((StructField("x", PrimitiveType("long")),))),
+    )
+)
+PATHS = [*((f"c{index}",) for index in range(len(TYPES))), ("s", "x")]
+STATISTICS = StatisticsReader(SCHEMA, ColumnMappingMode.NONE, ["c0"], PATHS)
+SHREDDED = pa.struct(
+    {
+        "a": pa.struct({"value": pa.binary(), "typed_value": pa.int64()}),
+        "b": pa.struct({"value": pa.binary(), "typed_value": pa.list_(pa.struct({"value": pa.binary()}))}),
+    }
+)
+NAMES = ["a", "b", "c"]
+
+
+# === Targets ===
+
+
+def inline_vector(data: bytes) -> None:
+    """The bytes are the bitmap; its cardinality is taken from the first byte."""
+    padded = data[1:] + bytes(-len(data[1:]) % 4)
+    vector = decode_inline(DeletionVectorDescriptor("i", z85_encode(padded), len(data) - 1, data[0] if data else 0))
+    positions = vector.positions()
+    assert len(positions) == vector.cardinality == data[0]
+    assert (positions[:-1] < positions[1:]).all()
+    mask = vector.keep_mask(0, 1000)
+    assert (0 if mask is None else mask.false_count) == (positions < 1000).sum() == vector.count_in(0, 1000)
+    assert decode_inline(encode_inline(vector)) == vector
+
+
+def stored_vector(data: bytes) -> None:
+    """The bytes are a file; half the time its checksum is made right, or nothing would pass it."""
+    size = max(len(data) - 9, 0)
+    if len(data) > 9 and data[-1] % 2:
+        bitmap = data[5:-4]
+        data = data[:1] + struct.pack(">I", len(bitmap)) + bitmap + struct.pack(">I", zlib.crc32(bitmap))
+    vector = decode_file(data, DeletionVectorDescriptor("p", "x", size, data[-5] if size else 0, 1))
+    assert len(vector.positions()) == vector.cardinality
+
+
+def z85(data: bytes) -> None:
+    """The bytes are text."""
+    text = data.decode("latin-1")
+    try:
+        path = relative_path(DeletionVectorDescriptor("u", text, 0, 0))
+    except DeltaSharingError:
+        pass
+    else:
+        assert path.count("/") == (len(text) > 20)
+        assert ".." not in path.split("/")
+    assert z85_encode(z85_decode(text)) == text
+
+
+def partition_value(data: bytes) -> None:
+    """The first byte chooses the type."""
+    data_type = TYPES[data[0] % len(TYPES)] if data else TYPES[0]
+    text = data[1:].decode("utf-8", "surrogateescape" if data and data[0] > 127 else "replace")
+    value = parse_partition_value(text, data_type, column="p")
+    scalar = partition_scalar(text, data_type, column="p")
+    assert scalar.is_valid == (value is not None)
+
+
+def statistics(data: bytes) -> None:
+    """The bytes are JSON text; nothing may be raised at all."""
+    text = data.decode("utf-8", "replace")
+    for vector in (None, DeletionVectorDescriptor("p", "x", 40, 3, 1)):
+        try:
+            found = STATISTICS.read(AddFile("f", {"c0": text[:20]}, stats=text, deletion_vector=vector))
+            bounds = [found.bounds(path) for path in PATHS]
+            count = num_records(text)
+        except DeltaSharingError as error:
+            raise AssertionError("statistics are hints: nothing may be raised") from error
+        assert count is None or count >= 0
+        assert all(item is None or item.null_count is None or item.null_count >= 0 for item in bounds)
+
+
+def variant(data: bytes) -> None:
+    """The first byte is the length of the metadata."""
+    size = data[0] if data else 0
+    metadata, value = data[1 : 1 + size], data[1 + size :]
+    array = pa.array([{"metadata": metadata, "value": value}])
+    text = variant_to_json(array).to_pylist()[0]
+    json.loads(text)
+    variants_to_python(array)
+
+
+def shredded_variant(data: bytes) -> None:
+    """Length-prefixed parts: metadata, value, and the values of two shredded fields; absent ones are null."""
+    parts: list[bytes | None] = []
+    at = 0
+    for _ in range(5):
+        size = data[at] if at < len(data) else 255
+        parts.append(None if size == 255 else data[at + 1 : at + 1 + size])
+        at += 1 + (0 if size == 255 else size)
+    metadata, value, first, second, element = parts
+    typed = {
+        "a": {"value": first, "typed_value": None if first else len(data)},
+        "b": {"value": second, "typed_value": None if element is None else [{"value": element}] * 2},
+    }
+    row = {"metadata": metadata, "value": value, "typed_value": typed if len(data) % 2 else None}
+    array = pa.array([row], pa.struct({"metadata": pa.binary(), "value": pa.binary(), "typed_value": SHREDDED}))
+    json.loads(variant_to_json(array).to_pylist()[0])
+    variants_to_python(array)
+
+
+def warm_up() -> None:
+    """Let libraries load what they load on first use (pyarrow loads pandas), so that no input is blamed for it."""
+    partition_value(bytes([TYPES.index(PrimitiveType("timestamp"))]) + b"2020-01-01")
+    variant(bytes([3]) + dictionary([]) + primitive(0))
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "inline_vector": inline_vector,
+    "stored_vector": stored_vector,
+    "z85": z85,
+    "partition_value": partition_value,
+    "statistics": statistics,
+    "variant": variant,
+    "shredded_variant": shredded_variant,
+}
+
+
+# === Seeds: valid inputs of every kind ===
+
+
+def seeds(name: str) -> list[bytes]:
+    """Return valid inputs of a target."""
+    return _SEEDS[name]()
+
+
+def _vector_seeds() -> list[bytes]:
+    sets = [[], [3, 4, 7, 11, 18, 29], range(100, 200), range(0, 400, 2), [5, 70_000, 1 << 33, (1 << 40) + 1]]
+    found = []
+    for positions in sets:
+        for serialization in Serialization:
+            # The native form lists every bucket, so far positions would make a large seed.
+            near = [position for position in positions if position < 1 << 34]
+            vector = DeletionVector.from_positions(near if serialization is Serialization.NATIVE else positions)
+            descriptor = encode_inline(vector, serialization=serialization)
+            data = z85_decode(descriptor.path_or_inline_dv)[: descriptor.size_in_bytes]
+            found.append(bytes([descriptor.cardinality % 256]) + data)
+    return found
+
+
+def _file_seeds() -> list[bytes]:
+    vectors = [DeletionVector.from_positions(positions) for positions in ([], [9], range(50))]
+    return [encode_file([vector], uuid.UUID(int=1))[0] for vector in vectors]
+
+
+def _partition_seeds() -> list[bytes]:
+    texts = [
+        "5", "-128", "1.5E+10", "NaN", "true", "1970-01-01", "2024-01-01 00:00:00.123456", "2024-01-01T10:00:00.000Z",
+        "12345678901234567890.123456789012345678", "\\u0001\\u00FF", "null", "-0.00", "9999999-12-31",
+    ]  # fmt: skip
+    return [bytes([index]) + text.encode() for index in range(len(TYPES)) for text in texts]
+
+
+def _statistics_seeds() -> list[bytes]:
+    values = ["x", 5, 1.5, True, "1970-01-01", "1970-01-01T00:00:00.000Z", "1970-01-01T00:00:00", "NaN", None]
+    found = []
+    for value in values:
+        columns = {f"c{index}": value for index in range(len(TYPES))} | {"s": {"x": value}}
+        counts = {f"c{index}": index for index in range(len(TYPES))} | {"s": {"x": 0}}
+        found.append({"numRecords": 10, "minValues": columns, "maxValues": columns, "nullCount": counts})
+    found.append({"numRecords": 3, "tightBounds": False, "nullCount": {"c1": 3}})
+    return [json.dumps(item).encode() for item in found]
+
+
+def _trees() -> list[tuple[bytes, bytes]]:
+    trees: list[object] = [
+        None, 5, "text", "long " * 20, [1, [2, []]], {"a": 1, "b": {"c": None}}, [{"a": 1.5}, {"a": b"x"}], {},
+    ]  # fmt: skip
+    found = [(dictionary(NAMES), encode(tree, NAMES)) for tree in trees]
+    found += [(dictionary(NAMES, 4), encode(tree, NAMES, extra=3, large=True)) for tree in trees]
+    widths = {3: 1, 4: 2, 7: 8, 8: 5, 9: 9, 10: 17, 11: 4, 12: 8, 17: 8, 18: 8, 20: 16}
+    found += [(dictionary([]), primitive(kind, bytes(width))) for kind, width in widths.items()]
+    return found
+
+
+def _variant_seeds() -> list[bytes]:
+    return [bytes([len(metadata)]) + metadata + value for metadata, value in _trees()]
+
+
+def _shredded_seeds() -> list[bytes]:
+    def part(data: bytes | None) -> bytes:
+        return b"\xff" if data is None else bytes([len(data)]) + data
+
+    found = []
+    for metadata, value in _trees():
+        for parts in ([metadata, value] + [None] * 3, [metadata, None, value, None, value], [metadata] + [None] * 4):
+            data = b"".join(map(part, parts))
+            found += [data, data + b"\xff"]
+    return found
+
+
+_SEEDS: dict[str, Callable[[], list[bytes]]] = {
+    "inline_vector": _vector_seeds,
+    "stored_vector": _file_seeds,
+    "z85": lambda: [b"HelloWorld", b"ab^-aqEH.-t@S}K{vb[*k^", b"%nSc0", b""],
+    "partition_value": _partition_seeds,
+    "statistics": _statistics_seeds,
+    "variant": _variant_seeds,
+    "shredded_variant": _shredded_seeds,
+}
+
+
+# === Running ===
+
+
+class Failed(Exception):
+    """An input on which a codec did not keep its promise."""
+
+    def __init__(self, name: str, data: bytes, reason: str) -> None:
+        super().__init__(f"{reason}\nrun again: python -m tests.fuzz.fuzz_codecs --target {name} --input {data.hex()}")
+
+
+def run_one(name: str, data: bytes) -> bool:
+    """Feed one input; say whether it was accepted.
+
+    Raises
+    ------
+    Failed
+        Something else than a ``DeltaSharingError`` came out, or it took too long.
+    """
+    start = time.process_time()
+    accepted = True
+    try:
+        TARGETS[name](data)
+    except DeltaSharingError:
+        accepted = False
+    except Exception as error:
+        raise Failed(name, data, f"{type(error).__name__}: {error}") from error
+    if (seconds := time.process_time() - start) > SLOW:
+        raise Failed(name, data, f"it took {seconds:.1f} seconds")
+    return accepted
+
+
+def mutate(data: bytes, others: list[bytes], random_: random.Random) -> bytes:
+    """Return ``data`` with one to four random changes."""
+    found = bytearray(data)
+    for _ in range(random_.randint(1, 4)):
+        at = random_.randrange(len(found) + 1)
+        size = random_.choice((1, 1, 2, 4, 8))
+        kind = random_.randrange(7)
+        if kind == 0 and at < len(found):
+            found[at] ^= 1 << random_.randrange(8)
+        elif kind == 1:
+            found[at : at + size] = random_.randbytes(size)
+        elif kind == 2:
+            number = random_.choice((0, 1, 127, 128, 255, 256, 65535, 1 << 31, (1 << 32) - 1, (1 << 63) - 1))
+            found[at : at + size] = (number % (1 << 8 * size)).to_bytes(size, random_.choice(("little", "big")))
+        elif kind == 3:
+            del found[at : at + size]
+        elif kind == 4:
+            found[at:at] = found[max(0, at - size * 4) : at]
+        elif kind == 5:
+            other = random_.choice(others)
+            cut = random_.randrange(len(other) + 1)
+            found[at:] = other[cut:]
+        else:
+            found[at:at] = bytes([random_.choice(b'0123456789.-+eE"{}[]:,TZ\\ \0\xff')]) * size
+    return bytes(found)
+
+
+def fuzz_randomly(names: list[str], *, seed: int, seconds: float | None = None, inputs: int | None = None) -> str:
+    """Mutate seeds at random for a time or a number of inputs per target; return what was done.
+
+    Raises
+    ------
+    Failed
+        At the first input on which a codec does not keep its promise.
+    """
+    random_ = random.Random(seed)
+    lines = []
+    warm_up()
+    for name in names:
+        corpus = seeds(name)
+        accepted = sum(run_one(name, data) for data in corpus)
+        fed, stop = len(corpus), None if seconds is None else time.monotonic() + seconds / len(names)
+        while (inputs is None or fed < inputs) and (stop is None or time.monotonic() < stop):
+            data = mutate(random_.choice(corpus), corpus, random_)
+            fed += 1
+            if run_one(name, data):
+                accepted += 1
+                if len(corpus) < 2000 and len(data) < 4096:
+                    corpus.append(data)
+        lines.append(f"{name}: {fed} inputs, {accepted} accepted")
+    return "\n".join(lines)
+
+
+def fuzz_guided(names: list[str], *, seconds: float, seed: int) -> None:
+    """Run atheris over all targets; the first byte of an input chooses one. It ends the process."""
+    import atheris  # an optional dependency, found by main
+
+    warm_up()
+    atheris.instrument_all()
+
+    def one(data: bytes) -> None:
+        if data:
+            run_one(names[data[0] % len(names)], data[1:])
+
+    with tempfile.TemporaryDirectory() as folder:
+        for index, name in enumerate(names):
+            for number, data in enumerate(seeds(name)):
+                (Path(folder) / f"{name}{number}").write_bytes(bytes([index]) + data)
+        options = [f"-max_total_time={int(seconds)}", f"-seed={seed}", "-max_len=4096", "-rss_limit_mb=2048"]
+        atheris.Setup([sys.argv[0], *options, "-artifact_prefix=" + folder + "/", folder], one)
+        atheris.Fuzz()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run from the command line; see the module."""
+    parser = argparse.ArgumentParser(description="Feed damaged bytes to the codecs.")
+    parser.add_argument("--target", choices=TARGETS, action="append", help="default: all")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
+    parser.add_argument("--input", type=bytes.fromhex, help="one input of one target, in hexadecimal")
+    parser.add_argument("--random", action="store_true", help="random mutation even where atheris is installed")
+    options = parser.parse_args(arguments)
+    names = options.target or list(TARGETS)
+    write = sys.stdout.write
+    if options.input is not None:
+        write("accepted\n" if run_one(names[0], options.input) else "refused\n")
+        return 0
+    write(f"seed {options.seed}\n")
+    if importlib.util.find_spec("atheris") and not options.random:
+        fuzz_guided(names, seconds=options.seconds, seed=options.seed)
+        return 0
+    try:
+        write(fuzz_randomly(names, seed=options.seed, seconds=options.seconds) + "\n")
+    except Failed as failure:
+        write(f"FAILED: {failure}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

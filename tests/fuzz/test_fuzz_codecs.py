@@ -1,0 +1,34 @@
+"""A short run of the fuzzer with every test run; the long one is started by hand or by the build."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.fuzz.fuzz_codecs import TARGETS, Failed, fuzz_randomly, main, run_one, seeds
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_damaged_inputs_raise_nothing_but_our_errors(name):
+    seed = random.randrange(1 << 31)
+    try:
+        fuzz_randomly([name], seed=seed, inputs=600)
+    except Failed as failure:
+        pytest.fail(f"seed {seed}: {failure}")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_most_kinds_of_seeds_are_valid_inputs(name):
+    assert any(run_one(name, data) for data in seeds(name))
+
+
+def test_a_codec_that_breaks_its_promise_is_reported_with_its_input(monkeypatch, capsys):
+    def broken(data: bytes) -> None:
+        raise IndexError("out of range")
+
+    monkeypatch.setitem(TARGETS, "z85", broken)
+    assert main(["--target", "z85", "--seconds", "1", "--seed", "1", "--random"]) == 1
+    shown = capsys.readouterr().out
+    assert "IndexError" in shown
+    assert "--target z85 --input" in shown
