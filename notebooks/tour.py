@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -88,8 +89,11 @@ def read_as_spark(profile: Path) -> None:
     """The same table as a Spark frame, and another one followed by a streaming query."""
     from pyspark.sql import DataFrame, SparkSession
 
-    builder = SparkSession.builder.master("local[2]").appName("tour")
-    spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+    builder = SparkSession.builder.master("local[2]").appName("tour").config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     say(f'spark.read.format("deltaSharing").load("{profile.name}#{ORDERS}").groupBy("country").count()')
     orders = spark.read.format("deltaSharing").load(f"{profile}#{ORDERS}")
@@ -98,8 +102,8 @@ def read_as_spark(profile: Path) -> None:
     def show(batch: DataFrame, number: int) -> None:
         print(f"batch {number}: {batch.count()} readings, the latest of {batch.agg({'taken_at': 'max'}).first()[0]}")
 
-    say(f'spark.readStream.format("deltaSharing").option("startingVersion", 0).load("{profile.name}#{READINGS}")')
-    stream = spark.readStream.format("deltaSharing").option("startingVersion", "0").option("maxFilesPerTrigger", "4")
+    say('spark.readStream.format("deltaSharing").options(startingVersion=0, maxFilesPerTrigger=4).load(...)')
+    stream = spark.readStream.format("deltaSharing").options(startingVersion=0, maxFilesPerTrigger=4)
     with tempfile.TemporaryDirectory(prefix="delta-sharing-tour-") as checkpoint:
         writer = stream.load(f"{profile}#{READINGS}").writeStream.foreachBatch(show)
         writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()

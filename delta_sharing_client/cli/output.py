@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -31,26 +33,25 @@ def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -
     table = _table(shown)
     for item in items:
         table.add_row(*(cell("" if item.get(name) is None else item[name]) for name in shown))
-    _console().print(table)
+    _print(table)
 
 
 def print_rows(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
     """Print data rows as a table, or one below the other where the terminal is too narrow for all columns."""
-    console = _console()
-    if len(names) * (_NARROWEST_COLUMN + 2) > console.width:
+    if len(names) * (_NARROWEST_COLUMN + 2) > _console(sys.stdout).width:
         for number, row in enumerate(rows, 1):
-            console.print(Text(f"row {number}", style="bold"))
-            console.print(_pairs(row))
+            _print(Text(f"row {number}", style="bold"))
+            _print(_pairs(row))
         return
     table = _table(names)
     for row in rows:
         table.add_row(*(cell(row[name]) for name in names))
-    console.print(table)
+    _print(table)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and values, one a line; a value of None is left out."""
-    _console().print(_pairs({name: value for name, value in facts.items() if value is not None}))
+    _print(_pairs({name: value for name, value in facts.items() if value is not None}))
 
 
 def print_tree(title: str, tree: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
@@ -62,13 +63,13 @@ def print_tree(title: str, tree: Mapping[str, Mapping[str, Sequence[str]]]) -> N
             leaves = branch.add(cell(schema))
             for table in tables:
                 leaves.add(cell(table))
-    _console().print(root)
+    _print(root)
 
 
 def print_text(text: str) -> None:
     """Print ``text`` as it is, except for control characters inside its lines."""
     for line in text.splitlines():
-        _console().print(cell(line))
+        _print(cell(line))
 
 
 def print_note(text: str) -> None:
@@ -104,6 +105,16 @@ def _pairs(facts: Mapping[str, object]) -> Table:
     return table
 
 
-def _console() -> Console:
+def _print(what: RenderableType) -> None:
+    if sys.stdout.isatty():
+        _console(sys.stdout).print(what)
+        return
+    text = io.StringIO()
+    _console(text).print(what)
+    # Cells are padded to the width of their column, which means nothing in a pipe.
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+def _console(file: TextIO) -> Console:
     # A pipe has no width: nothing is cut there.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    return Console(file=file, highlight=False, width=None if file.isatty() else _PIPE_WIDTH)
