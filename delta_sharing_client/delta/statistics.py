@@ -193,7 +193,7 @@ class StatisticsReader:
         if add.stats:
             try:
                 document = self._decode(add.stats)
-            except (ValueError, RecursionError):  # msgspec's errors, and half surrogate pairs, are ValueErrors
+            except (msgspec.MsgspecError, ValueError, RecursionError):
                 document = None
         return FileStatistics(add, document, self._plan)
 
@@ -204,7 +204,7 @@ def num_records(stats_json: str | None) -> int | None:
         return None
     try:
         count = _COUNT_ONLY.decode(stats_json).num_records
-    except (ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return count if count is not None and count >= 0 else None
 
@@ -277,5 +277,5 @@ def _converted(convert: Callable[[Any], Any], raw: object) -> Any:
         return None
     try:
         return convert(raw)
-    except (ValueError, ArithmeticError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):
         return None

@@ -1,7 +1,7 @@
 """Minimum and maximum statistics of one column as true bounds, by type.
 
 Each converter takes the JSON of one value and returns a comparable value, or ``None`` where the value promises nothing;
-``ValueError`` and ``ArithmeticError`` mean that it is not of the type.
+msgspec's errors, ``ValueError`` and ``ArithmeticError`` mean that it is not of the type.
 """
 
 from __future__ import annotations
