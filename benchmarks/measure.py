@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 import venv
 from collections.abc import Iterator
 from typing import Any
@@ -136,7 +137,7 @@ class Server:
     def __init__(self, profile: pathlib.Path) -> None:
         self.profile = profile
         facts = json.loads(profile.read_text(encoding="utf-8"))
-        self._stats = facts["endpoint"].rstrip("/") + "/_stats"
+        self._stats = urllib.parse.urljoin(facts["endpoint"], "/_stats")
         self._headers = {"Authorization": f"Bearer {facts['bearerToken']}"}
 
     def reset(self) -> None:

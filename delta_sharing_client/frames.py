@@ -15,6 +15,7 @@ NumPy-backed dtypes (the default):
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -82,11 +83,7 @@ def to_pandas(
         arrays: list[object] = [pd.array(chunk, dtype=pd.ArrowDtype(chunk.type)) for chunk in columns.drain()]
     else:
         with concurrent.futures.ThreadPoolExecutor(_CONVERSION_THREADS, thread_name_prefix="to-pandas") as pool:
-            arrays = list(
-                pool.map(
-                    lambda pair: _convert(pair[0], pair[1], dtype_backend), zip(schema, columns.drain(), strict=True)
-                )
-            )
+            arrays = list(pool.map(functools.partial(_convert, backend=dtype_backend), schema, columns.drain()))
     index = pd.RangeIndex(rows)
     # Positions as keys first: a schema may hold names that differ only in a way that a dict would merge.
     frame = pd.DataFrame(dict(enumerate(arrays)), index=index, copy=False)

@@ -86,7 +86,8 @@ def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: 
             rest, table, version=read.version, timestamp=read.timestamp, response_format=read.response_format
         )
         hinted_schema = described.metadata.schema_string
-        hints = to_json_hints(bind(read.filter, to_arrow_schema(parse_schema(hinted_schema))))
+        bound = bind(read.filter, to_arrow_schema(parse_schema(hinted_schema)))
+        hints = to_json_hints(bound, described.metadata.partition_columns)
     latest = read.version is None and read.timestamp is None
     query = QueryRequest(
         json_predicate_hints=hints,
