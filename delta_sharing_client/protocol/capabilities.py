@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from delta_sharing_client.options import ResponseFormat
@@ -31,22 +30,13 @@ def capabilities_header(
     return ";".join(parts)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AnswerCapabilities:
-    """What a response header promises: the format (as it is spelled, lower case), and an end-of-stream action."""
+def promises_end_stream_action(header: str | None) -> bool:
+    """Whether the response header promises an ``EndStreamAction`` as the last line, in any case and spacing.
 
-    response_format: str = ResponseFormat.PARQUET.value
-    end_stream_action: bool = False
-
-    @classmethod
-    def parse(cls, header: str | None) -> AnswerCapabilities:
-        """Read the response header; absent means parquet without a promise. Unknown capabilities are ignored."""
-        values: dict[str, str] = {}
-        for part in (header or "").lower().split(";"):
-            key, equals, value = part.partition("=")
-            if equals:
-                values[key.strip()] = value.strip()
-        return cls(
-            response_format=values.get("responseformat") or ResponseFormat.PARQUET.value,
-            end_stream_action=values.get("includeendstreamaction") == "true",
-        )
+    The header's response format is not looked at: the lines show theirs, and servers get the header wrong.
+    """
+    for part in (header or "").lower().split(";"):
+        key, _, value = part.partition("=")
+        if key.strip() == "includeendstreamaction":
+            return value.strip() == "true"
+    return False

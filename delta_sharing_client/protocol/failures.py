@@ -10,7 +10,7 @@ from delta_sharing_client.errors import AuthError, DeltaSharingError, NotFoundEr
 from delta_sharing_client.protocol.messages import ErrorAnswer
 from delta_sharing_client.redact import scrub
 
-NOT_FOUND_CODE = "RESOURCE_DOES_NOT_EXIST"
+_NOT_FOUND_CODE = "RESOURCE_DOES_NOT_EXIST"
 _MAX_SHOWN = 500
 
 _decoder = msgspec.json.Decoder(ErrorAnswer)
@@ -41,7 +41,8 @@ def error_for(
     shown = " ".join(message.split())
     shown = shown if len(shown) <= _MAX_SHOWN else shown[:_MAX_SHOWN] + " ..."
     facts = ", ".join(str(fact) for fact in (status, code) if fact is not None)
-    text = f"{doing} failed ({facts}): {shown}" if shown else f"{doing} failed ({facts})."
+    text = f"{doing} failed ({facts}): {shown}" if shown else f"{doing} failed ({facts})"
+    text = text if text.endswith((".", "!", "?")) else text + "."
     if status == 401:
         return AuthError(
             f"{text} The server refused the credentials. {auth_hint}".strip(),
@@ -56,7 +57,7 @@ def error_for(
             error_code=code,
             table=table,
         )
-    if status == 404 or (status == 400 and code == NOT_FOUND_CODE):
+    if status == 404 or (status == 400 and code == _NOT_FOUND_CODE):
         return NotFoundError(text, status=status, error_code=code, table=table)
     return RequestError(text, status=status, error_code=code, table=table)
 

@@ -21,7 +21,7 @@ from delta_sharing_client.protocol.answer import (
     read_metadata,
     read_protocol,
 )
-from delta_sharing_client.protocol.capabilities import HEADER, AnswerCapabilities
+from delta_sharing_client.protocol.capabilities import HEADER, promises_end_stream_action
 from delta_sharing_client.protocol.failures import error_for
 from delta_sharing_client.protocol.messages import EndStreamAction, FileLine, Line, QueryStatus
 from delta_sharing_client.protocol.ndjson import split_blocks
@@ -81,7 +81,7 @@ class Page:
         self._rules = rules
         self._table = str(rules.table)
         self._number = 0
-        self._capabilities = AnswerCapabilities.parse(response.headers.get(HEADER))
+        self._end_promised = promises_end_stream_action(response.headers.get(HEADER))
         self._lines = self._decoded()
         try:
             self._read_head()
@@ -129,7 +129,7 @@ class Page:
                 if first is not None and version < first:
                     raise self._malformed(f"a file of version {version} is before the range that starts at {first}")
             yield action
-        if self.end is None and self._capabilities.end_stream_action:
+        if self.end is None and self._end_promised:
             raise Transient(
                 TransportError(
                     f"{self._request.doing} failed: the answer ended without the endStreamAction that its header "

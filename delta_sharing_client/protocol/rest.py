@@ -14,7 +14,6 @@ from delta_sharing_client.listing import Schema, Share, Table
 from delta_sharing_client.names import TableName, check_name
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.profile import Profile
-from delta_sharing_client.protocol.failures import NOT_FOUND_CODE
 from delta_sharing_client.protocol.messages import (
     SchemasPage,
     ShareAnswer,
@@ -125,9 +124,9 @@ class RestClient:
         try:
             response, _ = self.transport.fetch(request)
         except RequestError as error:
-            definite = error.error_code == NOT_FOUND_CODE or starting_timestamp is not None
-            if error.status not in _UNKNOWN_ENDPOINT or definite:
+            if error.status not in _UNKNOWN_ENDPOINT or starting_timestamp is not None:
                 raise
+            # A 404 may mean the endpoint or the table, whatever its code: HEAD tells.
             try:
                 response, _ = self.transport.fetch(_table_request("HEAD", table, (), doing))
             except RequestError:

@@ -156,8 +156,9 @@ def test_version_comes_from_the_header_in_any_case(server, rest, wire, table):
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_version_of_an_old_server_is_asked_with_head(server, rest, wire, table, status):
-    server.on("GET", f"{T}/version", wire.Reply(status, b"Not Found"))
+@pytest.mark.parametrize("body", [b"Not Found", b'{"errorCode": "RESOURCE_DOES_NOT_EXIST", "message": "no such API"}'])
+def test_version_of_an_old_server_is_asked_with_head(server, rest, wire, table, status, body):
+    server.on("GET", f"{T}/version", wire.Reply(status, body))
     server.on("HEAD", T, wire.Reply(200, b"", {"Delta-Table-Version": "3"}))
 
     assert rest.table_version(table) == 3
@@ -167,14 +168,13 @@ def test_version_of_a_missing_table_is_not_found(server, rest, wire, table):
     server.on("GET", f"{T}/version", wire.error(404, "RESOURCE_DOES_NOT_EXIST", "no table"))
     with pytest.raises(NotFoundError, match="no table"):
         rest.table_version(table)
-    assert len(server.seen) == 1
 
     server.on("GET", f"{T}/version", wire.Reply(404, b"nothing here"))
     with pytest.raises(NotFoundError, match="nothing here"):
         rest.table_version(table)
     with pytest.raises(NotFoundError, match="nothing here"):
         rest.table_version(table, "2022-01-01T00:00:00Z")
-    assert [seen.method for seen in server.seen[1:]] == ["GET", "HEAD", "GET"]
+    assert [seen.method for seen in server.seen] == ["GET", "HEAD", "GET", "HEAD", "GET"]
 
 
 @pytest.mark.parametrize("headers", [{}, {"Delta-Table-Version": "-1"}, {"Delta-Table-Version": "x"}])
@@ -362,7 +362,7 @@ def test_other_failures_are_not_tried_again(server, wire, status):
 def test_failure_that_stays_is_reported_with_the_number_of_tries(server, wire):
     server.on("GET", "/shares", wire.error(503, "BUSY", "later"))
 
-    with pytest.raises(RequestError, match=r"503, BUSY\): later Tried 3 times\.") as caught:
+    with pytest.raises(RequestError, match=r"503, BUSY\): later\. Tried 3 times\.") as caught:
         client_of(server).list_shares()
     assert caught.value.status == 503
 
