@@ -1,0 +1,195 @@
+"""The tables of ``tests/tables_spark``, and rows compared exactly, guided by the types that Spark wrote to the log.
+
+Nothing here uses the client: types come from the JSON of the log, expected rows from what Spark read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import functools
+import json
+import math
+import pathlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tables_spark"
+
+_ARROW = {
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+    "variant": pa.string(),  # its JSON text, as the client gives it unless told otherwise
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SparkTable:
+    """One table that Delta Lake for Spark wrote, with what Spark reads of it."""
+
+    name: str
+
+    @property
+    def path(self) -> pathlib.Path:
+        return FOLDER / self.name / "delta"
+
+    @functools.cached_property
+    def expected(self) -> Mapping[str, Any]:
+        return _json(FOLDER / self.name / "expected.json")
+
+    @property
+    def versions(self) -> list[int]:
+        return sorted(int(version) for version in self.expected["versions"])
+
+    @property
+    def latest(self) -> int:
+        return int(self.expected["latest_version"])
+
+    @property
+    def change_queries(self) -> Sequence[Mapping[str, Any]]:
+        path = FOLDER / self.name / "expected_cdf.json"
+        return _json(path)["queries"] if path.exists() else []
+
+    def is_gone(self, version: int) -> bool:
+        """Whether Spark could not read the version, because its files were vacuumed."""
+        return "refuse" in self.expected["versions"][str(version)]
+
+    def rows(self, version: int) -> Sequence[Sequence[object]]:
+        return self.expected["version_rows"][str(version)]
+
+    def fields(self, version: int) -> list[Mapping[str, Any]]:
+        """Return the columns of a version as Spark wrote them to the log."""
+        for earlier in range(version, -1, -1):
+            commit = (self.path / "_delta_log" / f"{earlier:020d}.json").read_text(encoding="utf-8")
+            for line in commit.splitlines():
+                action = json.loads(line)
+                if "metaData" in action:
+                    return json.loads(action["metaData"]["schemaString"])["fields"]
+        raise AssertionError(f"{self.name} has no schema at version {version}")
+
+
+def tables() -> list[SparkTable]:
+    """Return every table of the folder in order of name."""
+    return [SparkTable(path.parent.name) for path in sorted(FOLDER.glob("*/expected.json"))]
+
+
+def arrow_type(kind: Any) -> pa.DataType:
+    """Return the Arrow type that stands for a type of a ``schemaString`` (documentation, "Types")."""
+    if isinstance(kind, str):
+        if kind.startswith("decimal"):
+            precision, scale = kind[len("decimal(") : -1].split(",")
+            return pa.decimal128(int(precision), int(scale))
+        return _ARROW[kind]
+    if kind["type"] == "struct":
+        return pa.struct([pa.field(field["name"], arrow_type(field["type"])) for field in kind["fields"]])
+    if kind["type"] == "array":
+        return pa.list_(arrow_type(kind["elementType"]))
+    return pa.map_(arrow_type(kind["keyType"]), arrow_type(kind["valueType"]))
+
+
+def expected_rows(rows: Iterable[Sequence[object]], kinds: Sequence[Any]) -> Counter[object]:
+    """Return rows of the JSON files as a multiset of canonical values."""
+    return Counter(tuple(_from_json(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in rows)
+
+
+def found_rows(table: pa.Table, kinds: Sequence[Any]) -> Counter[object]:
+    """Return the rows of ``table`` as a multiset of the same canonical values."""
+    columns = [
+        [_from_arrow(value, kind) for value in _values(column, kind)]
+        for column, kind in zip(table.columns, kinds, strict=True)
+    ]
+    return Counter(zip(*columns, strict=True))
+
+
+def _values(column: pa.ChunkedArray, kind: Any) -> list[Any]:
+    # Python's own date-times end where Spark's do not.
+    plain = kind in ("timestamp", "timestamp_ntz")
+    return (column.cast(pa.int64()) if plain else column).to_pylist()
+
+
+def _from_json(value: Any, kind: Any) -> object:
+    """Return a value of the JSON files as a hashable that only equals itself."""
+    if kind == "variant":
+        return _text(value)
+    if value is None:
+        return None
+    if isinstance(kind, str):
+        return _scalar_from_json(value, kind)
+    if kind["type"] == "struct":
+        return tuple((f["name"], _from_json(value[f["name"]], f["type"])) for f in kind["fields"])
+    if kind["type"] == "array":
+        return tuple(_from_json(item, kind["elementType"]) for item in value)
+    return frozenset((_from_json(k, kind["keyType"]), _from_json(v, kind["valueType"])) for k, v in value)
+
+
+def _scalar_from_json(value: Any, kind: str) -> object:
+    if kind in ("float", "double"):
+        return _float(float(value))
+    if kind.startswith("decimal"):
+        return _exact(decimal.Decimal(value))
+    if kind in ("timestamp", "timestamp_ntz"):
+        return _micros(datetime.datetime.strptime(value.rstrip("Z"), "%Y-%m-%dT%H:%M:%S.%f"))
+    return value
+
+
+def _from_arrow(value: Any, kind: Any) -> object:
+    """Return a value of Arrow as ``_from_json`` returns the same one."""
+    if value is None:
+        return None
+    if isinstance(kind, str):
+        return _scalar_from_arrow(value, kind)
+    if kind["type"] == "struct":
+        return tuple((f["name"], _from_arrow(value[f["name"]], f["type"])) for f in kind["fields"])
+    if kind["type"] == "array":
+        return tuple(_from_arrow(item, kind["elementType"]) for item in value)
+    return frozenset((_from_arrow(k, kind["keyType"]), _from_arrow(v, kind["valueType"])) for k, v in value)
+
+
+def _scalar_from_arrow(value: Any, kind: str) -> object:
+    if kind == "variant":
+        return _text(json.loads(value))
+    if kind in ("float", "double"):
+        return _float(value)
+    if kind.startswith("decimal"):
+        return _exact(value)
+    if kind in ("timestamp", "timestamp_ntz"):
+        return value if isinstance(value, int) else _micros(value.replace(tzinfo=None))
+    if kind == "date":
+        return value.isoformat()
+    return value.hex() if kind == "binary" else value
+
+
+def _text(value: object) -> str | None:
+    """A variant as JSON text; Spark's rows do not tell a missing variant from one that holds null."""
+    return None if value is None else json.dumps(value, sort_keys=True)
+
+
+def _float(value: float) -> str:
+    return "NaN" if math.isnan(value) else repr(value)
+
+
+def _exact(value: decimal.Decimal) -> tuple[int, str]:
+    return value.as_tuple().exponent, str(value)  # type: ignore[return-value]
+
+
+def _micros(moment: datetime.datetime) -> int:
+    return (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
+
+
+def _json(path: pathlib.Path) -> Mapping[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,140 @@
+"""Tables that Delta Lake for Spark wrote, through server, wire and client: exactly the rows that Spark reads.
+
+Every version, both response formats, change feeds and row lineage. ``tests/tables_spark/make_tables.py`` made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+import mock_server
+from delta_sharing_client.delta import features, log
+from delta_sharing_client.errors import DeltaSharingError, UnsupportedFeatureError
+from tests.integration import spark_rows
+from tests.integration.spark_rows import SparkTable
+
+TABLES = spark_rows.tables()
+FORMATS = ("delta", "parquet")
+
+by_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+by_feed = pytest.mark.parametrize("table", [t for t in TABLES if t.change_queries], ids=lambda table: table.name)
+by_format = pytest.mark.parametrize("wire", FORMATS)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[ds.SharingClient]:
+    served = {f"spark.tables.{table.name}": table.path for table in TABLES}
+    with mock_server.running(tables=served) as server, ds.SharingClient(server.profile) as client:
+        yield client
+
+
+def shared(client: ds.SharingClient, table: SparkTable) -> ds.SharedTable:
+    return client.table(f"spark.tables.{table.name}")
+
+
+def test_the_tables_cover_every_feature_alone_and_in_pairs() -> None:
+    names = {table.name for table in TABLES}
+
+    assert len(TABLES) > 80
+    assert {"deletion-vectors", "mapping-id", "type-widening", "variant-shredded", "row-tracking-vectors"} <= names
+    assert {"pair-mapid-vectors", "pair-vectors-feed", "pair-widening-partition", "pair-vectors-tracking"} <= names
+
+
+@by_format
+@by_table
+def test_every_version_has_the_rows_that_spark_reads(client: ds.SharingClient, table: SparkTable, wire: str) -> None:
+    for version in table.versions:
+        scan = shared(client, table).scan(version=version, response_format=wire)
+        if table.is_gone(version):
+            with pytest.raises(DeltaSharingError):
+                scan.to_arrow()
+        elif wire == "parquet" and refused_in_parquet(table, version):
+            with pytest.raises(DeltaSharingError, match=r"(?i)delta"):
+                scan.to_arrow()
+        else:
+            assert_rows(scan.to_arrow(), table.fields(version), table.rows(version), f"version {version}")
+
+
+@by_table
+def test_columns_of_the_latest_version_are_those_of_sparks_frame(client: ds.SharingClient, table: SparkTable) -> None:
+    schema = shared(client, table).schema
+
+    assert schema.names == table.expected["columns"]
+    assert schema.types == [spark_rows.arrow_type(field["type"]) for field in table.expected["schema"]]
+
+
+@by_format
+@by_feed
+def test_change_feed_has_the_rows_that_spark_reads(client: ds.SharingClient, table: SparkTable, wire: str) -> None:
+    for query in table.change_queries:
+        start, end = query["start_version"], query["end_version"]
+        feed = shared(client, table).changes(start, end, response_format=wire)
+        if wire == "parquet" and any(refused_in_parquet(table, version) for version in range(start, end + 1)):
+            with pytest.raises(DeltaSharingError, match=r"(?i)delta"):
+                feed.to_arrow()
+            continue
+        assert_changes(feed.to_arrow(), table.fields(end), query["columns"], query["rows"], f"{start} to {end}")
+        for version in range(start, end + 1):
+            # Spark's rows are in the schema of the whole range's end; another one would have to be cast first.
+            if table.fields(version) != table.fields(end) or version == 0:
+                continue
+            one = shared(client, table).changes(version, version, response_format=wire).to_arrow()
+            rows = [row for row in query["rows"] if row[-1] == version]
+            assert_changes(one, table.fields(end), query["columns"], rows, f"version {version}")
+
+
+@pytest.mark.parametrize(
+    "table", [table for table in TABLES if "row_lineage" in table.expected], ids=lambda table: table.name
+)
+def test_row_lineage_is_what_spark_reads(client: ds.SharingClient, table: SparkTable) -> None:
+    lineage = [{"name": name, "type": "long"} for name in ("_row_id", "_row_commit_version")]
+    rows = shared(client, table).scan(row_lineage=True, response_format="delta").to_arrow()
+
+    assert_rows(rows, [*table.fields(table.latest), *lineage], table.expected["row_lineage"], "row lineage")
+
+
+@by_table
+def test_row_lineage_of_a_table_that_tracks_no_rows_is_refused(client: ds.SharingClient, table: SparkTable) -> None:
+    if "row_lineage" in table.expected:
+        assert "rowTracking" in table.expected["protocol"]["tableFeatures"]
+        return
+    with pytest.raises(UnsupportedFeatureError, match="provider must enable") as refusal:
+        shared(client, table).scan(row_lineage=True).to_arrow()
+    assert refusal.value.feature == "rowTracking"
+
+
+def refused_in_parquet(table: SparkTable, version: int) -> bool:
+    snapshot = log.DeltaLog.open(table.path).snapshot(version)
+    return bool(features.parquet_format_refusals(snapshot.protocol, snapshot.metadata))
+
+
+def assert_rows(
+    found: pa.Table, fields: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[object]], what: str
+) -> None:
+    kinds = [field["type"] for field in fields]
+
+    assert found.schema.names == [field["name"] for field in fields], what
+    assert found.schema.types == [spark_rows.arrow_type(kind) for kind in kinds], what
+    ours, sparks = spark_rows.found_rows(found, kinds), spark_rows.expected_rows(rows, kinds)
+    assert ours - sparks == sparks - ours, what  # equal only where both are empty, and short to print
+    assert found.num_rows == len(rows), what
+
+
+def assert_changes(
+    found: pa.Table,
+    fields: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    what: str,
+) -> None:
+    change = [{"name": "_change_type", "type": "string"}, {"name": "_commit_version", "type": "long"}]
+
+    assert found.schema.names == [*columns, "_commit_timestamp"], what
+    assert found.schema.field("_commit_timestamp").type == pa.timestamp("ms", tz="UTC"), what
+    assert found["_commit_timestamp"].null_count == 0, what
+    assert_rows(found.drop_columns(["_commit_timestamp"]), [*fields, *change], rows, what)
