@@ -36,7 +36,8 @@ def incumbent(job: dict, use_delta_format: bool) -> int:
     start_clock()
     if job["action"] == "plan":
         # what its loaders do before they touch data
-        name = delta_sharing.protocol.Table(*reversed(job["table"].split(".")))
+        share, schema, table = job["table"].split(".")
+        name = delta_sharing.protocol.Table(table, share, schema)
         profile = delta_sharing.protocol.DeltaSharingProfile.read_from_file(job["profile"])
         answer = delta_sharing.rest_client.DataSharingRestClient(profile).list_files_in_table(name)
         return len(answer.add_files)

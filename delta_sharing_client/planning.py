@@ -9,11 +9,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from delta_sharing_client.columns import ColumnName, resolve_columns
-from delta_sharing_client.delta.actions import Action
+from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
-from delta_sharing_client.delta.snapshot import Snapshot
-from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.snapshot import FileKey, logical_file_key
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
@@ -31,7 +30,7 @@ from delta_sharing_client.protocol.query import (
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.scan.changes import plan_changes
-from delta_sharing_client.scan.plan import plan_snapshot
+from delta_sharing_client.scan.plan import plan_files
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.scan.tasks import CHANGE_FIELDS, ROW_LINEAGE_FIELDS, ScanPlan
 
@@ -100,13 +99,24 @@ def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: 
     answer = query_table(rest, table, query, response_format=read.response_format)
     if hints is not None and answer.metadata.schema_string != hinted_schema:
         # The table changed in between: hints made for the old schema could hide rows of the new one.
+        answer.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
         answer = query_table(rest, table, query, response_format=read.response_format)
     check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
     request = read.request(parse_schema(answer.metadata.schema_string))
-    snapshot = Snapshot.from_actions(answer.version, _snapshot_actions(answer, table), table=str(table))
+    plan = plan_files(
+        str(table),
+        answer.version,
+        answer.protocol,
+        answer.metadata,
+        _live_files(answer, table),
+        request,
+        options,
+        allow_http=rest.allows_http_data,
+    )
+    # The refresh token of an answer is known at its end.
     urls = RefreshingUrls(rest, table, query, answer)
-    return plan_snapshot(str(table), snapshot, request, options, urls, allow_http=rest.allows_http_data)
+    return dataclasses.replace(plan, context=dataclasses.replace(plan.context, urls=urls))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,14 +177,27 @@ def plan_change_feed(rest: RestClient, table: TableName, read: ChangesRead, opti
     )
 
 
-def _snapshot_actions(answer: TableAnswer, table: TableName) -> Iterator[Action]:
-    yield answer.protocol
-    yield answer.metadata
+def _live_files(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:
+    """Yield the files of a snapshot answer as they arrive, each logical file (path and deletion vector) once."""
+    seen: dict[FileKey, FileKey] = {}
     for action in answer.actions:
-        if isinstance(action, (VersionedMetadata, VersionedProtocol)):
+        if not isinstance(action, AddFile):
             raise ProtocolError(
-                "expected one protocol and one metaData line in the answer to a snapshot query, found another one",
+                "expected only data files after the protocol and metaData lines of a snapshot, found a line of type "
+                f"{type(action).__name__}",
                 table=str(table),
                 version=answer.version,
+            )
+        key = logical_file_key(action)
+        name = key if isinstance(key, str) else key[0]
+        known = seen.setdefault(name, key)
+        if known is not key:
+            if known == key:
+                continue
+            raise ProtocolError(
+                "expected each data file once in a snapshot, found it with two deletion vectors",
+                table=str(table),
+                version=answer.version,
+                file_id=action.file_id,
             )
         yield action

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Union
 
 from delta_sharing_client.delta.actions import AddFile, RemoveFile
-from delta_sharing_client.delta.file_keys import DELETION_VECTOR_SUFFIX, url_key
+from delta_sharing_client.delta.file_keys import DELETION_VECTOR_SUFFIX, unversioned, url_key
 from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.names import TableName
@@ -140,8 +140,7 @@ class RefreshingUrls:
         # A server states the version of a snapshot's files only if a version was asked for; a refresh may differ there.
         if not self._is_snapshot:
             return key
-        kind, _, rest = key.partition(":")
-        return f"{kind}:{rest.partition(':')[2]}"
+        return unversioned(key)
 
     def _changed(self, reason: str) -> DataError:
         return DataError(
