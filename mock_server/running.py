@@ -120,7 +120,9 @@ def bind(host: str, port: int) -> socket.socket:
     """Return a socket bound to ``host`` and ``port`` (0: any free port); `ConfigError` if that is not possible."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        # Without the protocol's number asyncio would not take the connections for TCP and leave Nagle's algorithm on:
+        # an answer's header and body are two packets, and the second one would wait for 40 ms.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
     except OSError as error:

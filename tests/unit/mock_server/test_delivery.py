@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import requests
 
 from mock_server.table_writer import TableWriter
 from mock_server.throttle import Throttle
@@ -83,3 +84,12 @@ def test_a_large_file_arrives_whole_with_and_without_limits(start: Callable[...,
         assert content[:4] == content[-4:] == b"PAR1"
         assert limited.fetch(right).content == content
         assert limited.fetch(right, Range="bytes=-50000").content == content[-50000:]
+
+
+def test_header_and_body_of_an_answer_do_not_wait_for_each_other(start: Callable[..., Api], tmp_path: Path) -> None:
+    own = start(large_table(tmp_path))
+    (url, _) = own.query("t").urls
+    with requests.Session() as session:
+        # The first packets of a connection are acknowledged at once; the ones after them show what is waited for.
+        times = [seconds(lambda: session.get(url, headers={"Range": "bytes=1000-65535"})) for _ in range(80)]
+    assert sorted(times[40:])[20] < 0.03  # Nagle's algorithm would make it 40 ms or more
