@@ -11,6 +11,10 @@ _MAX_LENGTH = 255
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f/]")
 
 
+_QUOTED = r"`(?:[^`]|``)+`"
+_FULL_NAME = re.compile(rf"({_QUOTED}|[^`]+)\.({_QUOTED}|[^.`]+)\.({_QUOTED}|[^.`]+)")
+
+
 def check_name(name: str, kind: str) -> str:
     """Return ``name`` if a ``kind`` ("share", "schema", "table") may be called so; ``UsageError`` otherwise.
 
@@ -35,7 +39,8 @@ class TableName:
     share:
         Name of the share; it may contain dots.
     schema, table:
-        Names of the schema and of the table; no dots (protocol, "Names").
+        Names of the schema and of the table. The protocol ("Names") forbids dots in them; a server that has some all
+        the same is understood, and they are written in backticks then.
     """
 
     share: str
@@ -44,21 +49,23 @@ class TableName:
 
     def __post_init__(self) -> None:
         check_name(self.share, "share")
-        for kind in ("schema", "table"):
-            name = check_name(getattr(self, kind), kind)
-            if "." in name:
-                raise UsageError(f"A {kind} name has no dot, found {name!r}.")
+        check_name(self.schema, "schema")
+        check_name(self.table, "table")
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``share.schema.table``; dots left of the last two belong to the share. ``UsageError`` if malformed."""
-        parts = text.rsplit(".", 2) if isinstance(text, str) else []
-        if len(parts) != 3 or not all(parts):
+        """Read ``share.schema.table``; dots left of the last two belong to the share, unless in backticks.
+
+        A name in backticks is taken as it stands, a doubled backtick in it is one. ``UsageError`` if malformed.
+        """
+        match = _FULL_NAME.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
             raise UsageError(f"Expected a table as share.schema.table, found {text!r}.")
-        return cls(*parts)
+        return cls(*map(_unquoted, match.groups()))
 
     def __str__(self) -> str:
-        return f"{self.share}.{self.schema}.{self.table}"
+        share = _quoted(self.share) if "`" in self.share else self.share
+        return ".".join([share, *(_quoted(n) if "`" in n or "." in n else n for n in (self.schema, self.table))])
 
 
 def parse_table_url(url: str) -> tuple[str | None, TableName]:
@@ -76,3 +83,11 @@ def parse_table_url(url: str) -> tuple[str | None, TableName]:
             "put the path of the profile file and '#' before the name of the table."
         )
     return profile or None, TableName.parse(name)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name[0] == "`" else name
