@@ -62,7 +62,7 @@ def test_every_version_has_the_rows_that_spark_reads(client: ds.SharingClient, t
 
 @by_table
 def test_columns_of_the_latest_version_are_those_of_sparks_frame(client: ds.SharingClient, table: SparkTable) -> None:
-    schema = shared(client, table).schema
+    schema = shared(client, table).scan().schema
 
     assert schema.names == table.expected["columns"]
     assert schema.types == [spark_rows.arrow_type(field["type"]) for field in table.expected["schema"]]
