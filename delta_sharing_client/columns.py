@@ -45,7 +45,7 @@ def _resolve(column: ColumnName, schema: StructType, extra: Sequence[str]) -> Co
                 return (name,)
         field = schema.find(column)
         return (field.name,) if field is not None else _walk(column.split("."), column, schema)
-    names = list(column)
+    names = list(column) if isinstance(column, Sequence) else []
     if not names or not all(isinstance(name, str) for name in names):
         raise UsageError(f"a column is a name or a sequence of names, found {column!r}")
     return _walk(names, ".".join(names), schema)

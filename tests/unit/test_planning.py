@@ -1,0 +1,84 @@
+"""From a request to a plan, against a real server."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+import mock_server
+from tests.regressions.hand_made import HandMadeTable
+
+
+@contextmanager
+def shared(root: pathlib.Path, **options: Any) -> Iterator[tuple[ds.SharedTable, mock_server.RunningServer]]:
+    with mock_server.running(tables={"s.s.t": root}, **options) as server, ds.SharingClient(server.profile) as client:
+        yield client.table("s.s.t"), server
+
+
+@pytest.fixture
+def partitioned(tmp_path: pathlib.Path) -> HandMadeTable:
+    schema = pa.schema([("a", pa.int64()), ("p", pa.string())])
+    table = HandMadeTable(tmp_path / "t").create(schema, partition_by=["p"])
+    table.commit(*(table.file(pa.table({"a": [i]}), {"p": str(i)}) for i in range(6)))
+    return table
+
+
+def test_plain_read_costs_one_query_and_no_other_call(partitioned: HandMadeTable) -> None:
+    with shared(partitioned.root) as (table, server):
+        assert len(table.scan().to_pandas()) == 6
+        assert {kind: count for kind, count in server.stats()["requests"].items() if kind != "data"} == {"query": 1}
+
+
+def test_hints_of_a_filter_save_files_on_the_server_already(partitioned: HandMadeTable) -> None:
+    with shared(partitioned.root) as (table, _):
+        assert len(table.scan(filter="p = '3'").plan().tasks) == 1
+    with shared(partitioned.root, faults=["ignore-hints"]) as (table, _):
+        plan = table.scan(filter="p = '3'").plan()
+        assert len(plan.tasks) == 1
+        assert plan.skipped.by_partition == 5
+
+
+def test_limit_is_no_hint_next_to_a_filter(partitioned: HandMadeTable) -> None:
+    with shared(partitioned.root) as (table, _):
+        assert table.scan(filter="a >= 4", limit=2).to_pandas()["a"].tolist() == [4, 5]
+
+
+def test_a_file_listed_twice_is_read_once(partitioned: HandMadeTable) -> None:
+    partitioned.commit(partitioned.file(pa.table({"a": [9]}), {"p": "9"}))
+    with shared(partitioned.root, faults=["page-size=2"]) as (table, _):
+        assert sorted(table.scan().to_pandas()["a"]) == [0, 1, 2, 3, 4, 5, 9]
+
+
+def test_table_that_changes_between_schema_and_query_is_planned_without_hints(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from delta_sharing_client import planning
+
+    described = planning.table_metadata
+
+    def describe_then_change(*arguments: Any, **options: Any) -> Any:
+        head = described(*arguments, **options)
+        wider = pa.schema([("a", pa.int64()), ("p", pa.string()), ("b", pa.string())])
+        partitioned.commit(
+            partitioned.metadata(wider, ["p"]), partitioned.file(pa.table({"a": [7], "b": ["x"]}), {"p": "3"})
+        )
+        return head
+
+    monkeypatch.setattr(planning, "table_metadata", describe_then_change)
+    with shared(partitioned.root) as (table, _):
+        rows = table.scan(filter="p = '3'").to_arrow()
+    assert sorted(rows["a"].to_pylist()) == [3, 7]
+    assert rows.schema.names == ["a", "p", "b"]
+
+
+def test_both_a_version_and_a_timestamp_are_refused_before_any_request(partitioned: HandMadeTable) -> None:
+    with shared(partitioned.root) as (table, server):
+        with pytest.raises(ds.UsageError, match="not both"):
+            table.scan(version=1, timestamp="2024-01-01")
+        assert server.stats()["total_requests"] == 0

@@ -1,0 +1,132 @@
+"""Reads are described by frozen values and run by their outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import pickle
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import delta_sharing_client as ds
+import mock_server
+from delta_sharing_client.planning import ChangesRead, SnapshotRead
+from tests.regressions.hand_made import HandMadeTable
+
+PROFILE = {"shareCredentialsVersion": 1, "endpoint": "http://127.0.0.1:1/", "bearerToken": "planted-token"}
+snapshots = st.builds(
+    SnapshotRead,
+    columns=st.none() | st.lists(st.sampled_from("abc"), unique=True).map(tuple),
+    filter=st.none() | st.just(ds.col("a") > 1),
+    limit=st.none() | st.integers(0, 9),
+    version=st.none() | st.integers(0, 9),
+    row_lineage=st.booleans(),
+    response_format=st.sampled_from(ds.ResponseFormat),
+)
+changes = st.builds(
+    ChangesRead,
+    starting_version=st.integers(0, 5),
+    ending_version=st.none() | st.integers(5, 9),
+    columns=st.none() | st.lists(st.sampled_from("abc"), unique=True).map(tuple),
+    filter=st.none() | st.just(ds.col("a") > 1),
+    limit=st.none() | st.integers(0, 9),
+    response_format=st.sampled_from(ds.ResponseFormat),
+)
+
+
+@given(snapshots | changes)
+def test_no_fluent_method_loses_a_field(request: SnapshotRead | ChangesRead) -> None:
+    table = ds.SharingClient(PROFILE).table("s.s.t")
+    options = ds.ReadOptions(batch_rows=7)
+    read = (
+        dataclasses.replace(table.scan(options=options), request=request)
+        if isinstance(request, SnapshotRead)
+        else dataclasses.replace(table.changes(0, options=options), request=request)
+    )
+    changed = read.select("z").where(ds.col("b") < 2).limit(3)
+    assert changed.options == options
+    assert changed.request.columns == ("z",)
+    assert changed.request.limit == 3
+    kept = dataclasses.replace(changed.request, columns=request.columns, limit=request.limit, filter=request.filter)
+    assert kept == request
+    assert read.request == request
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
+    root: pathlib.Path = tmp_path_factory.mktemp("reads") / "t"
+    made = HandMadeTable(root).create(
+        pa.schema([("a", pa.int64()), ("b", pa.string())]), properties={"delta.enableChangeDataFeed": "true"}
+    )
+    made.commit(*(made.file(pa.table({"a": [i], "b": [str(i)]})) for i in range(4)))
+    with mock_server.running(tables={"s.s.t": root}) as server, ds.SharingClient(server.profile) as client:
+        yield client.table("s.s.t")
+
+
+def test_every_output_has_the_same_rows(table: ds.SharedTable) -> None:
+    scan = table.scan(filter="a > 0").limit(2)
+    expected = [{"a": 1, "b": "1"}, {"a": 2, "b": "2"}]
+    assert scan.to_arrow().to_pylist() == expected
+    assert pa.table(scan).to_pylist() == expected
+    assert pa.Table.from_batches(scan.to_batches()).to_pylist() == expected
+    assert scan.to_reader().read_all().to_pylist() == expected
+    assert scan.to_pandas().to_dict("records") == expected
+    assert scan.to_polars().to_dicts() == expected
+    relation = scan.to_duckdb()
+    assert relation.fetchall() == relation.fetchall() == [(1, "1"), (2, "2")]
+
+
+def test_report_is_of_the_last_read(table: ds.SharedTable) -> None:
+    scan = table.scan()
+    assert scan.report is None
+    scan.to_arrow()
+    assert scan.report is not None
+    assert (scan.report.rows, scan.report.files) == (4, 4)
+    assert scan.limit(1).report is None
+
+
+def test_closing_the_batches_early_is_fine(table: ds.SharedTable) -> None:
+    batches = table.scan().to_batches()
+    assert next(batches).num_rows == 1
+    batches.close()  # type: ignore[attr-defined]
+
+
+def test_schema_and_explanation_download_nothing(table: ds.SharedTable) -> None:
+    scan = table.changes(1, columns=["b", "_commit_version"])
+    assert scan.schema.names == ["b", "_commit_version"]
+    text = scan.explain()
+    assert "4" in text
+    assert "http" not in text
+
+
+def test_nothing_of_a_read_shows_the_token(table: ds.SharedTable) -> None:
+    scan = ds.SharingClient(PROFILE).table("s.s.t").scan()
+    for shown in (repr(scan), str(scan), repr(scan.table), repr(scan.rest), repr(ds.SharingClient(PROFILE))):
+        assert "planted-token" not in shown
+    assert pickle.loads(pickle.dumps(scan)).request == scan.request
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"columns": "a"}, "list of names"),
+        ({"limit": -1}, "limit"),
+        ({"limit": True}, "limit"),
+        ({"version": -1}, "version"),
+        ({"response_format": "csv"}, "'auto', 'parquet' or 'delta'"),
+        ({"filter": "a >"}, ""),
+        ({"timestamp": "soon"}, "ISO 8601"),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ds.UsageError, match=message):
+        ds.SharingClient(PROFILE).table("s.s.t").scan(**arguments)  # type: ignore[arg-type]
+
+
+def test_bad_dtype_backend_is_refused(table: ds.SharedTable) -> None:
+    with pytest.raises(ds.UsageError, match="dtype_backend"):
+        table.scan().to_pandas("numba")
