@@ -378,3 +378,20 @@ def test_a_range_over_a_lost_commit_is_refused_by_version(start: Callable[..., A
 def test_urls_are_of_the_host_that_was_asked(api: Api) -> None:
     lines = Lines(api.post(f"{TABLES}/plain/query", {}, None, Host="example.test:1234"))
     assert all(url_of(line).startswith("http://example.test:1234/data/") for line in lines.files)
+
+
+def test_a_file_that_cannot_be_named_ends_the_stream_with_an_error_never_without_it(
+    start: Callable[..., Api], tmp_path: Path
+) -> None:
+    writer = TableWriter(tmp_path / "t")
+    good, bad = (writer.add(rows(number), time=at(0)) for number in range(2))
+    bad.path = "../outside.parquet"
+    writer.commit([Protocol(1, 2), table("t"), good, bad], "WRITE", at(0))
+    own = start(tmp_path)
+    end = own.query("t", "includeendstreamaction=true").end
+    assert end is not None
+    assert end["httpStatusErrorCode"] == 400
+    assert "outside.parquet" in end["errorMessage"]
+    # Without an EndStreamAction nothing but an error can say that the answer is not whole.
+    response = own.post(f"{TABLES}/t/query")
+    assert error_of(response)[0] == 400

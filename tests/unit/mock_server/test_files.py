@@ -126,3 +126,21 @@ def test_a_connection_serves_many_requests(api: Api, url: str, content: bytes) -
         pools = session.get_adapter(url).poolmanager.pools  # type: ignore[attr-defined]
         (pool,) = (pools[key] for key in pools.keys())  # noqa: SIM118
         assert pool.num_connections == 1
+
+
+def test_a_client_that_goes_away_in_the_middle_of_a_file_hurts_nobody(
+    start: Callable[..., Api], tmp_path: Path
+) -> None:
+    writer = TableWriter(tmp_path / "t")
+    add = writer.add(rows(1), time=at(0))
+    path = tmp_path / "t" / add.path
+    path.write_bytes(bytes(64 << 20))
+    add.size = path.stat().st_size
+    writer.commit([Protocol(1, 2), table("t"), add], "WRITE", at(0))
+    own = start(tmp_path)
+    (url,) = own.query("t").urls
+    for _ in range(5):
+        with requests.get(url, stream=True) as response:
+            assert len(response.raw.read(1000)) == 1000
+    assert len(own.fetch(url).content) == add.size
+    assert own.server.stats()["most_concurrent"] >= 1
