@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from delta_sharing_client.scan.engine import Engine, Unit
+from delta_sharing_client.scan.engine import Engine
+from delta_sharing_client.scan.file_read import Unit
 from delta_sharing_client.scan.report import Progress, ScanReport
 from delta_sharing_client.scan.tasks import FileTask, ScanContext, ScanPlan
 
@@ -58,7 +59,7 @@ def _run(
     with report.stage("total"):
         engine = Engine(context, tasks, report, limit)
         try:
-            yield from _limited(_batches(engine, tasks, limit, report), limit, report)
+            yield from _limited(_batches(engine, context, tasks, limit, report), limit, report)
         finally:
             engine.close()
 
@@ -76,13 +77,13 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, report: ScanR
 
 
 def _batches(
-    engine: Engine, tasks: Sequence[FileTask], limit: int | None, report: ScanReport
+    engine: Engine, context: ScanContext, tasks: Sequence[FileTask], limit: int | None, report: ScanReport
 ) -> Iterator[pa.RecordBatch]:
     remaining = enumerate(tasks)
     ahead: deque[tuple[int, FileTask, Future[list[Future[Unit]]]]] = deque()
     failures: deque[BaseException] = deque()
     # With a limit the first file probably has all the rows: look further only as it turns out not to.
-    depth = 1 if limit is not None else 2 * engine.shape.context.options.max_concurrent_requests
+    depth = 1 if limit is not None else 2 * context.options.max_concurrent_requests
     done_bytes = done_files = 0
     total_bytes = sum(task.size for task in tasks if task.size > 0) if report.on_progress is not None else 0
     while True:
@@ -95,7 +96,7 @@ def _batches(
         if not ahead:
             return
         number, task, opened = ahead.popleft()
-        engine.window.consume(number)
+        engine.consume(number)
         for future in _result(opened, failures):
             unit = _result(future, failures)
             try:
@@ -104,10 +105,10 @@ def _batches(
                         raise failures[0]
                     yield batch
             finally:
-                engine.window.release(unit.order)
+                unit.release()
         report.add(files=1)
         if limit is not None:
-            depth = min(2 * depth, engine.shape.context.options.max_concurrent_requests)
+            depth = min(2 * depth, context.options.max_concurrent_requests)
         if report.on_progress is not None:
             done_files += 1
             done_bytes += max(0, task.size)

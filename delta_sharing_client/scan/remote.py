@@ -53,13 +53,17 @@ class Transfers:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reader:
-    """What all remote files of a scan share: HTTP, retry rules, URL renewal, counters and cancellation."""
+    """What all remote files of a scan share: HTTP, retry rules, URL renewal, counters and cancellation.
+
+    ``answered`` is called on the requesting thread whenever an answer begins.
+    """
 
     http: Http
     policy: RetryPolicy
     urls: UrlSource | None
     report: ScanReport
     transfers: Transfers
+    answered: Callable[[], None] = lambda: None
 
 
 class RemoteFile:
@@ -201,6 +205,7 @@ class _Transfer:
             raise Cancelled
         body = reader.http.get(url, wanted, self.file.file_id)
         reader.transfers.enter(body)
+        reader.answered()
         return body
 
     def receive(self, body: Body) -> None:
@@ -268,15 +273,24 @@ class _TailTransfer(_Transfer):
         return False
 
 
-def parallel(file: RemoteFile, parts: list[ByteRange], buffer: pa.Buffer) -> list[Callable[[], None]]:
-    """Return one call per part of ``parts`` (consecutive ranges) that fills its place in ``buffer``."""
-    view = memoryview(buffer).cast("B")
-    first = parts[0].start
+class Download:
+    """One range of a file, fetched in parts side by side; memory is taken when the first part starts."""
 
-    def call(part: ByteRange) -> Callable[[], None]:
-        def fill() -> None:
-            file.read(part, view[part.start - first : part.stop - first])
+    def __init__(self, file: RemoteFile, wanted: ByteRange, parts: list[ByteRange]) -> None:
+        self._file = file
+        self._wanted = wanted
+        self._lock = threading.Lock()
+        self._buffer: pa.Buffer | None = None
+        self.parts = parts
 
-        return fill
+    def fetch(self, part: ByteRange) -> None:
+        """Fill the place of ``part``; errors as of ``RemoteFile.read``."""
+        start = part.start - self._wanted.start
+        self._file.read(part, memoryview(self.buffer()).cast("B")[start : start + part.length])
 
-    return [call(part) for part in parts]
+    def buffer(self) -> pa.Buffer:
+        """Return the memory of the whole range."""
+        with self._lock:
+            if self._buffer is None:
+                self._buffer = pa.allocate_buffer(self._wanted.length)
+            return self._buffer

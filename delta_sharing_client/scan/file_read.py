@@ -1,0 +1,356 @@
+"""One file of a scan on its way from the network to batches: fetched, laid out and decoded."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.scan.cache import FileCache
+from delta_sharing_client.scan.decode import FileDecoder, Selection, constant_batches, open_parquet
+from delta_sharing_client.scan.downloads import Downloads
+from delta_sharing_client.scan.footer import FooterGuess, footer_length, parse_footer
+from delta_sharing_client.scan.ranges import ByteRange, coalesce, split, subtract
+from delta_sharing_client.scan.remote import Download, Reader, RemoteFile
+from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.scan.shape import Layout, Shape, lay_out
+from delta_sharing_client.scan.sparse import Block
+from delta_sharing_client.scan.steps import Steps, gather, start
+from delta_sharing_client.scan.tasks import FileTask
+from delta_sharing_client.scan.vectors import Vectors
+from delta_sharing_client.scan.window import Order, Window
+
+T = TypeVar("T")
+
+_MB = 1024 * 1024
+# Reading up to this much in vain is cheaper than a second request.
+_TOLERABLE_WASTE = 64 * 1024
+_WHOLE_SHARE = 0.8
+_LARGEST_WHOLE = 32 * _MB
+# Above this size a file may have several row groups, and a predicate or a limit may need only some of them.
+_SMALL = 2 * _MB
+# Compressed bytes of row groups that are fetched together, and that are decoded together once they are here.
+_FETCH_UNIT = 16 * _MB
+_DECODE_UNIT = 4 * _MB
+# Row groups that decode to more than this are decoded as they are consumed.
+_LARGE_UNIT = 96 * _MB
+# A limit of so few rows needs the first batches of a row group only.
+_FEW_ROWS = 262_144
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unit:
+    """Rows of one or more row groups; call ``release`` when they were consumed."""
+
+    batches: Iterable[pa.RecordBatch]
+    release: Callable[[], None]
+
+
+class Ratio:
+    """How much larger decoded rows are than their compressed bytes, learned as the scan goes."""
+
+    def __init__(self) -> None:
+        self._compressed = 1
+        self._decoded = 2
+
+    def decoded(self, compressed: int) -> int:
+        """Return the memory that the rows in ``compressed`` bytes probably take."""
+        return compressed * self._decoded // self._compressed
+
+    def learn(self, compressed: int, decoded: int) -> None:
+        # A race loses one observation at most, which is harmless.
+        if self._compressed < 64 * 1024:
+            self._compressed, self._decoded = max(1, compressed), decoded
+        else:
+            self._compressed, self._decoded = self._compressed + compressed, self._decoded + decoded
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What the files of a scan share. ``fetched`` bounds compressed bytes, ``decoded`` rows that wait to be consumed.
+
+    ``part`` is the size of one request; ``threads_inside`` says that Arrow's threads decode one file side by side.
+    """
+
+    shape: Shape
+    report: ScanReport
+    limit: int | None
+    reader: Reader
+    downloads: Downloads
+    decoders: ThreadPoolExecutor
+    fetched: Window
+    decoded: Window
+    cache: FileCache | None
+    guess: FooterGuess
+    ratio: Ratio
+    vectors: Vectors
+    part: int
+    threads_inside: bool
+
+    def submit(self, order: Order, nbytes: int, call: Callable[[], T]) -> Future[T]:
+        """Run a download of about ``nbytes`` when its turn has come, timed."""
+
+        def timed() -> T:
+            with self.report.stage("fetch"):
+                return call()
+
+        return self.downloads.submit(order, nbytes, timed)
+
+
+class FileRead:
+    """Reads ``task``, the scan's file ``number``."""
+
+    def __init__(self, resources: Resources, number: int, task: FileTask) -> None:
+        self._r = resources
+        self._number = number
+        self._task = task
+        self._context = resources.shape.context
+        self._file = RemoteFile(
+            resources.reader,
+            key=task.key,
+            url=task.url,
+            size=task.size,
+            file_id=task.file_id,
+            expiration_ms=task.expiration_ms,
+        )
+
+    def units(self) -> Steps[list[Future[Unit]]]:
+        """Steps that return the futures of the file's units, in order. Errors name table and file."""
+        return self._located(self._units())
+
+    def _located(self, steps: Steps[T]) -> Steps[T]:
+        try:
+            return (yield from steps)
+        except DeltaSharingError as error:
+            error.table = error.table or self._context.table
+            error.file_id = error.file_id or self._task.file_id
+            raise
+
+    def _units(self) -> Steps[list[Future[Unit]]]:
+        task = self._task
+        needs_file = self._r.shape.needs_file(task) or task.row_groups is not None
+        if not needs_file and task.live_records is not None:
+            return [self._constant_unit(task.live_records)]
+        selecting = start(self._select())
+        if needs_file and self._wants_whole():
+            return (yield from self._whole(selecting))
+        tail = yield from self._footer()
+        footer = parse_footer(tail, self._file.size)
+        selection: Selection = yield selecting
+        if not needs_file:
+            return [self._constant_unit(selection.count(footer.metadata.num_rows))]
+        layout = self._lay_out(footer.metadata, footer.start)
+        held = Block(self._file.size - int(tail.size), tail)
+        pieces = self._pieces(layout, selection, _FETCH_UNIT)
+        return [
+            start(self._located(self._fetched_unit((self._number, place), layout, groups, held, selection)))
+            for place, groups in enumerate(pieces)
+        ]
+
+    def _constant_unit(self, rows: int) -> Future[Unit]:
+        done: Future[Unit] = Future()
+        done.set_result(Unit(constant_batches(self._r.shape, self._task, rows), lambda: None))
+        return done
+
+    def _select(self) -> Steps[Selection]:
+        vectors: list[DeletionVector | None] = []
+        # Both are started before either is waited for.
+        for future in [
+            None if ref is None else start(self._r.vectors.get(ref, self._task, self._number))
+            for ref in (self._task.without, self._task.only)
+        ]:
+            vectors.append(None if future is None else (yield future))
+        return Selection(vectors[0], vectors[1])
+
+    # === Which bytes ===
+
+    def _wants_whole(self) -> bool:
+        """Whether to get the file in one piece instead of its footer first."""
+        size, share = self._task.size, self._r.shape.share
+        if size < 0 or size > _LARGEST_WHOLE or self._task.row_groups is not None:
+            return False
+        if size > _SMALL and (self._context.predicate is not None or self._r.limit is not None):
+            return False
+        return share >= _WHOLE_SHARE or size * (1 - share) <= _TOLERABLE_WASTE
+
+    def _footer(self) -> Steps[pa.Buffer]:
+        """Steps that return the file's last bytes, at least its whole footer."""
+        file, order = self._file, (self._number, -1)
+        if file.size < 0:
+            length = self._r.guess.length(-1)
+            size, tail = yield self._r.submit(order, length, lambda: file.read_tail(length))
+            file.size = size
+        else:
+            guess = self._r.guess.length(file.size)
+            wanted = ByteRange(file.size - guess, file.size)
+            held = self._r.cache.tail(file.file_id, file.size) if self._r.cache is not None else None
+            if held is not None:
+                self._r.report.add(cache_hits=1)
+            tail = held.data if held is not None else (yield from self._fetch(order, [wanted]))[0].data
+        needed = footer_length(tail, file.size)
+        if needed > tail.size:
+            rest = ByteRange(file.size - needed, file.size - int(tail.size))
+            blocks = yield from self._fetch(order, [rest])
+            tail = pa.py_buffer(blocks[0].data.to_pybytes() + tail.to_pybytes())
+        self._r.guess.learn(needed)
+        return tail
+
+    def _lay_out(self, metadata: pq.FileMetaData, footer_start: int) -> Layout:
+        arrow = open_parquet(0, [], metadata).schema_arrow
+        layout = lay_out(self._r.shape, self._task, metadata, footer_start, arrow)
+        self._r.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
+        return layout
+
+    def _pieces(self, layout: Layout, selection: Selection, target: int) -> list[tuple[int, ...]]:
+        """Cut the file's row groups into pieces of about ``target`` compressed bytes."""
+        pieces: list[tuple[int, ...]] = []
+        size = 0
+        for group in self._within_limit(layout, selection):
+            own = sum(item.length for item in layout.ranges((group,)))
+            if pieces and size + own <= target:
+                pieces[-1] = (*pieces[-1], group)
+                size += own
+            else:
+                pieces.append((group,))
+                size = own
+        return pieces
+
+    def _within_limit(self, layout: Layout, selection: Selection) -> tuple[int, ...]:
+        if self._r.limit is None or self._context.predicate is not None:
+            return layout.groups
+        kept: list[int] = []
+        visible = 0
+        for group in layout.groups:
+            if visible >= self._r.limit:
+                break
+            kept.append(group)
+            visible += selection.count(layout.row_starts[group + 1]) - selection.count(layout.row_starts[group])
+        return tuple(kept)
+
+    # === Fetching and decoding ===
+
+    def _whole(self, selecting: Future[Selection]) -> Steps[list[Future[Unit]]]:
+        order = (self._number, 0)
+        yield self._r.fetched.acquire(order, self._file.size)
+        try:
+            blocks = yield from self._fetch(order, [ByteRange(0, self._file.size)])
+            footer = parse_footer(blocks[0].data if blocks else pa.py_buffer(b""), self._file.size)
+            layout = self._lay_out(footer.metadata, footer.start)
+            selection: Selection = yield selecting
+            pieces = self._pieces(layout, selection, _DECODE_UNIT)
+            bytes_ = _Shared(lambda: self._r.fetched.release(order), len(pieces))
+        except BaseException:
+            self._r.fetched.release(order)
+            raise
+        return [
+            start(self._located(self._decoded_unit((self._number, place), layout, groups, blocks, selection, bytes_)))
+            for place, groups in enumerate(pieces)
+        ]
+
+    def _fetched_unit(
+        self, order: Order, layout: Layout, groups: tuple[int, ...], held: Block, selection: Selection
+    ) -> Steps[Unit]:
+        ranges = layout.ranges(groups)
+        yield self._r.fetched.acquire(order, sum(item.length for item in ranges))
+        bytes_ = _Shared(lambda: self._r.fetched.release(order), 1)
+        try:
+            # A range that the footer's request cut in two is fetched in one piece again, not put together.
+            have = [ByteRange(held.start, held.stop)]
+            blocks = yield from self._fetch(order, [item for item in coalesce(ranges) if subtract([item], have)])
+        except BaseException:
+            bytes_.release()
+            raise
+        return (yield from self._decoded_unit(order, layout, groups, [*blocks, held], selection, bytes_))
+
+    def _decoded_unit(
+        self,
+        order: Order,
+        layout: Layout,
+        groups: tuple[int, ...],
+        blocks: list[Block],
+        selection: Selection,
+        bytes_: _Shared,
+    ) -> Steps[Unit]:
+        decoder = FileDecoder(self._r.shape, self._task, layout, selection, self._r.report)
+        few = self._r.limit is not None and self._r.limit <= _FEW_ROWS
+        if few or layout.decoded_size(groups) > _LARGE_UNIT:
+            return Unit(decoder.batches(self._parquet(layout, blocks), groups, threads=True), bytes_.release)
+        compressed = sum(item.length for item in layout.ranges(groups))
+        yield self._r.decoded.acquire(order, self._r.ratio.decoded(compressed))
+
+        def decode() -> list[pa.RecordBatch]:
+            with self._r.report.stage("decode"):
+                return list(decoder.batches(self._parquet(layout, blocks), groups, threads=self._r.threads_inside))
+
+        try:
+            batches: list[pa.RecordBatch] = yield self._r.decoders.submit(decode)
+        except BaseException:
+            self._r.decoded.release(order)
+            raise
+        finally:
+            blocks.clear()
+            bytes_.release()
+        size = sum(batch.nbytes for batch in batches)
+        self._r.ratio.learn(compressed, size)
+        self._r.decoded.resize(order, size)
+        return Unit(_draining(batches), lambda: self._r.decoded.release(order))
+
+    def _parquet(self, layout: Layout, blocks: list[Block]) -> pq.ParquetFile | None:
+        return open_parquet(self._file.size, blocks, layout.metadata) if layout.leaves else None
+
+    def _fetch(self, order: Order, ranges: list[ByteRange]) -> Steps[list[Block]]:
+        """Steps that return one block for each of ``ranges``, from the cache or the network."""
+        file, cache = self._file, self._r.cache
+        blocks: list[Block] = []
+        pending: list[tuple[ByteRange, Download, list[Future[None]]]] = []
+        for item in ranges:
+            held = cache.get(file.file_id, item, file.size) if cache is not None else None
+            if held is not None:
+                self._r.report.add(cache_hits=1)
+                blocks.append(held)
+                continue
+            download = Download(file, item, split(item, self._r.part))
+            futures = [
+                self._r.submit(order, part.length, functools.partial(download.fetch, part)) for part in download.parts
+            ]
+            pending.append((item, download, futures))
+        for item, download, futures in pending:
+            yield from gather(futures)
+            block = Block(item.start, download.buffer())
+            if cache is not None:
+                cache.put(file.file_id, block, file.size)
+            blocks.append(block)
+        return blocks
+
+
+class _Shared:
+    """Something that ``users`` hold together; the last one's ``release`` gives it back."""
+
+    def __init__(self, give_back: Callable[[], None], users: int) -> None:
+        self._give_back = give_back
+        self._users = users
+        self._lock = threading.Lock()
+        if not users:
+            give_back()
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            self._give_back()
+
+
+def _draining(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield and forget: what was handed out is the consumer's to keep or drop."""
+    batches.reverse()
+    while batches:
+        yield batches.pop()
