@@ -7,7 +7,8 @@ NumPy-backed dtypes (the default):
 - floats: ``float32``/``float64``, null as NaN;
 - timestamps: ``datetime64[us, UTC]``; ``timestamp_ntz``: ``datetime64[us]``; years 1 to 9999 fit;
 - strings: pandas' own default string dtype (``object`` in pandas 2, ``str`` in pandas 3);
-- dates, decimals, binary, nested and void: ``object``.
+- dates, decimals, binary, nested and void: ``object``. A list is a NumPy array (of objects where whole numbers or
+  booleans have nulls among them), a struct a dict, a map a list of pairs.
 
 ``docs/types.md`` has the whole table.
 """
@@ -123,7 +124,8 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
         return np.full(len(column), None, dtype=object)
     if dtype is not None or pa.types.is_floating(column.type):
         return column.to_numpy()
-    return column.to_pandas(date_as_object=True).array
+    # Inside lists, maps and structs too, a whole number next to a null must not become a float.
+    return column.to_pandas(date_as_object=True, integer_object_nulls=True).array
 
 
 def _masked(column: pa.ChunkedArray, dtype: pd.api.extensions.ExtensionDtype) -> object:

@@ -1,0 +1,439 @@
+"""Every type of ``docs/types.md`` in every output, through server and wire: which rows come back changes no dtype.
+
+One table a type. Its column is read as ordinary values, as an empty result, all null, missing from an old file, and
+(where a type may partition) from partition values, null ones too; alone and inside struct, array and map.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import gc
+import json
+import math
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+import mock_server
+from delta_sharing_client.options import VariantAs
+from tests.regressions.hand_made import HandMadeTable
+from tests.unit.delta.variant_encoder import dictionary, encode, primitive
+
+UTC = datetime.timezone.utc
+BIG = 9007199254740993  # the first integer that a float64 cannot hold
+DIGITS = Decimal("12345678901234567890.123456789012345678")
+CASES = ("ordinary", "empty", "nulls", "missing")
+BACKENDS = (None, "numpy_nullable", "pyarrow")
+NESTED_ROWS = {"s": "struct", "l": "array", "m": "map"}
+
+DATES = [datetime.date(1, 1, 1), datetime.date(1582, 10, 4), datetime.date(1582, 10, 15), datetime.date(1899, 12, 31)]
+DATES += [datetime.date(1970, 1, 1), datetime.date(2262, 4, 12), datetime.date(9999, 12, 31)]
+CLOCKS = [datetime.datetime(d.year, d.month, d.day, 23, 59, 59, 999999) for d in DATES] + [datetime.datetime(1, 1, 1)]
+INSTANTS = [clock.replace(tzinfo=UTC) for clock in CLOCKS]
+# A character of each kind of plane, the ends of the surrogate gap, line ends that are none in JSON, and NUL.
+TEXTS = ["", "a\x00b", "ß", "\u2028\u0085", "\ud7ff\ue000\uffff", "😀", "\U0002a6d6", "\U000e0001", "\U0010ffff"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A type: its line in the documentation, its name in a schemaString, values, partition values as the log has them.
+
+    ``stored`` is its form in Parquet where that is not the Arrow type.
+    """
+
+    row: str
+    delta: str
+    arrow: pa.DataType
+    values: tuple[Any, ...]
+    partitions: dict[str, Any] = dataclasses.field(default_factory=dict)
+    stored: pa.DataType | None = None
+    features: tuple[str, ...] = ()
+    write: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+KINDS = {
+    "boolean": Kind(
+        row="boolean", delta="boolean", arrow=pa.bool_(), values=(True, False), partitions={"true": True, "false": False}
+    ),
+    "byte": Kind(row="byte", delta="byte", arrow=pa.int8(), values=(-128, 127), partitions={"-128": -128}),
+    "short": Kind(row="short", delta="short", arrow=pa.int16(), values=(-32768, 32767), partitions={"7": 7}),
+    "integer": Kind(
+        row="integer", delta="integer", arrow=pa.int32(), values=(-(2**31), 2**31 - 1), partitions={"-1": -1}
+    ),
+    "long": Kind(
+        row="long",
+        delta="long",
+        arrow=pa.int64(),
+        values=(-(2**63), BIG, 2**63 - 1),
+        partitions={str(BIG): BIG, str(-(2**63)): -(2**63)},
+    ),
+    "float": Kind(
+        row="float",
+        delta="float",
+        arrow=pa.float32(),
+        values=(0.5, -0.0, math.inf, -math.inf, math.nan),
+        partitions={"1.5": 1.5, "NaN": math.nan, "-Infinity": -math.inf, "-0.0": -0.0},
+    ),
+    "double": Kind(
+        row="double",
+        delta="double",
+        arrow=pa.float64(),
+        values=(0.1, -0.0, 5e-324, math.inf, -math.inf, math.nan),
+        partitions={"0.1": 0.1, "NaN": math.nan, "Infinity": math.inf, "-0.0": -0.0, "1.0E10": 1e10},
+    ),
+    "decimal": Kind(
+        row="decimal(p, s)",
+        delta="decimal(38,18)",
+        arrow=pa.decimal128(38, 18),
+        values=(DIGITS, -DIGITS, Decimal("1E-18"), Decimal(0)),
+        partitions={str(DIGITS): DIGITS, "-1.5": Decimal("-1.5")},
+    ),
+    "string": Kind(
+        row="string, char(n), varchar(n)",
+        delta="string",
+        arrow=pa.string(),
+        values=tuple(TEXTS),
+        partitions={text: text for text in [*TEXTS[1:], "a/b=c%20d", "__HIVE_DEFAULT_PARTITION__x"]},
+    ),
+    "char": Kind(
+        row="string, char(n), varchar(n)", delta="char(4)", arrow=pa.string(), values=("ab  ",), partitions={"p   ": "p   "}
+    ),
+    "varchar": Kind(
+        row="string, char(n), varchar(n)", delta="varchar(9)", arrow=pa.string(), values=("ab", ""), partitions={"p": "p"}
+    ),
+    "binary": Kind(
+        row="binary",
+        delta="binary",
+        arrow=pa.binary(),
+        values=(b"", b"\x00\xff\\u0001"),
+        partitions={"\\u0001\\u00fF\\u0000": b"\x01\xff\x00", "hello": b"hello"},
+    ),
+    "date": Kind(
+        row="date",
+        delta="date",
+        arrow=pa.date32(),
+        values=tuple(DATES),
+        partitions={date.isoformat(): date for date in DATES},
+    ),
+    "timestamp": Kind(
+        row="timestamp",
+        delta="timestamp",
+        arrow=pa.timestamp("us", tz="UTC"),
+        values=tuple(INSTANTS),
+        partitions={
+            "0001-01-01 00:00:00": INSTANTS[-1],
+            "1899-12-31 23:59:59.999999": INSTANTS[3],
+            "9999-12-31T23:59:59.999999Z": INSTANTS[6],
+        },
+    ),
+    "timestamp in INT96": Kind(
+        row="timestamp",
+        delta="timestamp",
+        arrow=pa.timestamp("us", tz="UTC"),
+        values=tuple(INSTANTS),
+        write={"use_deprecated_int96_timestamps": True},
+    ),
+    "timestamp_ntz": Kind(
+        row="timestamp_ntz",
+        delta="timestamp_ntz",
+        arrow=pa.timestamp("us"),
+        values=tuple(CLOCKS),
+        partitions={"0001-01-01 00:00:00": CLOCKS[-1], "9999-12-31 23:59:59.999999": CLOCKS[6]},
+        features=("timestampNtz",),
+    ),
+    "day-time interval": Kind(
+        row="interval day to second",
+        delta="interval day to second",
+        arrow=pa.duration("us"),
+        values=(datetime.timedelta(days=-106_751_991, microseconds=1), datetime.timedelta(0), datetime.timedelta(hours=5)),
+        stored=pa.int64(),
+    ),
+    "year-month interval": Kind(
+        row="interval year to month", delta="interval year to month", arrow=pa.int32(), values=(-14, 0, 2**31 - 1)
+    ),
+    "void": Kind(row="void", delta="void", arrow=pa.null(), values=(None,)),
+}
+
+
+@functools.cache
+def documented() -> dict[str, dict[str, str]]:
+    """The table of ``docs/types.md``: for each line the cell of each column."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "types.md").read_text("utf-8")
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    head = [cell.replace("`", "") for cell in lines[0]]
+    return {line[0]: dict(zip(head, (cell.strip("`") for cell in line), strict=True)) for line in lines[1:]}
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture(scope="module")
+def shared(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
+    folder = tmp_path_factory.mktemp("types")
+    _write(kind, folder / "default" / "default" / "t")
+    with mock_server.running(tables=folder) as server, ds.SharingClient(server.profile) as client:
+        yield client.table("default.default.t")
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# === The table of the documentation ===
+
+
+def test_every_line_of_the_documented_table_is_read_here() -> None:
+    assert {kind.row for kind in KINDS.values()} | set(NESTED_ROWS.values()) == set(documented())
+
+
+# === Arrow ===
+
+
+@pytest.mark.parametrize("response_format", ["delta", "parquet"])
+def test_arrow_types_and_values_are_exact(
+    shared: ds.SharedTable, kind: Kind, case: str, response_format: str
+) -> None:
+    if kind.features and response_format == "parquet":
+        with pytest.raises(ds.RequestError, match="delta"):
+            shared.scan(response_format=response_format).to_arrow()
+        return
+    found = _scan(shared, case, response_format=response_format).to_arrow()
+    expected = _expected(kind, case)
+
+    assert found.schema.equals(expected.schema)
+    assert {str(found.schema.field(name).type) for name in _own_columns(kind)} == {_cell(kind, "Arrow")}
+    assert repr(found.to_pydict()) == repr(expected.to_pydict())
+
+
+def test_every_arrow_output_gives_the_same_table(shared: ds.SharedTable, case: str) -> None:
+    scan = _scan(shared, case)
+    found = scan.to_arrow()
+    streamed = [pa.table(scan), scan.to_reader().read_all(), pa.Table.from_batches(scan.to_batches(), scan.schema)]
+
+    for table in streamed:
+        assert table.schema.equals(found.schema, check_metadata=True)
+        assert repr(table.to_pydict()) == repr(found.to_pydict())
+
+
+# === pandas ===
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_pandas_dtypes_are_those_of_the_documentation_and_values_exact(
+    shared: ds.SharedTable, kind: Kind, case: str, backend: str | None
+) -> None:
+    frame = _scan(shared, case).to_pandas(backend)
+    column = "pandas" if backend is None else backend
+    expected = _expected(kind, case)
+
+    assert frame.columns.tolist() == expected.column_names
+    assert isinstance(frame.index, pd.RangeIndex)
+    for name in _own_columns(kind):
+        assert str(frame[name].dtype) == _pandas_cell(_cell(kind, column)), name
+    assert str(frame["id"].dtype) == documented()["long"][column]
+    if backend != "pyarrow":
+        assert {str(frame[name].dtype) for name in NESTED_ROWS} == {"object"}
+    for name in expected.column_names:
+        # NumPy has no null: floats, strings of pandas 3, and lists of floats say NaN.
+        as_nan = backend is None or name in NESTED_ROWS
+        wanted = [_plain(value, as_nan=as_nan) for value in expected[name].to_pylist()]
+        assert repr([_plain(value, as_nan=as_nan) for value in frame[name]]) == repr(wanted), name
+
+
+# === Polars and DuckDB ===
+
+
+def test_polars_dtypes_are_those_of_the_documentation_and_values_exact(
+    shared: ds.SharedTable, kind: Kind, case: str
+) -> None:
+    frame = _scan(shared, case).to_polars()
+    expected = _expected(kind, case)
+
+    assert {str(frame.schema[name]) for name in _own_columns(kind)} == {_cell(kind, "Polars")}
+    for name in expected.column_names:
+        found, wanted = frame[name].to_list(), expected[name].to_pylist()
+        if name == "m":
+            found, wanted = [_pairs(value) for value in found], [_pairs(value) for value in wanted]
+        assert repr([_plain(value) for value in found]) == repr([_plain(value) for value in wanted]), name
+
+
+def test_duckdb_types_are_those_of_the_documentation_and_values_exact(
+    shared: ds.SharedTable, kind: Kind, case: str
+) -> None:
+    relation = _scan(shared, case).to_duckdb()
+    gc.collect()
+    expected = _expected(kind, case)
+    types = dict(zip(relation.columns, map(str, relation.types), strict=True))
+
+    assert {types[name].replace('"', "") for name in _own_columns(kind)} == {_cell(kind, "DuckDB")}
+    for _ in range(2):
+        for name in _own_columns(kind):
+            # Python's own zones and datetimes are not at issue here: microseconds are compared.
+            micros = pa.types.is_timestamp(kind.arrow) or pa.types.is_duration(kind.arrow)
+            selected = relation.project(f"epoch_us({name})" if micros else name).fetchall()
+            wanted = expected[name].cast(pa.int64()) if micros else expected[name]
+            assert repr([_plain(row[0]) for row in selected]) == repr([_plain(v) for v in wanted.to_pylist()]), name
+    assert relation.aggregate("count(*)").fetchall() == [(expected.num_rows,)]
+
+
+# === Writing and expecting ===
+
+
+def _partitioned(kind: Kind) -> bool:
+    return bool(kind.partitions)
+
+
+def _own_columns(kind: Kind) -> list[str]:
+    return ["p", "c"] if _partitioned(kind) else ["c"]
+
+
+def _field(name: str, data_type: object, nullable: bool = True) -> dict[str, Any]:
+    return {"name": name, "type": data_type, "nullable": nullable, "metadata": {}}
+
+
+def _write(kind: Kind, root: pathlib.Path) -> None:
+    struct = {"type": "struct", "fields": [_field("x", kind.delta)]}
+    array = {"type": "array", "elementType": kind.delta, "containsNull": True}
+    mapping = {"type": "map", "keyType": "string", "valueType": kind.delta, "valueContainsNull": True}
+    own = [_field("p", kind.delta)] if _partitioned(kind) else []
+    fields = [_field("which", "string"), *own, _field("id", "long"), _field("c", kind.delta)]
+    fields += [_field("s", struct), _field("l", array), _field("m", mapping)]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    keys = ["which", *(["p"] if own else [])]
+    table = HandMadeTable(root).create(schema, partition_by=keys, features=kind.features)
+    nothing = {"p": None} if own else {}
+    files = [
+        table.file(_stored(kind, _rows(kind)), {"which": "ordinary", **({"p": text} if own else {})}, **kind.write)
+        for text in kind.partitions or [None]
+    ]
+    files.append(table.file(_stored(kind, _null_rows(kind)), {"which": "nulls", **nothing}, **kind.write))
+    files.append(table.file(pa.table({"id": [BIG, None]}), {"which": "missing", **nothing}))
+    table.commit(*files)
+
+
+def _rows(kind: Kind) -> pa.Table:
+    values = [*kind.values, None]
+    columns: dict[str, list[Any]] = {
+        "id": [BIG, *([None] * (len(values) - 1))],
+        "c": values,
+        "s": [*({"x": value} for value in values[1:]), None],
+        "l": [values, None, [], *([value] for value in values[3:])][: len(values)],
+        "m": [[("a", value), ("b", None)] for value in values[1:]] + [None],
+    }
+    return _typed(kind, columns, len(values))
+
+
+def _null_rows(kind: Kind) -> pa.Table:
+    return _typed(kind, {name: [None, None] for name in ("id", "c", "s", "l", "m")}, 2)
+
+
+def _typed(kind: Kind, columns: dict[str, list[Any]], rows: int) -> pa.Table:
+    types = {
+        "id": pa.int64(),
+        "c": kind.arrow,
+        "s": pa.struct([("x", kind.arrow)]),
+        "l": pa.list_(pa.field("element", kind.arrow)),
+        "m": pa.map_(pa.string(), kind.arrow),
+    }
+    padded = {name: (values + [None] * rows)[:rows] for name, values in columns.items()}
+    return pa.table({name: pa.array(padded[name], types[name]) for name in types})
+
+
+def _stored(kind: Kind, rows: pa.Table) -> pa.Table:
+    if kind.arrow == pa.null():
+        return rows.select(["id"])  # no writer of Delta stores a void column
+    if kind.stored is None:
+        return rows
+    # View, not cast: the numbers are the same, and nothing in between may round them.
+    values = rows["c"].combine_chunks().view(kind.stored)
+    return rows.select(["id"]).append_column("c", values)
+
+
+def _expected(kind: Kind, case: str) -> pa.Table:
+    """What a read of ``case`` must give."""
+    if case == "ordinary":
+        pieces = [_with_keys(kind, _visible(kind, _rows(kind)), case, value) for value in _partition_values(kind)]
+        return pa.concat_tables(pieces)
+    if case == "nulls":
+        return _with_keys(kind, _null_rows(kind), case, None)
+    missing = _typed(kind, {"id": [BIG, None], "c": [], "s": [], "l": [], "m": []}, 2)
+    table = _with_keys(kind, missing, "missing", None)
+    return table if case == "missing" else table.slice(0, 0)
+
+
+def _visible(kind: Kind, rows: pa.Table) -> pa.Table:
+    """Leave out what ``_stored`` could not store."""
+    if kind.arrow != pa.null() and kind.stored is None:
+        return rows
+    return _typed(kind, {"id": rows["id"].to_pylist(), "c": rows["c"].to_pylist(), "s": [], "l": [], "m": []}, len(rows))
+
+
+def _partition_values(kind: Kind) -> list[Any]:
+    return list(kind.partitions.values()) or [None]
+
+
+def _with_keys(kind: Kind, rows: pa.Table, case: str, value: object) -> pa.Table:
+    if _partitioned(kind):
+        rows = rows.add_column(0, "p", pa.array([value] * len(rows), kind.arrow))
+    return rows.add_column(0, "which", pa.array([case] * len(rows), pa.string()))
+
+
+def _scan(table: ds.SharedTable, case: str, **how: Any) -> ds.Scan:
+    return table.scan(filter=f"which = '{case}'", **how)
+
+
+# === Comparing ===
+
+
+def _cell(kind: Kind, column: str) -> str:
+    return documented()[kind.row][column]
+
+
+def _pandas_cell(cell: str) -> str:
+    # The documentation names the string type of pandas 3; pandas 2 has objects.
+    return str(pd.Series(["x"]).dtype) if cell == "str" else cell
+
+
+def _pairs(value: Any) -> Any:
+    """Return a map as a dict; Polars gives dicts, before it had maps it gave lists of structs."""
+    if value is None or isinstance(value, dict):
+        return value
+    return dict((item["key"], item["value"]) if isinstance(item, dict) else item for item in value)
+
+
+def _plain(value: Any, *, as_nan: bool = False) -> Any:
+    """Bring what the outputs call the same value into one form; ``as_nan`` where null and NaN are the same there."""
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return None if np.isnat(value) else _plain(value.item())
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and math.isnan(value):
+        return None if as_nan else "NaN"
+    if isinstance(value, pd.Timestamp):
+        value = value.to_pydatetime()
+    if isinstance(value, pd.Timedelta):
+        value = value.to_pytimedelta()
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    if isinstance(value, dict):
+        return {name: _plain(item, as_nan=as_nan) for name, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(item, as_nan=as_nan) for item in value]
+    return value
