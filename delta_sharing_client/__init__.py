@@ -10,40 +10,46 @@
     client.table("share.schema.table").scan(filter="date >= '2024-01-01'").to_arrow()
 """
 
-from delta_sharing_client.client import SharingClient
-from delta_sharing_client.errors import (
-    AuthError,
-    DataError,
-    DeltaSharingError,
-    NotFoundError,
-    ProfileError,
-    ProtocolError,
-    RequestError,
-    SchemaChangeError,
-    TransportError,
-    UnsupportedFeatureError,
-    UsageError,
-)
-from delta_sharing_client.listing import Schema, Share, Table
-from delta_sharing_client.loaders import (
-    get_table_metadata,
-    get_table_protocol,
-    get_table_version,
-    load_as_arrow,
-    load_as_pandas,
-    load_as_polars,
-    load_as_spark,
-    load_table_changes_as_arrow,
-    load_table_changes_as_pandas,
-    load_table_changes_as_polars,
-    load_table_changes_as_spark,
-)
-from delta_sharing_client.options import ReadOptions, ResponseFormat, VariantAs
-from delta_sharing_client.predicates.expressions import Expression, col
-from delta_sharing_client.profile import Profile
-from delta_sharing_client.reads import Changes, Scan
-from delta_sharing_client.scan.report import ScanReport
-from delta_sharing_client.table import SharedTable, TableDetails
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from delta_sharing_client.client import SharingClient
+    from delta_sharing_client.errors import (
+        AuthError,
+        DataError,
+        DeltaSharingError,
+        NotFoundError,
+        ProfileError,
+        ProtocolError,
+        RequestError,
+        SchemaChangeError,
+        TransportError,
+        UnsupportedFeatureError,
+        UsageError,
+    )
+    from delta_sharing_client.listing import Schema, Share, Table
+    from delta_sharing_client.loaders import (
+        get_table_metadata,
+        get_table_protocol,
+        get_table_version,
+        load_as_arrow,
+        load_as_pandas,
+        load_as_polars,
+        load_as_spark,
+        load_table_changes_as_arrow,
+        load_table_changes_as_pandas,
+        load_table_changes_as_polars,
+        load_table_changes_as_spark,
+    )
+    from delta_sharing_client.options import ReadOptions, ResponseFormat, VariantAs
+    from delta_sharing_client.predicates.expressions import Expression, col
+    from delta_sharing_client.profile import Profile
+    from delta_sharing_client.reads import Changes, Scan
+    from delta_sharing_client.scan.report import ScanReport
+    from delta_sharing_client.table import SharedTable, TableDetails
 
 __all__ = [
     "AuthError",
@@ -84,3 +90,54 @@ __all__ = [
     "load_table_changes_as_polars",
     "load_table_changes_as_spark",
 ]
+
+# Imported when first asked for: an executor of Spark needs no pandas, and `delta-sharing --help` needs none of it.
+_HOMES = {
+    "delta_sharing_client.client": ("SharingClient",),
+    "delta_sharing_client.errors": (
+        "AuthError",
+        "DataError",
+        "DeltaSharingError",
+        "NotFoundError",
+        "ProfileError",
+        "ProtocolError",
+        "RequestError",
+        "SchemaChangeError",
+        "TransportError",
+        "UnsupportedFeatureError",
+        "UsageError",
+    ),
+    "delta_sharing_client.listing": ("Schema", "Share", "Table"),
+    "delta_sharing_client.loaders": (
+        "get_table_metadata",
+        "get_table_protocol",
+        "get_table_version",
+        "load_as_arrow",
+        "load_as_pandas",
+        "load_as_polars",
+        "load_as_spark",
+        "load_table_changes_as_arrow",
+        "load_table_changes_as_pandas",
+        "load_table_changes_as_polars",
+        "load_table_changes_as_spark",
+    ),
+    "delta_sharing_client.options": ("ReadOptions", "ResponseFormat", "VariantAs"),
+    "delta_sharing_client.predicates.expressions": ("Expression", "col"),
+    "delta_sharing_client.profile": ("Profile",),
+    "delta_sharing_client.reads": ("Changes", "Scan"),
+    "delta_sharing_client.scan.report": ("ScanReport",),
+    "delta_sharing_client.table": ("SharedTable", "TableDetails"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

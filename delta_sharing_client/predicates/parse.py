@@ -24,7 +24,6 @@ from delta_sharing_client.predicates.expressions import (
     membership,
     parse_path,
 )
-from delta_sharing_client.predicates.sql import parse_sql
 
 Filter = Union[str, Expression, ColumnBuilder, Sequence[Any], None]
 
@@ -52,6 +51,9 @@ def parse_filter(filter: Filter) -> Expression | None:  # noqa: A002 - the publi
     if filter is None:
         return None
     if isinstance(filter, str):
+        # Imported for the first text only: the SQL parser takes longer to load than everything else here.
+        from delta_sharing_client.predicates.sql import parse_sql
+
         return parse_sql(filter)
     if isinstance(filter, (Expression, ColumnBuilder)):
         return as_expression(filter)
