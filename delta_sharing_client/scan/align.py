@@ -112,7 +112,7 @@ class FileColumn:
         """Return the column of a file that does not have it: nulls."""
         if not self.field.nullable and length:
             raise DataError(f"column {self.field.name!r} is NOT NULL in the table, but the file does not have it")
-        return pa.nulls(length, self.type)
+        return _nulls(length, self.type)
 
 
 class Aligner:
@@ -296,7 +296,7 @@ def _struct_converter(
         children: list[pa.Array] = []
         for (name, inner), field in zip(sources, fields, strict=True):
             if name is None:
-                child = pa.nulls(len(array), field.type)
+                child = _nulls(len(array), field.type)
             else:
                 child = array.field(name)
                 child = child if inner is None else inner(child)
@@ -314,6 +314,20 @@ def _struct_converter(
         return pa.Array.from_buffers(pa.struct([]), len(array), [validity], array.null_count)
 
     return convert
+
+
+def _nulls(length: int, arrow: pa.DataType) -> pa.Array:
+    if not _requires_values(arrow):
+        return pa.nulls(length, arrow)
+    # pa.nulls would put nulls into the NOT NULL fields below, and Arrow's own writers refuse such an array.
+    return pa.array([None], arrow).take(pa.repeat(pa.scalar(0, pa.int8()), length))
+
+
+def _requires_values(arrow: pa.DataType) -> bool:
+    if not pa.types.is_struct(arrow):
+        return False
+    fields = [arrow.field(index) for index in range(arrow.num_fields)]
+    return any(not field.nullable or _requires_values(field.type) for field in fields)
 
 
 # === Primitive types ===

@@ -6,165 +6,28 @@ One table a type. Its column is read as ordinary values, as an empty result, all
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import functools
 import gc
 import json
 import math
 import pathlib
-import re
-from collections.abc import Callable, Iterator
-from decimal import Decimal
+from collections.abc import Iterator
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.options import VariantAs
+from tests.integration.kinds import BIG, KINDS, UTC, Kind
 from tests.regressions.hand_made import HandMadeTable
-from tests.unit.delta.variant_encoder import dictionary, encode, primitive
 
-UTC = datetime.timezone.utc
-BIG = 9007199254740993  # the first integer that a float64 cannot hold
-DIGITS = Decimal("12345678901234567890.123456789012345678")
 CASES = ("ordinary", "empty", "nulls", "missing")
 BACKENDS = (None, "numpy_nullable", "pyarrow")
 NESTED_ROWS = {"s": "struct", "l": "array", "m": "map"}
-
-DATES = [datetime.date(1, 1, 1), datetime.date(1582, 10, 4), datetime.date(1582, 10, 15), datetime.date(1899, 12, 31)]
-DATES += [datetime.date(1970, 1, 1), datetime.date(2262, 4, 12), datetime.date(9999, 12, 31)]
-CLOCKS = [datetime.datetime(d.year, d.month, d.day, 23, 59, 59, 999999) for d in DATES] + [datetime.datetime(1, 1, 1)]
-INSTANTS = [clock.replace(tzinfo=UTC) for clock in CLOCKS]
-# A character of each kind of plane, the ends of the surrogate gap, line ends that are none in JSON, and NUL.
-TEXTS = ["", "a\x00b", "ß", "\u2028\u0085", "\ud7ff\ue000\uffff", "😀", "\U0002a6d6", "\U000e0001", "\U0010ffff"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A type: its line in the documentation, its name in a schemaString, values, partition values as the log has them.
-
-    ``stored`` is its form in Parquet where that is not the Arrow type.
-    """
-
-    row: str
-    delta: str
-    arrow: pa.DataType
-    values: tuple[Any, ...]
-    partitions: dict[str, Any] = dataclasses.field(default_factory=dict)
-    stored: pa.DataType | None = None
-    features: tuple[str, ...] = ()
-    write: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-KINDS = {
-    "boolean": Kind(
-        row="boolean", delta="boolean", arrow=pa.bool_(), values=(True, False), partitions={"true": True, "false": False}
-    ),
-    "byte": Kind(row="byte", delta="byte", arrow=pa.int8(), values=(-128, 127), partitions={"-128": -128}),
-    "short": Kind(row="short", delta="short", arrow=pa.int16(), values=(-32768, 32767), partitions={"7": 7}),
-    "integer": Kind(
-        row="integer", delta="integer", arrow=pa.int32(), values=(-(2**31), 2**31 - 1), partitions={"-1": -1}
-    ),
-    "long": Kind(
-        row="long",
-        delta="long",
-        arrow=pa.int64(),
-        values=(-(2**63), BIG, 2**63 - 1),
-        partitions={str(BIG): BIG, str(-(2**63)): -(2**63)},
-    ),
-    "float": Kind(
-        row="float",
-        delta="float",
-        arrow=pa.float32(),
-        values=(0.5, -0.0, math.inf, -math.inf, math.nan),
-        partitions={"1.5": 1.5, "NaN": math.nan, "-Infinity": -math.inf, "-0.0": -0.0},
-    ),
-    "double": Kind(
-        row="double",
-        delta="double",
-        arrow=pa.float64(),
-        values=(0.1, -0.0, 5e-324, math.inf, -math.inf, math.nan),
-        partitions={"0.1": 0.1, "NaN": math.nan, "Infinity": math.inf, "-0.0": -0.0, "1.0E10": 1e10},
-    ),
-    "decimal": Kind(
-        row="decimal(p, s)",
-        delta="decimal(38,18)",
-        arrow=pa.decimal128(38, 18),
-        values=(DIGITS, -DIGITS, Decimal("1E-18"), Decimal(0)),
-        partitions={str(DIGITS): DIGITS, "-1.5": Decimal("-1.5")},
-    ),
-    "string": Kind(
-        row="string, char(n), varchar(n)",
-        delta="string",
-        arrow=pa.string(),
-        values=tuple(TEXTS),
-        partitions={text: text for text in [*TEXTS[1:], "a/b=c%20d", "__HIVE_DEFAULT_PARTITION__x"]},
-    ),
-    "char": Kind(
-        row="string, char(n), varchar(n)", delta="char(4)", arrow=pa.string(), values=("ab  ",), partitions={"p   ": "p   "}
-    ),
-    "varchar": Kind(
-        row="string, char(n), varchar(n)", delta="varchar(9)", arrow=pa.string(), values=("ab", ""), partitions={"p": "p"}
-    ),
-    "binary": Kind(
-        row="binary",
-        delta="binary",
-        arrow=pa.binary(),
-        values=(b"", b"\x00\xff\\u0001"),
-        partitions={"\\u0001\\u00fF\\u0000": b"\x01\xff\x00", "hello": b"hello"},
-    ),
-    "date": Kind(
-        row="date",
-        delta="date",
-        arrow=pa.date32(),
-        values=tuple(DATES),
-        partitions={date.isoformat(): date for date in DATES},
-    ),
-    "timestamp": Kind(
-        row="timestamp",
-        delta="timestamp",
-        arrow=pa.timestamp("us", tz="UTC"),
-        values=tuple(INSTANTS),
-        partitions={
-            "0001-01-01 00:00:00": INSTANTS[-1],
-            "1899-12-31 23:59:59.999999": INSTANTS[3],
-            "9999-12-31T23:59:59.999999Z": INSTANTS[6],
-        },
-    ),
-    "timestamp in INT96": Kind(
-        row="timestamp",
-        delta="timestamp",
-        arrow=pa.timestamp("us", tz="UTC"),
-        values=tuple(INSTANTS),
-        write={"use_deprecated_int96_timestamps": True},
-    ),
-    "timestamp_ntz": Kind(
-        row="timestamp_ntz",
-        delta="timestamp_ntz",
-        arrow=pa.timestamp("us"),
-        values=tuple(CLOCKS),
-        partitions={"0001-01-01 00:00:00": CLOCKS[-1], "9999-12-31 23:59:59.999999": CLOCKS[6]},
-        features=("timestampNtz",),
-    ),
-    "day-time interval": Kind(
-        row="interval day to second",
-        delta="interval day to second",
-        arrow=pa.duration("us"),
-        values=(datetime.timedelta(days=-106_751_991, microseconds=1), datetime.timedelta(0), datetime.timedelta(hours=5)),
-        stored=pa.int64(),
-    ),
-    "year-month interval": Kind(
-        row="interval year to month", delta="interval year to month", arrow=pa.int32(), values=(-14, 0, 2**31 - 1)
-    ),
-    "void": Kind(row="void", delta="void", arrow=pa.null(), values=(None,)),
-}
 
 
 @functools.cache
@@ -205,9 +68,7 @@ def test_every_line_of_the_documented_table_is_read_here() -> None:
 
 
 @pytest.mark.parametrize("response_format", ["delta", "parquet"])
-def test_arrow_types_and_values_are_exact(
-    shared: ds.SharedTable, kind: Kind, case: str, response_format: str
-) -> None:
+def test_arrow_types_and_values_are_exact(shared: ds.SharedTable, kind: Kind, case: str, response_format: str) -> None:
     if kind.features and response_format == "parquet":
         with pytest.raises(ds.RequestError, match="delta"):
             shared.scan(response_format=response_format).to_arrow()
@@ -380,7 +241,9 @@ def _visible(kind: Kind, rows: pa.Table) -> pa.Table:
     """Leave out what ``_stored`` could not store."""
     if kind.arrow != pa.null() and kind.stored is None:
         return rows
-    return _typed(kind, {"id": rows["id"].to_pylist(), "c": rows["c"].to_pylist(), "s": [], "l": [], "m": []}, len(rows))
+    return _typed(
+        kind, {"id": rows["id"].to_pylist(), "c": rows["c"].to_pylist(), "s": [], "l": [], "m": []}, len(rows)
+    )
 
 
 def _partition_values(kind: Kind) -> list[Any]:

@@ -430,3 +430,14 @@ def test_variants_are_structs_on_request(make_table: MakeTable) -> None:
         None,
         {"metadata": b"\x01\x00\x00", "value": b"\x04"},
     ]
+
+
+def test_a_missing_struct_with_not_null_fields_can_be_written_as_parquet(make_table: MakeTable) -> None:
+    inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    table = make_table(pa.schema([("a", pa.int64()), ("s", inner), ("o", pa.struct([("i", inner)]))]))
+    table.add(pa.table({"a": [1, 2]}))
+    found = table.read()
+    found.validate(full=True)
+    sink = io.BytesIO()
+    pq.write_table(found, sink)
+    assert pq.read_table(sink).to_pylist() == [{"a": 1, "s": None, "o": None}, {"a": 2, "s": None, "o": None}]
