@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.predicates.expressions import Expression, col
     from delta_sharing_client.profile import Profile
     from delta_sharing_client.reads import Changes, Scan
+    from delta_sharing_client.replica import Replica
     from delta_sharing_client.scan.report import ScanReport
     from delta_sharing_client.table import SharedTable, TableDetails
 
@@ -62,6 +63,7 @@ __all__ = [
     "ProfileError",
     "ProtocolError",
     "ReadOptions",
+    "Replica",
     "RequestError",
     "ResponseFormat",
     "Scan",
@@ -125,6 +127,7 @@ _HOMES = {
     "delta_sharing_client.predicates.expressions": ("Expression", "col"),
     "delta_sharing_client.profile": ("Profile",),
     "delta_sharing_client.reads": ("Changes", "Scan"),
+    "delta_sharing_client.replica": ("Replica",),
     "delta_sharing_client.scan.report": ("ScanReport",),
     "delta_sharing_client.table": ("SharedTable", "TableDetails"),
 }

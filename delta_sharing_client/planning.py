@@ -9,10 +9,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from delta_sharing_client.columns import ColumnName, resolve_columns
-from delta_sharing_client.delta.actions import AddFile
+from delta_sharing_client.delta.actions import Action, AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
-from delta_sharing_client.delta.snapshot import FileKey, logical_file_key
+from delta_sharing_client.delta.snapshot import FileKey, Snapshot, logical_file_key
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
@@ -30,7 +30,7 @@ from delta_sharing_client.protocol.query import (
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.scan.changes import plan_changes
-from delta_sharing_client.scan.plan import plan_files
+from delta_sharing_client.scan.plan import plan_files, plan_snapshot
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.scan.tasks import CHANGE_FIELDS, ROW_LINEAGE_FIELDS, ScanPlan
 
@@ -117,6 +117,27 @@ def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: 
     # The refresh token of an answer is known at its end.
     urls = RefreshingUrls(rest, table, query, answer)
     return dataclasses.replace(plan, context=dataclasses.replace(plan.context, urls=urls))
+
+
+def query_snapshot(
+    rest: RestClient, table: TableName, read: SnapshotRead, options: ReadOptions
+) -> tuple[Snapshot, ScanPlan]:
+    """Query ``table`` and return the whole snapshot, with the plan that reads all of it.
+
+    The plan's tasks are those of ``snapshot.files``, one each and in their order; ``read`` must ask for all rows and
+    columns. Errors are those of ``plan_table``.
+    """
+    latest = read.version is None and read.timestamp is None
+    query = QueryRequest(version=read.version, timestamp=read.timestamp, include_refresh_token=latest)
+    answer = query_table(rest, table, query, response_format=read.response_format)
+    check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
+    actions: list[Action] = [answer.protocol, answer.metadata, *_live_files(answer, table)]
+    snapshot = Snapshot.from_actions(answer.version, actions, table=str(table))
+    urls = RefreshingUrls(rest, table, query, answer)
+    plan = plan_snapshot(
+        str(table), snapshot, read.request(snapshot.schema), options, urls, allow_http=rest.allows_http_data
+    )
+    return snapshot, plan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

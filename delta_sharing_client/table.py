@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Union
 
@@ -20,14 +22,15 @@ from delta_sharing_client.protocol.answer import TableHead
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
+from delta_sharing_client.replica import Replica, replicate
 
 if TYPE_CHECKING:
-    import datetime
-
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.reads import Filter
 
     Timestamp = Union[str, datetime.datetime, datetime.date, None]
+
+_WEEK = datetime.timedelta(days=7)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,6 +172,47 @@ class SharedTable:
             response_format=_format(response_format),
         )
         return Changes(rest=self.rest, table=self.name, options=options or self.options, request=request)
+
+    def replicate(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        version: int | None = None,
+        timestamp: Timestamp = None,
+        retention: datetime.timedelta | None = _WEEK,
+        response_format: ResponseFormat | str = ResponseFormat.AUTO,
+        options: ReadOptions | None = None,
+    ) -> Replica:
+        """Make ``directory`` a Delta copy of the table that any engine reads, or bring the copy in it up to date.
+
+        Only files that the copy does not have are downloaded. The copy changes in one step, by a new commit after all
+        files are there; who reads meanwhile sees the version before. See docs/replica.md.
+
+        Parameters
+        ----------
+        directory:
+            Where the copy is or shall be. Paths in it are relative: it can be moved.
+        version, timestamp:
+            The snapshot to copy, the latest one by default.
+        retention:
+            How long files stay on the disk that the table has no more, for readers of older versions of the copy;
+            ``None`` keeps them for ever.
+        response_format:
+            As for ``scan``. File ids, and so the copy's files, differ between the formats.
+        options:
+            How to download the data, instead of the client's options.
+
+        Raises
+        ------
+        UsageError
+            The directory cannot be written, holds something else, or another update of it is running.
+        DataError, TransportError, ProtocolError, UnsupportedFeatureError, RequestError
+            As for a read; the copy is then as it was before.
+        """
+        read = SnapshotRead(
+            version=version, timestamp=_instant(timestamp, "timestamp"), response_format=_format(response_format)
+        )
+        return replicate(self.rest, self.name, directory, read, options or self.options, retention=retention)
 
     def _describe(self, version: int | None, timestamp: Timestamp) -> TableHead:
         if version is not None and timestamp is not None:

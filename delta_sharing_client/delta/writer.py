@@ -68,14 +68,9 @@ def write_log(directory: str | os.PathLike[str], snapshot: Snapshot, *, local_fi
     root = Path(os.path.abspath(directory))
     log = _created(root)
     times = _Times(snapshot.protocol, snapshot.metadata)
-    head: list[Action] = [snapshot.protocol, snapshot.metadata]
-    head += snapshot.transactions.values()
-    head += snapshot.domain_metadata.values()
-    if snapshot.row_id_high_water_mark is not None:
-        head.append(snapshot.row_id_high_water_mark)
 
     def actions() -> Iterator[Action]:
-        yield from head
+        yield from _head(snapshot)
         for item in snapshot.files:
             yield _relocated(item, root, local_files)
 
@@ -136,6 +131,37 @@ def write_changes_log(
         time = commit.timestamp_ms if commit.timestamp_ms is not None else time
         _write_commit(log, version, time, _chained(head, files), _Times(protocol, metadata))
     return log
+
+
+def append_commit(directory: str | os.PathLike[str], commit: Commit, *, protocol: Protocol, metadata: Metadata) -> None:
+    """Add ``commit`` to the log in ``directory``, whose version before it must be there.
+
+    Parameters
+    ----------
+    directory:
+        The table's directory. Paths of the commit's actions are taken as they are.
+    commit:
+        What changes; its version must be free.
+    protocol, metadata:
+        The table's after the commit.
+
+    Raises
+    ------
+    UsageError
+        Another writer took the version.
+    """
+    actions: list[Action] = [*_table_changes(commit), *_file_actions(commit)]
+    times = _Times(protocol, metadata)
+    _write_commit(Path(directory) / LOG_DIRECTORY, commit.version, commit.timestamp_ms, actions, times)
+
+
+def add_checkpoint(directory: str | os.PathLike[str], snapshot: Snapshot) -> None:
+    """Write a checkpoint of ``snapshot``, a version that is in the log of ``directory`` and has none yet.
+
+    ``snapshot.tombstones`` go into it: those of files that may still be on the disk.
+    """
+    actions: list[Action] = [*_head(snapshot), *snapshot.files, *snapshot.tombstones]
+    _write_checkpoint(Path(directory) / LOG_DIRECTORY, snapshot.version, actions)
 
 
 class _Times:
@@ -205,6 +231,15 @@ def _created(root: Path) -> Path:
     log = root / LOG_DIRECTORY
     log.mkdir(parents=True, exist_ok=True)
     return log
+
+
+def _head(snapshot: Snapshot) -> list[Action]:
+    head: list[Action] = [snapshot.protocol, snapshot.metadata]
+    head += snapshot.transactions.values()
+    head += snapshot.domain_metadata.values()
+    if snapshot.row_id_high_water_mark is not None:
+        head.append(snapshot.row_id_high_water_mark)
+    return head
 
 
 def _table_changes(commit: Commit) -> list[Action]:

@@ -1,0 +1,45 @@
+"""One process at a time: a lock on a file, which the operating system drops when its holder ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from delta_sharing_client.errors import UsageError
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class FileLock:
+    """A context manager that holds ``path`` locked; ``UsageError`` with ``taken`` where somebody else does.
+
+    The file stays: to remove it would let two holders lock two files of one name.
+    """
+
+    def __init__(self, path: Path, taken: str) -> None:
+        self._path = path
+        self._taken = taken
+        self._descriptor = -1
+
+    def __enter__(self) -> FileLock:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _try_lock(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise UsageError(self._taken) from None
+        self._descriptor = descriptor
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._descriptor)

@@ -1,0 +1,347 @@
+"""A local Delta copy of a shared table, kept up to date by downloading what is new.
+
+The copy is a Delta table of its own::
+
+    <directory>/
+      _delta_log/                            versions 0, 1, 2 ...: one for each update that changed something
+      data/<hash of the file id>.parquet     data files, byte for byte
+      vectors/deletion_vector_<uuid>.bin     deletion vectors, one a file
+
+All paths in its log are relative, so the directory can be moved. The version of the shared table is in the log as the
+transaction of the application ``APPLICATION``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from delta_sharing_client.delta.actions import (
+    AddFile,
+    DeletionVectorDescriptor,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Transaction,
+)
+from delta_sharing_client.delta.changes import Commit
+from delta_sharing_client.delta.deletion_vectors import encode_file, relative_path
+from delta_sharing_client.delta.file_keys import without_query
+from delta_sharing_client.delta.log import DeltaLog
+from delta_sharing_client.delta.log_entries import action_fields
+from delta_sharing_client.delta.log_files import LOG_DIRECTORY
+from delta_sharing_client.delta.snapshot import Snapshot, Want, logical_file_key
+from delta_sharing_client.delta.writer import add_checkpoint, append_commit, write_log
+from delta_sharing_client.delta.z85 import z85_encode
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.file_lock import FileLock
+from delta_sharing_client.names import TableName
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.planning import SnapshotRead, query_snapshot
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.scan.copies import TEMPORARY_SUFFIX, Copies
+from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.scan.tasks import FileTask, ScanContext
+
+APPLICATION = "delta-sharing-client.replica"
+
+_DATA = "data"
+_VECTORS = "vectors"
+_LOCK = ".replica.lock"
+_OURS = re.compile(r"[0-9a-f]{40}\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
+_NAMESPACE = uuid.UUID("5d0b0f0c-7d52-5a3b-9d4e-6a1c2f8e4b17")
+_CHECKPOINT_INTERVAL = 10
+# What these properties promise, a copy does not keep: its commits are updates, not the changes of the table.
+_NOT_COPIED = (
+    "delta.enablechangedatafeed",
+    "delta.enableincommittimestamps",
+    "delta.incommittimestampenablement",
+    "delta.coordinatedcommits",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Replica:
+    """A local copy after an update.
+
+    Attributes
+    ----------
+    directory:
+        The copy: a Delta table.
+    version:
+        Version of the shared table that the copy holds.
+    local_version:
+        Version of the copy itself; it grows by one with each update that changes something.
+    num_files, size:
+        Data files of the copy's current version, and their bytes.
+    downloaded_files, downloaded_bytes:
+        Data files that this update fetched, and the bytes it fetched in all, deletion vectors included.
+    deleted_files:
+        Old files that this update removed from the disk.
+    """
+
+    directory: Path
+    version: int
+    local_version: int
+    num_files: int
+    size: int
+    downloaded_files: int
+    downloaded_bytes: int
+    deleted_files: int
+
+
+def replicate(
+    rest: RestClient,
+    table: TableName,
+    directory: str | os.PathLike[str],
+    read: SnapshotRead,
+    options: ReadOptions,
+    *,
+    retention: datetime.timedelta | None,
+) -> Replica:
+    """Make ``directory`` a copy of ``table``, or bring the copy in it up to date.
+
+    See ``SharedTable.replicate``, also for the errors. ``read`` must ask for all rows and columns.
+    """
+    if retention is not None and retention < datetime.timedelta(0):
+        raise UsageError(f"retention must not be negative, found {retention}")
+    root = Path(os.path.abspath(directory))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / _LOCK, f"another update of the copy in {root} is running: wait for its end"):
+            return _update(rest, table, root, read, options, retention)
+    except OSError as error:
+        raise UsageError(
+            f"the copy in {root} cannot be written ({error.strerror}): make room or give permission, or choose another "
+            "directory",
+            table=str(table),
+        ) from None
+
+
+def _update(
+    rest: RestClient,
+    table: TableName,
+    root: Path,
+    read: SnapshotRead,
+    options: ReadOptions,
+    retention: datetime.timedelta | None,
+) -> Replica:
+    before = _current(root)
+    snapshot, plan = query_snapshot(rest, table, read, options)
+    if before is not None and before.metadata.id != snapshot.metadata.id:
+        raise UsageError(
+            f"{root} holds a copy of the table with the id {before.metadata.id}, but {table} has the id "
+            f"{snapshot.metadata.id}: choose another directory",
+            table=str(table),
+        )
+    report = ScanReport()
+    files = _Fetch(root, before, plan.context, report).run(snapshot.files, plan.tasks)
+    after = _commit(root, before, snapshot, files)
+    horizon = 0 if retention is None else int(time.time() * 1000) - retention // datetime.timedelta(milliseconds=1)
+    kept = [item for item in after.tombstones if (item.deletion_timestamp or 0) > horizon]
+    if after is not before and after.version % _CHECKPOINT_INTERVAL == 0 and after.version > 0:
+        add_checkpoint(root, dataclasses.replace(after, tombstones=kept))
+    return Replica(
+        directory=root,
+        version=snapshot.version,
+        local_version=after.version,
+        num_files=len(after.files),
+        size=sum(item.size for item in after.files),
+        downloaded_files=report.files,
+        downloaded_bytes=report.bytes,
+        deleted_files=_clean(root, [*after.files, *kept]),
+    )
+
+
+class _Fetch:
+    """Downloads of one update: what the copy, which is at ``before``, does not have yet."""
+
+    def __init__(self, root: Path, before: Snapshot | None, context: ScanContext, report: ScanReport) -> None:
+        self._root = root
+        self._context = context
+        self._report = report
+        known: list[AddFile | RemoveFile] = [] if before is None else [*before.tombstones, *before.files]
+        vectors = (item.deletion_vector for item in known)
+        self._vectors = {vector.path_or_inline_dv: vector for vector in vectors if vector is not None}
+
+    def run(self, files: Sequence[AddFile], tasks: Sequence[FileTask]) -> list[AddFile]:
+        """Return ``files`` as the copy's log has them, with all their bytes in place."""
+        paths = [f"{_DATA}/{_file_name(item)}" for item in files]
+        with Copies(self._context, self._report) as copies:
+            copies.files(
+                (task, self._root / path)
+                for task, path in zip(tasks, paths, strict=True)
+                if not _is_there(self._root / path, task.size)
+            )
+            vectors = self._fetch_vectors(files, tasks, copies)
+        return [
+            replace(
+                item,
+                path=path,
+                size=(self._root / path).stat().st_size,
+                data_change=True,
+                deletion_vector=vector,
+                file_id=None,
+                shared_deletion_vector_id=None,
+                shared_version=None,
+                shared_timestamp=None,
+                shared_expiration=None,
+            )
+            for item, path, vector in zip(files, paths, vectors, strict=True)
+        ]
+
+    def _fetch_vectors(
+        self, files: Sequence[AddFile], tasks: Sequence[FileTask], copies: Copies
+    ) -> list[DeletionVectorDescriptor | None]:
+        found: list[DeletionVectorDescriptor | None] = []
+        missing: list[tuple[int, FileTask, uuid.UUID]] = []
+        for place, (item, task) in enumerate(zip(files, tasks, strict=True)):
+            descriptor = None if task.without is None else task.without.descriptor
+            if descriptor is not None and descriptor.storage_type != "i":
+                name = _vector_name(item)
+                descriptor = self._vectors.get(_VECTORS + z85_encode(name.bytes))
+                if descriptor is None or not (self._root / relative_path(descriptor)).is_file():
+                    missing.append((place, task, name))
+            found.append(descriptor)
+        vectors = copies.vectors([task for _, task, _ in missing])
+        for (place, _, name), vector in zip(missing, vectors, strict=True):
+            content, (descriptor,) = encode_file([vector], name, prefix=_VECTORS)
+            _write_file(self._root / relative_path(descriptor), content)
+            found[place] = descriptor
+        return found
+
+
+def _commit(root: Path, before: Snapshot | None, shared: Snapshot, files: list[AddFile]) -> Snapshot:
+    """Write the copy's next version, unless nothing changed, and return the copy as it is then."""
+    now = int(time.time() * 1000)
+    transaction = Transaction(APPLICATION, shared.version, now)
+    metadata = replace(shared.metadata, configuration=_copied_properties(shared.metadata))
+    # As a log spells it, or every update would seem to change it.
+    protocol = msgspec.convert(action_fields(shared.protocol), Protocol)
+    if before is None:
+        write_log(
+            root,
+            dataclasses.replace(
+                shared,
+                version=0,
+                timestamp_ms=now,
+                protocol=protocol,
+                metadata=metadata,
+                files=files,
+                transactions={APPLICATION: transaction},
+            ),
+        )
+        return _opened(root)
+    old = {logical_file_key(item): item for item in before.files}
+    new = {logical_file_key(item): item for item in files}
+    commit = Commit(
+        version=before.version + 1,
+        timestamp_ms=max(now, before.timestamp_ms or 0),
+        protocol=protocol if protocol != before.protocol else None,
+        metadata=metadata if metadata != before.metadata else None,
+        adds=tuple(item for key, item in new.items() if old.get(key) != item),
+        removes=tuple(_removed(item, now) for key, item in old.items() if key not in new),
+        transactions=(transaction,),
+    )
+    changed = commit.protocol or commit.metadata or commit.adds or commit.removes
+    if not changed and before.transactions[APPLICATION].version == shared.version:
+        return before
+    append_commit(root, commit, protocol=protocol, metadata=metadata)
+    return _opened(root)
+
+
+def _current(root: Path) -> Snapshot | None:
+    """Return the copy in ``root``, ``None`` if there is none yet."""
+    log = root / LOG_DIRECTORY
+    if not log.is_dir() or all(entry.name.startswith(".") for entry in log.iterdir()):
+        return None
+    snapshot = _opened(root)
+    if APPLICATION not in snapshot.transactions:
+        raise UsageError(f"{root} holds a Delta table that is not a copy made by replicate: choose another directory")
+    return snapshot
+
+
+def _opened(root: Path) -> Snapshot:
+    return DeltaLog.open(root).snapshot(want=Want.STATS | Want.TOMBSTONES)
+
+
+def _copied_properties(metadata: Metadata) -> dict[str, str]:
+    return {name: value for name, value in metadata.properties.items() if not name.lower().startswith(_NOT_COPIED)}
+
+
+def _file_name(file: AddFile) -> str:
+    """Return a name that is the same in every answer: a file id never changes its meaning (protocol, "File")."""
+    return f"{_digest(file.file_id or without_query(file.path))}.parquet"
+
+
+def _vector_name(file: AddFile) -> uuid.UUID:
+    key = logical_file_key(file)
+    return uuid.uuid5(_NAMESPACE, repr((_file_name(file), key[1])))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def _is_there(path: Path, size: int) -> bool:
+    """Whether a file was downloaded: it has its name only since it is complete. ``size`` is -1 where unknown."""
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        return False
+    return size in (found, -1)
+
+
+def _removed(file: AddFile, now: int) -> RemoveFile:
+    return RemoveFile(
+        path=file.path,
+        deletion_timestamp=now,
+        extended_file_metadata=True,
+        partition_values=file.partition_values,
+        size=file.size,
+        deletion_vector=file.deletion_vector,
+        base_row_id=file.base_row_id,
+        default_row_commit_version=file.default_row_commit_version,
+    )
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
+    with temporary.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)
+
+
+def _clean(root: Path, needed: Sequence[AddFile | RemoveFile]) -> int:
+    """Delete our files that no action of ``needed`` names, also those of updates that broke off; return how many."""
+    paths = {path for item in needed for path in _paths(item)}
+    deleted = 0
+    for folder in (_DATA, _VECTORS):
+        if not (root / folder).is_dir():
+            continue
+        for name in os.listdir(root / folder):
+            if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
+                (root / folder / name).unlink(missing_ok=True)
+            elif _OURS.fullmatch(name) and f"{folder}/{name}" not in paths:
+                (root / folder / name).unlink(missing_ok=True)
+                deleted += 1
+    return deleted
+
+
+def _paths(action: AddFile | RemoveFile) -> Iterator[str]:
+    yield action.path
+    if action.deletion_vector is not None and action.deletion_vector.storage_type == "u":
+        yield relative_path(action.deletion_vector)

@@ -1,0 +1,175 @@
+"""Shared files as they are stored: whole data files onto the local disk, and decoded deletion vectors."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import uuid
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+import pyarrow as pa
+
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.scan.downloads import Downloads
+from delta_sharing_client.scan.http import Http
+from delta_sharing_client.scan.ranges import ByteRange, split
+from delta_sharing_client.scan.remote import Reader, RemoteFile, Transfers
+from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.scan.retry import RetryPolicy
+from delta_sharing_client.scan.steps import start
+from delta_sharing_client.scan.tasks import DeletionVectorRef, FileTask, ScanContext
+from delta_sharing_client.scan.vectors import Vectors
+
+TEMPORARY_SUFFIX = ".part"
+
+# Held in memory between network and disk, once for each request in flight.
+_PART = 4 * 1024 * 1024
+
+
+class Copies:
+    """Downloads for one plan; a context manager, whose end breaks off what is in flight."""
+
+    def __init__(self, context: ScanContext, report: ScanReport) -> None:
+        options = context.options
+        self._context = context
+        self._report = report
+        self._transfers = Transfers()
+        self._ahead = 2 * options.max_concurrent_requests
+        self._downloads = Downloads(options.max_concurrent_requests)
+        self._reader = Reader(
+            Http(options, context.allow_http, context.table),
+            RetryPolicy.from_options(options),
+            context.urls,
+            report,
+            self._transfers,
+            self._downloads.answered,
+        )
+
+    def __enter__(self) -> Copies:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._transfers.cancel()
+        self._downloads.close()
+
+    def files(self, wanted: Iterable[tuple[FileTask, Path]]) -> None:
+        """Download each task's data file to its path, byte for byte.
+
+        A path exists only once its file is complete and on the disk: the bytes go to a name beside it first, which
+        ends in ``TEMPORARY_SUFFIX``. Broken connections are resumed, lengths checked, several files go side by side.
+
+        Raises
+        ------
+        DataError, TransportError, ProtocolError
+            Naming table and file id.
+        UsageError
+            The disk does not take the bytes.
+        """
+        under_way: deque[_Download] = deque()
+        try:
+            for number, (task, target) in enumerate(wanted):
+                under_way.append(self._begin(number, task, target))
+                if len(under_way) >= self._ahead:
+                    under_way[0].finish()
+                    under_way.popleft()
+                    self._report.add(files=1)
+            while under_way:
+                under_way[0].finish()
+                under_way.popleft()
+                self._report.add(files=1)
+        except OSError as error:
+            raise UsageError(
+                f"a file of the copy cannot be written ({error.strerror}): make room, or choose another directory",
+                table=self._context.table,
+            ) from None
+        finally:
+            if under_way:
+                self._transfers.cancel()
+            for download in under_way:
+                download.discard()
+
+    def vectors(self, tasks: Sequence[FileTask]) -> list[DeletionVector]:
+        """Return the deletion vectors of ``tasks``, all of which must have one; close ones come in one request.
+
+        Raises
+        ------
+        DataError, TransportError, ProtocolError
+            See ``Vectors.get``.
+        """
+        vectors = Vectors(tasks, self._fetch_vector, self._context.table)
+        found: list[Future[DeletionVector]] = []
+        for number, task in enumerate(tasks):
+            assert task.without is not None
+            found.append(start(vectors.get(task.without, task, number)))
+        return [future.result() for future in found]
+
+    def _begin(self, number: int, task: FileTask, target: Path) -> _Download:
+        file = RemoteFile(
+            self._reader,
+            key=task.key,
+            url=task.url,
+            size=task.size,
+            file_id=task.file_id,
+            expiration_ms=task.expiration_ms,
+        )
+        if file.size < 0:
+            file.size, _ = file.read_tail(1)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+        with temporary.open("xb") as stream:
+            stream.truncate(file.size)
+
+        def fill(part: ByteRange) -> None:
+            data = file.read(part)
+            assert data is not None
+            with temporary.open("r+b") as stream:
+                stream.seek(part.start)
+                stream.write(data)
+
+        parts = [
+            self._downloads.submit((number, place), part.length, lambda part=part: fill(part))  # type: ignore[misc]
+            for place, part in enumerate(split(ByteRange(0, file.size), _PART))
+        ]
+        return _Download(temporary, target, parts)
+
+    def _fetch_vector(
+        self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int
+    ) -> Future[pa.Buffer]:
+        file = RemoteFile(
+            self._reader,
+            key=ref.key,
+            url=ref.descriptor.path_or_inline_dv,
+            size=-1,
+            file_id=task.file_id,
+            expiration_ms=task.expiration_ms,
+        )
+
+        def fetch() -> pa.Buffer:
+            return file.read(wanted)
+
+        return self._downloads.submit((number,), wanted.length, fetch)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Download:
+    temporary: Path
+    target: Path
+    parts: list[Future[None]]
+
+    def finish(self) -> None:
+        """Wait for the parts and give the file its name."""
+        for part in self.parts:
+            part.result()
+        # A name in a log must not outlive, in a power cut, the bytes that it stands for.
+        with self.temporary.open("r+b") as stream:
+            os.fsync(stream.fileno())
+        os.replace(self.temporary, self.target)
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self.temporary.unlink(missing_ok=True)
