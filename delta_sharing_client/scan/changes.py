@@ -29,7 +29,7 @@ from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedPro
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.predicates.expressions import columns as columns_of
-from delta_sharing_client.predicates.skipping import may_match
+from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.scan.columns import output_columns
 from delta_sharing_client.scan.plan import bound, resolved_partition_columns, vector_ref
 from delta_sharing_client.scan.request import ChangesRequest
@@ -245,11 +245,11 @@ class _Chooser:
 
     def __init__(self, context: ScanContext, limit: int | None) -> None:
         self.tasks: list[FileTask] = []
-        self._predicate = context.predicate
         self._left = limit if context.predicate is None else None
         self._by_partition = self._by_statistics = self._by_limit = self._bytes = 0
         self._reader: StatisticsReader | None = None
         if context.predicate is not None:
+            self._may_match = compile_skipping(context.predicate)
             extra = {field.name for field in CHANGE_FIELDS}
             paths = [path for path in columns_of(context.predicate) if path[0] not in extra]
             self._reader = StatisticsReader(context.schema, context.mapping_mode, context.partition_columns, paths)
@@ -260,7 +260,7 @@ class _Chooser:
             self._by_limit += 1
             self._bytes += max(0, task.size)
             return
-        if self._predicate is not None and not may_match(self._predicate, self._statistics(candidate, task)):
+        if self._reader is not None and not self._may_match(self._statistics(candidate, task, self._reader)):
             self._by_statistics += 1
             self._bytes += max(0, task.size)
             return
@@ -271,8 +271,7 @@ class _Chooser:
     def skipped(self) -> Skipped:
         return Skipped(by_statistics=self._by_statistics, by_limit=self._by_limit, bytes=self._bytes)
 
-    def _statistics(self, candidate: _Candidate, task: FileTask) -> _ChangeStatistics:
-        assert self._reader is not None
+    def _statistics(self, candidate: _Candidate, task: FileTask, reader: StatisticsReader) -> _ChangeStatistics:
         described = candidate.described_by
         file = AddFile(
             path="",
@@ -281,7 +280,7 @@ class _Chooser:
             deletion_vector=None if isinstance(described, AddCdcFile) else described.deletion_vector,
         )
         assert task.change is not None
-        return _ChangeStatistics(self._reader.read(file), task.change)
+        return _ChangeStatistics(reader.read(file), task.change)
 
 
 class _ChangeStatistics:

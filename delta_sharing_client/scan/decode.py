@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
+from delta_sharing_client.predicates.expressions import Literal
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.scan.align import FileColumn
 from delta_sharing_client.scan.columns import Origin, ReadColumn
@@ -76,7 +77,11 @@ class FileDecoder:
         self._schema = shape.context.output_schema
         self._constants = shape.constants(task)
         self._repeated: dict[str, pa.Array] = {}
-        self._pass_all = False
+        self._predicate = shape.context.predicate
+        if self._predicate is not None and all(column.name in self._constants for column in shape.filter):
+            # The same answer for every row of the file.
+            nothing_matches = not _matches_constants(shape, self._constants)
+            self._predicate = Literal(False) if nothing_matches else None
         self._rows_per_batch = shape.context.options.batch_rows
 
     def batches(
@@ -121,9 +126,8 @@ class FileDecoder:
         columns = _Columns(self, raw, position, rows)
         if mask is not None:
             self._report.add(rows_deleted=rows - mask.true_count)
-        predicate = self._shape.context.predicate
-        if predicate is not None:
-            found = predicate_mask(predicate, columns.filter_batch())
+        if self._predicate is not None:
+            found = predicate_mask(self._predicate, columns.filter_batch())
             mask = found if mask is None else pc.and_(mask, found)
         if mask is not None:
             kept = mask.true_count
@@ -260,18 +264,25 @@ def constant_batches(shape: Shape, task: FileTask, rows: int) -> Iterator[pa.Rec
     """
     constants = shape.constants(task)
 
-    def batch(columns: tuple[ReadColumn, ...], length: int) -> pa.RecordBatch:
-        if not columns:
-            return rows_without_columns(length)
-        arrays = [pa.repeat(constants[column.name], length) for column in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))
-
-    predicate = shape.context.predicate
-    if predicate is not None and not predicate_mask(predicate, batch(shape.filter, 1)).true_count:
+    if not _matches_constants(shape, constants):
         return
     step = shape.context.options.batch_rows
     for start in range(0, rows, step):
-        yield batch(shape.output, min(step, rows - start))
+        yield _constant_batch(shape.output, constants, min(step, rows - start))
+
+
+def _matches_constants(shape: Shape, constants: dict[str, pa.Scalar]) -> bool:
+    predicate = shape.context.predicate
+    if predicate is None:
+        return True
+    return bool(predicate_mask(predicate, _constant_batch(shape.filter, constants, 1)).true_count)
+
+
+def _constant_batch(columns: tuple[ReadColumn, ...], constants: dict[str, pa.Scalar], rows: int) -> pa.RecordBatch:
+    if not columns:
+        return rows_without_columns(rows)
+    arrays = [pa.repeat(constants[column.name], rows) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))
 
 
 @functools.cache

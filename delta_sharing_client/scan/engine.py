@@ -55,9 +55,10 @@ class Engine:
             ),
             downloads=self._downloads,
             decoders=self._decoders,
-            # Half for each: bytes that wait to be decoded must not keep decoded rows from being made, nor the reverse.
-            fetched=Window(options.max_bytes_in_flight // 2),
-            decoded=Window(options.max_bytes_in_flight // 2),
+            # Apart: bytes that wait to be decoded must not keep decoded rows from being made, nor the reverse. Most is
+            # for bytes, so that a large row group can be fetched while the one before it is decoded.
+            fetched=Window(options.max_bytes_in_flight * 3 // 4),
+            decoded=Window(options.max_bytes_in_flight // 4),
             cache=FileCache.from_options(options, context.table_id),
             guess=FooterGuess(len(context.schema.fields)),
             ratio=Ratio(),

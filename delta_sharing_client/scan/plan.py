@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.expressions import And, Expression, all_of
 from delta_sharing_client.predicates.expressions import columns as columns_of
-from delta_sharing_client.predicates.skipping import may_match
+from delta_sharing_client.predicates.skipping import Statistics, compile_skipping
 from delta_sharing_client.scan.columns import output_columns
 from delta_sharing_client.scan.request import ScanRequest
 from delta_sharing_client.scan.tasks import (
@@ -182,27 +182,38 @@ class FileFilter:
     """Decides by partition values and statistics whether a file may hold a row for which the predicate is true."""
 
     def __init__(self, context: ScanContext) -> None:
-        self._predicate = context.predicate
-        self._partition_part: Expression | None = None
+        self._partitions: dict[tuple[tuple[str, str | None], ...], bool] = {}
         self._reader: StatisticsReader | None = None
         if context.predicate is None:
             return
-        partitions = set(context.partition_columns)
-        paths = columns_of(context.predicate)
-        self._reader = StatisticsReader(context.schema, context.mapping_mode, context.partition_columns, paths)
+        names = set(context.partition_columns)
+        self._reader = StatisticsReader(
+            context.schema, context.mapping_mode, context.partition_columns, columns_of(context.predicate)
+        )
         conjuncts = context.predicate.children if isinstance(context.predicate, And) else (context.predicate,)
-        own = [part for part in conjuncts if {path[0] for path in columns_of(part)} <= partitions]
-        self._partition_part = all_of(own) if own else None
+        own = [part for part in conjuncts if {path[0] for path in columns_of(part)} <= names]
+        self._may_match = compile_skipping(context.predicate)
+        self._partition_may_match = compile_skipping(all_of(own)) if own else None
 
     def keeps(self, add: AddFile) -> tuple[bool, bool, int | None]:
         """Return whether to read the file, whether its partition alone rules it out, and its physical row count."""
-        if self._reader is None or self._predicate is None:
+        if self._reader is None:
             return True, False, num_records(add.stats)
+        if self._partition_may_match is not None and not self._keeps_partition(
+            add, self._partition_may_match, self._reader
+        ):
+            return False, True, None
         statistics = self._reader.read(add)
-        if may_match(self._predicate, statistics):
-            return True, False, statistics.num_records
-        by_partition = self._partition_part is not None and not may_match(self._partition_part, statistics)
-        return False, by_partition, statistics.num_records
+        return self._may_match(statistics), False, statistics.num_records
+
+    def _keeps_partition(self, add: AddFile, may_match: Callable[[Statistics], bool], reader: StatisticsReader) -> bool:
+        """Decide once for all files of a partition: most predicates on large tables end here."""
+        key = tuple(add.partition_values.items())
+        known = self._partitions.get(key)
+        if known is None:
+            bare = AddFile(path="", partition_values=add.partition_values)
+            known = self._partitions[key] = may_match(reader.read(bare))
+        return known
 
 
 class _Planner:

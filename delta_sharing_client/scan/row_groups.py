@@ -22,7 +22,7 @@ from delta_sharing_client.delta.data_types import (
 )
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.predicates.expressions import Expression
-from delta_sharing_client.predicates.skipping import may_match
+from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.scan.align import Aligner
 
 _MICROS_PER_DAY = 86_400_000_000
@@ -50,10 +50,11 @@ class RowGroupBounds:
 
     def matching(self, predicate: Expression, ordinals: Iterable[int]) -> list[int]:
         """Return those of the row groups ``ordinals`` that may hold a row for which ``predicate`` is true."""
+        may_match = compile_skipping(predicate)
         kept = []
         for ordinal in ordinals:
             self._group = self._metadata.row_group(ordinal)
-            if may_match(predicate, self):
+            if may_match(self):
                 kept.append(ordinal)
         return kept
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from collections import defaultdict
 from concurrent.futures import Future
 
 Order = tuple[int, ...]
@@ -14,7 +13,8 @@ Order = tuple[int, ...]
 class Window:
     """Grants bytes to pieces of work, lowest ``order`` first; the first element of an order is the file's number.
 
-    The file that is being consumed always gets one grant, however large: else nothing would ever move.
+    What the consumer needs next always gets its grant, however large: the lowest order of the file being consumed. Else
+    nothing would ever move.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -24,7 +24,6 @@ class Window:
         self._tie = itertools.count()
         self._granted: dict[Order, int] = {}
         self._in_use = 0
-        self._by_file: defaultdict[int, int] = defaultdict(int)
         self._head = 0
 
     def acquire(self, order: Order, nbytes: int) -> Future[None]:
@@ -39,8 +38,6 @@ class Window:
         """Replace what was granted to ``order`` by ``nbytes``; no grant is waited for."""
         with self._lock:
             self._in_use += nbytes - self._granted.get(order, 0)
-            if order not in self._granted:
-                self._by_file[order[0]] += 1
             self._granted[order] = nbytes
         self._grant()
 
@@ -49,7 +46,6 @@ class Window:
         with self._lock:
             if order in self._granted:
                 self._in_use -= self._granted.pop(order)
-                self._by_file[order[0]] -= 1
         self._grant()
 
     def consume(self, file: int) -> None:
@@ -58,17 +54,18 @@ class Window:
             self._head = file
         self._grant()
 
+    def _is_next(self, order: Order) -> bool:
+        return order[0] <= self._head and not any(other < order for other in self._granted)
+
     def _grant(self) -> None:
         granted: list[Future[None]] = []
         with self._lock:
             while self._waiting:
                 order, _, nbytes, future = self._waiting[0]
-                first_of_head = order[0] <= self._head and not self._by_file[order[0]]
-                if self._in_use + nbytes > self._capacity and not first_of_head:
+                if self._in_use + nbytes > self._capacity and not self._is_next(order):
                     break
                 heapq.heappop(self._waiting)
                 self._granted[order] = nbytes
-                self._by_file[order[0]] += 1
                 self._in_use += nbytes
                 granted.append(future)
         for future in granted:

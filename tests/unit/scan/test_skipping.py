@@ -115,9 +115,13 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "small": (pa.decimal128(5, 2), [None, Decimal("-1.5"), Decimal("0"), Decimal("1.25")]),
     "timestamp": (
         pa.timestamp("us", tz="UTC"),
-        [None, datetime.datetime(1900, 1, 1, tzinfo=datetime.timezone.utc), datetime.datetime(2024, 1, 1, 0, 0, 0, 1, datetime.timezone.utc)],
+        [
+            None,
+            datetime.datetime(1900, 1, 1, tzinfo=datetime.timezone.utc),
+            datetime.datetime(2024, 1, 1, 0, 0, 0, 1, datetime.timezone.utc),
+        ],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from delta_sharing_client.scan.execute import execute
+from delta_sharing_client.scan.progress import watched
+from delta_sharing_client.scan.report import ScanReport
+from tests.unit.scan.support import Table, fast_options
+
+MakeTable = Callable[..., Table]
+
+
+@pytest.fixture
+def table(make_table: MakeTable) -> Table:
+    found = make_table(pa.schema([("a", pa.int64())]))
+    for _ in range(4):
+        found.add(pa.table({"a": [1, 2]}))
+    return found
+
+
+class Clock:
+    """Each look at it is a second later."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def shown(table: Table, progress: bool | None) -> str:
+    out = io.StringIO()
+    plan = table.plan(options=fast_options(progress=progress))
+    report = ScanReport()
+    console = Console(file=out, force_terminal=True, width=100)
+    rows = sum(batch.num_rows for batch in watched(plan, report, execute(plan, report), console=console, clock=Clock()))
+    assert rows == 8
+    return out.getvalue()
+
+
+def test_a_bar_is_shown_when_it_is_wanted(table: Table) -> None:
+    text = shown(table, True)
+    assert "reading share.schema.t" in text
+    assert "signature" not in text
+
+
+def test_no_bar_is_shown_when_it_is_not_wanted(table: Table) -> None:
+    assert shown(table, False) == ""
+
+
+def test_nobody_watching_means_no_bar(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert shown(table, None) == ""
+
+
+def test_a_terminal_gets_a_bar_once_the_read_is_long(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert "reading share.schema.t" in shown(table, None)
+
+
+def test_the_bar_ends_when_the_read_is_given_up(table: Table) -> None:
+    out = io.StringIO()
+    plan = table.plan(options=fast_options(progress=True))
+    report = ScanReport()
+    console = Console(file=out, force_terminal=True, width=100)
+    batches = watched(plan, report, execute(plan, report), console=console, clock=Clock())
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert report.rows <= 8
