@@ -1,0 +1,67 @@
+"""Every table that a reader must read, behind one server: the conformance tables and those that Spark wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import unquote, urlsplit
+
+import delta_sharing_client as ds
+import mock_server
+from mock_server.signing import ABSOLUTE, RELATIVE
+from tests.golden import corpus
+from tests.integration import spark_rows
+
+
+def names() -> list[str]:
+    """Return the tables as ``golden.<name>``, where the environment says where they are, and ``spark.<name>``."""
+    golden = [f"golden.{table.name}" for table in corpus.tables() if table.outcome in ("read", "read-or-refuse")]
+    return [*golden, *(f"spark.{table.name}" for table in spark_rows.tables())]
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedTables:
+    """The tables' directories by name, and a client of the server that shares them."""
+
+    paths: Mapping[str, pathlib.Path]
+    client: ds.SharingClient
+    server: mock_server.RunningServer
+
+    def table(self, name: str) -> ds.SharedTable:
+        return self.client.table(shared_name(name))
+
+    def readable_versions(self, name: str) -> Sequence[int]:
+        """Return the versions of which rows are expected, oldest first."""
+        kind, _, bare = name.partition(".")
+        if kind == "spark":
+            table = spark_rows.SparkTable(bare)
+            return [version for version in table.versions if not table.is_gone(version)]
+        golden = next(table for table in corpus.tables() if table.name == bare)
+        gone = {version for version, facts in golden.versions.items() if "refuse" in facts}
+        return sorted({*golden.versions, golden.latest_version} - gone)
+
+    def local_file(self, name: str, url: str) -> pathlib.Path:
+        """Return the file on this machine that a URL of the server means."""
+        _, kind, _, path = urlsplit(url).path.split("/", 3)
+        assert kind in (RELATIVE, ABSOLUTE)
+        return self.paths[name] / unquote(path) if kind == RELATIVE else pathlib.Path("/" + unquote(path))
+
+
+@contextlib.contextmanager
+def serving(base: pathlib.Path) -> Iterator[ServedTables]:
+    """Serve all tables of ``names()``; those that must be prepared are copied to ``base`` first."""
+    paths = {f"spark.{table.name}": table.path for table in spark_rows.tables()}
+    for table in corpus.tables():
+        if table.outcome in ("read", "read-or-refuse"):
+            paths[f"golden.{table.name}"] = table.stage(base / table.name)
+    shared = {shared_name(name): path for name, path in paths.items()}
+    with mock_server.running(tables=shared) as server, ds.SharingClient(server.profile) as client:
+        yield ServedTables(paths, client, server)
+
+
+def shared_name(name: str) -> str:
+    """Return ``golden.tables.<table>``: a table's name has no dots, some folders do."""
+    kind, _, bare = name.partition(".")
+    return f"{kind}.tables.{bare.replace('.', '_')}"

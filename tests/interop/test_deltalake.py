@@ -1,0 +1,105 @@
+"""The PyPI package ``deltalake`` reads what we write: rebuilt logs over local files, and local copies of tables.
+
+It reads through its query engine; ``to_pyarrow_table`` goes another way, without deletion vectors or column mapping.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.delta.writer import write_log
+from delta_sharing_client.planning import SnapshotRead, query_snapshot
+from tests.golden import corpus
+from tests.interop.served_tables import ServedTables, names, serving
+
+# The reader features that deltalake refuses by name.
+UNSUPPORTED = {
+    "typeWidening": "TypeWidening",
+    "typeWidening-preview": "TypeWideningPreview",
+    "vacuumProtocolCheck": "VacuumProtocolCheck",
+    "variantShredding-preview": "VariantShreddingPreview",
+}
+# What deltalake does with the latest version of a table that it cannot read, and why. One that it starts to read must
+# be taken out.
+WRONG_ROWS = {"spark.all-types": "INT96 timestamps beyond the range of nanoseconds wrap around"}
+ERRORS = {"spark.widening-partition": "Failed to parse value '2020-01-01'"}  # a date partition that became a timestamp
+RAW_VARIANTS = ds.ReadOptions(variant_as=ds.VariantAs.STRUCT)
+
+by_table = pytest.mark.parametrize("name", names())
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedTables]:
+    with serving(tmp_path_factory.mktemp("tables")) as served:
+        yield served
+
+
+@by_table
+def test_local_copy_brought_up_to_date_version_by_version_has_the_same_rows(
+    served: ServedTables, name: str, tmp_path: pathlib.Path
+) -> None:
+    table = served.table(name)
+    copies = [table.replicate(tmp_path, version=version) for version in served.readable_versions(name)]
+
+    assert copies[-1].version == table.version()
+    assert table.replicate(tmp_path).downloaded_bytes == 0
+    assert_same_rows(name, tmp_path, copies[-1].local_version, table.scan(options=RAW_VARIANTS).to_arrow())
+    earlier = copies[len(copies) // 2]
+    if earlier is not copies[-1] and name not in ERRORS:
+        rows = table.scan(version=earlier.version, options=RAW_VARIANTS).to_arrow()
+        assert_same_rows(f"{name} before", tmp_path, earlier.local_version, rows)
+
+
+@by_table
+def test_rebuilt_log_over_local_files_has_the_same_rows(
+    served: ServedTables, name: str, tmp_path: pathlib.Path
+) -> None:
+    table = served.table(name)
+    read = SnapshotRead(response_format=ds.ResponseFormat.DELTA)
+    snapshot, _ = query_snapshot(table.rest, table.name, read, RAW_VARIANTS)
+    vectors = [item.deletion_vector for item in snapshot.files if item.deletion_vector is not None]
+    urls = [item.path for item in snapshot.files] + [v.path_or_inline_dv for v in vectors if v.storage_type == "p"]
+    local = {url: f"file://{quote(str(served.local_file(name, url)))}" for url in urls}
+
+    write_log(tmp_path, snapshot, local_files=local)
+
+    log = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "_delta_log").glob("*.json"))
+    assert "X-Amz-Signature" not in log
+    assert_same_rows(name, tmp_path, snapshot.version, table.scan(options=RAW_VARIANTS).to_arrow())
+
+
+def assert_same_rows(name: str, directory: pathlib.Path, version: int, ours: pa.Table) -> None:
+    if name in ERRORS:
+        with pytest.raises(deltalake.exceptions.DeltaError, match=re.escape(ERRORS[name])):
+            queried(deltalake.DeltaTable(directory, version=version))
+        return
+    opened = deltalake.DeltaTable(directory, version=version)
+    features = set(opened.protocol().reader_features or ())
+    refused = [UNSUPPORTED[feature] for feature in features & set(UNSUPPORTED)]
+    if refused:
+        with pytest.raises(deltalake.exceptions.DeltaError, match=re.escape(refused[0])):
+            queried(opened)
+        return
+
+    assert opened.version() == version
+    rows = queried(opened)
+    assert rows.column_names == ours.column_names
+    found = Counter(corpus.arrow_rows(corpus.conform(rows, ours.schema)))
+    expected = Counter(corpus.arrow_rows(ours))
+    if name in WRONG_ROWS:
+        assert found != expected, f"deltalake reads {name} now: take it out of WRONG_ROWS"
+        return
+    assert found - expected == expected - found
+
+
+def queried(table: deltalake.DeltaTable) -> pa.Table:
+    return pa.table(deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
