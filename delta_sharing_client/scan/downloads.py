@@ -105,6 +105,8 @@ class Downloads:
                 if future.set_running_or_notify_cancel():
                     _run(call, future)
             finally:
+                # An idle thread must not keep what it downloaded.
+                del call, future
                 with self._condition:
                     self._asked.pop(me, None)
                     self._transferring.discard(me)

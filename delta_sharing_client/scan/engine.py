@@ -56,8 +56,9 @@ class Engine:
             downloads=self._downloads,
             decoders=self._decoders,
             # Apart: bytes that wait to be decoded must not keep decoded rows from being made, nor the reverse. Most is
-            # for bytes, so that a large row group can be fetched while the one before it is decoded.
-            fetched=Window(options.max_bytes_in_flight * 3 // 4),
+            # for bytes, so that a large row group can be fetched while the one before it is decoded; the rest is for
+            # what decoding takes besides.
+            fetched=Window(options.max_bytes_in_flight * 5 // 8),
             decoded=Window(options.max_bytes_in_flight // 4),
             cache=FileCache.from_options(options, context.table_id),
             guess=FooterGuess(len(context.schema.fields)),

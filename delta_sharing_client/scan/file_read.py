@@ -41,7 +41,7 @@ _SMALL = 2 * _MB
 _FETCH_UNIT = 16 * _MB
 _DECODE_UNIT = 4 * _MB
 # Row groups that decode to more than this are decoded as they are consumed.
-_LARGE_UNIT = 96 * _MB
+_LARGE_UNIT = 48 * _MB
 # A limit of so few rows needs the first batches of a row group only.
 _FEW_ROWS = 262_144
 
