@@ -106,8 +106,8 @@ def test_read_writes_the_selected_rows_to_a_file(run: Callable[..., str], tmp_pa
     found = {
         "parquet": lambda: pq.read_table(target)["id"].to_pylist(),
         "arrow": lambda: pa.ipc.open_file(target).read_all()["id"].to_pylist(),
-        "csv": lambda: [int(row["id"]) for row in csv.DictReader(target.open())],
-        "jsonl": lambda: [json.loads(line)["id"] for line in target.open()],
+        "csv": lambda: [int(row["id"]) for row in csv.DictReader(target.read_text().splitlines())],
+        "jsonl": lambda: [json.loads(line)["id"] for line in target.read_text().splitlines()],
     }[ending]()
     assert sorted(found) == list(range(1, 60, 3))
 
