@@ -21,6 +21,17 @@ def names() -> list[str]:
     return [*golden, *(f"spark.{table.name}" for table in spark_rows.tables())]
 
 
+def change_queries() -> list[tuple[str, int, int]]:
+    """Return the change feeds that must be read: table, first and last version."""
+    listed = [(f"golden.{table.name}", query) for table in corpus.tables() for query in table.change_queries]
+    listed += [(f"spark.{table.name}", query) for table in spark_rows.tables() for query in table.change_queries]
+    return [
+        (name, int(query["start_version"]), int(query["end_version"]))  # type: ignore[call-overload]
+        for name, query in listed
+        if "refuse" not in query
+    ]
+
+
 @dataclasses.dataclass(frozen=True)
 class ServedTables:
     """The tables' directories by name, and a client of the server that shares them."""
