@@ -127,12 +127,14 @@ class Read(abc.ABC):
         return optional.load("polars", "polars").from_arrow(self.to_arrow())
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return the rows as a DuckDB relation (extra ``duckdb``), on ``connection`` or a new one in memory.
+        """Return the rows as a DuckDB relation (extra ``duckdb``), on ``connection`` or DuckDB's default one.
 
-        The rows are held as Arrow memory, so that the relation can be queried any number of times.
+        The rows are held as Arrow memory, so that the relation can be queried any number of times; on the default
+        connection, ``duckdb.sql("SELECT ... FROM relation")`` finds it too. Threads need a connection each.
         """
-        module = optional.load("duckdb", "duckdb")
-        return (connection or module.connect()).from_arrow(self.to_arrow())
+        # A connection of our own would be closed under the relation once nothing else holds it.
+        target = optional.load("duckdb", "duckdb") if connection is None else connection
+        return target.from_arrow(self.to_arrow())
 
     @abc.abstractmethod
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:

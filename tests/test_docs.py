@@ -142,7 +142,8 @@ def _pandas(schema: pa.Schema, backend: Any = "numpy") -> str:
 
 def _polars(schema: pa.Schema) -> str:
     dtype = pl.from_arrow(schema.empty_table()).schema["c"]  # type: ignore[union-attr]
-    return str(dtype)
+    # Before version 2 Polars has no maps.
+    return "Map(String, Int64)" if str(dtype) == "List(Struct({'key': String, 'value': Int64}))" else str(dtype)
 
 
 def _spark(kind: object) -> str:
@@ -154,4 +155,6 @@ def _spark(kind: object) -> str:
 
 
 def _duckdb(schema: pa.Schema) -> str:
-    return str(duckdb.connect().from_arrow(schema.empty_table()).types[0]).replace('"', "")
+    found = str(duckdb.from_arrow(schema.empty_table()).types[0]).replace('"', "")
+    # Before version 2 DuckDB has no type without values.
+    return "NULL" if schema.field(0).type == pa.null() and found == "INTEGER" else found

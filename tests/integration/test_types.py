@@ -141,7 +141,10 @@ def test_duckdb_types_are_those_of_the_documentation_and_values_exact(
     expected = _expected(kind, case)
     types = dict(zip(relation.columns, map(str, relation.types), strict=True))
 
-    assert {types[name].replace('"', "") for name in _own_columns(kind)} == {_cell(kind, "DuckDB")}
+    # Before version 2, DuckDB has no type without values and says INTEGER.
+    void = {"INTEGER": "NULL"} if kind.arrow == pa.null() else {}
+    found = {types[name].replace('"', "") for name in _own_columns(kind)}
+    assert {void.get(name, name) for name in found} == {_cell(kind, "DuckDB")}
     for _ in range(2):
         for name in _own_columns(kind):
             # Python's own zones and datetimes are not at issue here: microseconds are compared.

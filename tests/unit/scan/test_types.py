@@ -135,24 +135,25 @@ def test_int96_timestamps_beyond_nanoseconds_are_right(make_table: MakeTable) ->
     assert result.view(pa.int64()).equals(near.view(pa.int64()))
 
 
-def test_int96_timestamps_of_year_9999_are_right(make_table: MakeTable) -> None:
-    far = pa.array([datetime.datetime(9999, 12, 31, 23, 59, 59)], pa.timestamp("us"))
+@pytest.mark.parametrize("day", [(1, 1, 1), (1582, 10, 4), (1883, 11, 18), (1969, 12, 31), (9999, 12, 31)])
+def test_int96_timestamps_of_any_day_are_right(make_table: MakeTable, day: tuple[int, int, int]) -> None:
+    far = pa.array([datetime.datetime(*day, 23, 59, 59)], pa.timestamp("us"))
     sink = io.BytesIO()
     # The writer refuses what nanoseconds cannot hold, so the day number of a smaller value is put right by hand.
     near = pa.array([datetime.datetime(2000, 1, 1, 23, 59, 59)], pa.timestamp("us"))
     pq.write_table(
         pa.table({"c": near}), sink, use_deprecated_int96_timestamps=True, use_dictionary=False, compression="NONE"
     )
-    julian = {year: (datetime.date(*day) - datetime.date(1970, 1, 1)).days + 2_440_588 for year, day in _DAYS.items()}
+    written, wanted = (
+        ((datetime.date(*date) - datetime.date(1970, 1, 1)).days + 2_440_588).to_bytes(4, "little")
+        for date in ((2000, 1, 1), day)
+    )
     blob = sink.getvalue()
-    assert blob.count(julian[2000].to_bytes(4, "little")) >= 1
-    blob = blob.replace(julian[2000].to_bytes(4, "little"), julian[9999].to_bytes(4, "little"))
+    assert blob.count(written) >= 1
+    blob = blob.replace(written, wanted)
     table = make_table(pa.schema([("c", UTC)]))
     table.add(blob)
     assert table.read()["c"].combine_chunks().view(pa.int64()).equals(far.view(pa.int64()))
-
-
-_DAYS = {2000: (2000, 1, 1), 9999: (9999, 12, 31)}
 
 
 @pytest.mark.parametrize(("unit", "value"), [("ms", -1), ("ns", -1_000), ("ms", 253402300799999)])
