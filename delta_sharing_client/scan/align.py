@@ -6,9 +6,6 @@ Nested arrays are rebuilt around their children without copying offsets or valid
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Optional, Union
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,7 +15,6 @@ from delta_sharing_client.delta.data_types import (
     ArrayType,
     ColumnPath,
     DataType,
-    DecimalType,
     MapType,
     PrimitiveType,
     StructField,
@@ -27,9 +23,7 @@ from delta_sharing_client.delta.data_types import (
 from delta_sharing_client.delta.variant import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
-
-Convert = Callable[[pa.Array], pa.Array]
-MaybeConvert = Optional[Convert]  # None: the array is already right
+from delta_sharing_client.scan.conversions import Convert, MaybeConvert, dotted, mismatch, primitive, then
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -180,7 +174,7 @@ class Aligner:
                 lowered = name.lower()
                 hits = [i for i, field in enumerate(fields) if field.name.lower() == lowered]
         if len(hits) > 1:
-            raise DataError(f"column {_dotted(path)!r} occurs {len(hits)} times in the file")
+            raise DataError(f"column {dotted(path)!r} occurs {len(hits)} times in the file")
         return hits[0] if hits else -1
 
     # === Converting ===
@@ -190,26 +184,26 @@ class Aligner:
     ) -> tuple[MaybeConvert, list[int]]:
         if isinstance(found, pa.BaseExtensionType):
             inner, leaves = self._align(target, found.storage_type, start, path)
-            return _then(lambda array: array.storage, inner), leaves
+            return then(lambda array: array.storage, inner), leaves
         if isinstance(target, PrimitiveType) and target.base == "variant":
             return self._variant(found, start, path)
         if isinstance(target, StructType):
             return self._struct(target, found, start, path)
         if isinstance(target, ArrayType):
             if not _is_list(found):
-                raise _mismatch(target, found, path)
+                raise mismatch(target, found, path)
             return self._list(target, found, start, path)
         if isinstance(target, MapType):
             if not pa.types.is_map(found):
-                raise _mismatch(target, found, path)
+                raise mismatch(target, found, path)
             return self._map(target, found, start, path)
-        return _primitive(target, found, path), [start]
+        return primitive(target, found, path), [start]
 
     def _struct(
         self, target: StructType, found: pa.DataType, start: int, path: ColumnPath
     ) -> tuple[MaybeConvert, list[int]]:
         if not pa.types.is_struct(found):
-            raise _mismatch(target, found, path)
+            raise mismatch(target, found, path)
         fields = [found.field(index) for index in range(found.num_fields)]
         starts = [start]
         for field in fields:
@@ -278,7 +272,7 @@ class Aligner:
     def _variant(self, found: pa.DataType, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
         names = {found.field(i).name for i in range(found.num_fields)} if pa.types.is_struct(found) else set()
         if not {"metadata"} <= names <= {"metadata", "value", "typed_value"} or len(names) < 2:
-            raise _mismatch(PrimitiveType("variant"), found, path)
+            raise mismatch(PrimitiveType("variant"), found, path)
         as_text = self._variant_as is not VariantAs.STRUCT
 
         def convert(array: pa.Array) -> pa.Array:
@@ -304,7 +298,7 @@ def _struct_converter(
                 absent = child.is_null()
                 if pc.any(absent if mask is None else pc.and_not(absent, mask)).as_py():
                     raise DataError(
-                        f"column {_dotted((*path, field.name))!r} is NOT NULL in the table, but the file holds nulls "
+                        f"column {dotted((*path, field.name))!r} is NOT NULL in the table, but the file holds nulls "
                         "in it"
                     )
             children.append(child)
@@ -330,80 +324,6 @@ def _requires_values(arrow: pa.DataType) -> bool:
     return any(not field.nullable or _requires_values(field.type) for field in fields)
 
 
-# === Primitive types ===
-
-
-def _primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, path: ColumnPath) -> MaybeConvert:
-    """Return the exact conversion, ``None`` for none (Delta Transaction Log Protocol, "Type Widening")."""
-    arrow = to_arrow_type(target)
-    if found == arrow:
-        return None
-    if pa.types.is_dictionary(found):
-        return _then(lambda array: array.dictionary_decode(), _primitive(target, found.value_type, path))
-    kind = "decimal" if isinstance(target, DecimalType) else target.base
-    types = pa.types
-    if kind in ("string", "binary") and _is_bytes(found):
-        return _cast(arrow)
-    if kind in _INTEGERS and types.is_integer(found):
-        return _cast(arrow)
-    if kind in ("float", "double") and (types.is_integer(found) or _is_narrower_float(found, arrow)):
-        return _cast(arrow)
-    if kind == "decimal" and types.is_decimal(found):
-        return _cast(arrow)
-    if kind == "decimal" and types.is_integer(found):
-        return _integer_to_decimal(arrow)
-    if kind == "date" and types.is_date(found):
-        return _cast(arrow)
-    if kind == "timestamp_ntz" and types.is_date(found):
-        return _cast(arrow)
-    if kind in ("timestamp", "timestamp_ntz") and types.is_timestamp(found):
-        # INT96 and zone-less INT64 hold UTC as Spark reads them; the number is the same with and without a zone.
-        micros = None if found.unit == "us" else _cast(pa.timestamp("us", tz=found.tz))
-        return _then(micros, lambda array: array.view(arrow))
-    if kind == "day_time_interval" and types.is_duration(found):
-        return _cast(arrow)
-    if kind == "day_time_interval" and found == pa.int64():
-        return lambda array: array.view(arrow)
-    raise _mismatch(target, found, path)
-
-
-_INTEGERS = frozenset(("byte", "short", "integer", "long", "year_month_interval"))
-
-
-def _cast(arrow: pa.DataType) -> Convert:
-    return lambda array: array.cast(arrow)
-
-
-def _integer_to_decimal(arrow: pa.DataType) -> Convert:
-    # Arrow wants room for every value of the integer type first; the second cast checks the actual values.
-    digits = 20 + arrow.scale
-    room = pa.decimal128(digits, arrow.scale) if digits <= 38 else pa.decimal256(digits, arrow.scale)
-    return lambda array: array.cast(room).cast(arrow)
-
-
-def _then(first: MaybeConvert, second: MaybeConvert) -> MaybeConvert:
-    if first is None or second is None:
-        return second if first is None else first
-    return lambda array: second(first(array))
-
-
-def _is_narrower_float(found: pa.DataType, arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(found)) and found.bit_width < arrow.bit_width
-
-
-def _is_bytes(found: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(found)
-        or types.is_large_string(found)
-        or types.is_string_view(found)
-        or types.is_binary(found)
-        or types.is_large_binary(found)
-        or types.is_binary_view(found)
-        or types.is_fixed_size_binary(found)
-    )
-
-
 def _is_list(found: pa.DataType) -> bool:
     types = pa.types
     return bool(types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found))
@@ -415,14 +335,3 @@ def _is_void(target: DataType) -> bool:
 
 def _has_field_id(field: pa.Field) -> bool:
     return FIELD_ID in (field.metadata or {})
-
-
-def _mismatch(target: DataType, found: pa.DataType, path: ColumnPath) -> DataError:
-    return DataError(
-        f"column {_dotted(path)!r}: expected the table's type {to_arrow_type(target)}, found {found} in the file; it "
-        "cannot be read as that exactly"
-    )
-
-
-def _dotted(path: ColumnPath) -> str:
-    return ".".join(path)
