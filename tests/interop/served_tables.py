@@ -61,13 +61,16 @@ class ServedTables:
 
 
 @contextlib.contextmanager
-def serving(base: pathlib.Path) -> Iterator[ServedTables]:
-    """Serve all tables of ``names()``; those that must be prepared are copied to ``base`` first."""
+def serving(base: pathlib.Path, others: Mapping[str, pathlib.Path] | None = None) -> Iterator[ServedTables]:
+    """Serve all tables of ``names()``, and ``others`` under their shared names.
+
+    Tables that must be prepared are copied to ``base`` first.
+    """
     paths = {f"spark.{table.name}": table.path for table in spark_rows.tables()}
     for table in corpus.tables():
         if table.outcome in ("read", "read-or-refuse"):
             paths[f"golden.{table.name}"] = table.stage(base / table.name)
-    shared = {shared_name(name): path for name, path in paths.items()}
+    shared = {**{shared_name(name): path for name, path in paths.items()}, **(others or {})}
     with mock_server.running(tables=shared) as server, ds.SharingClient(server.profile) as client:
         yield ServedTables(paths, client, server)
 
