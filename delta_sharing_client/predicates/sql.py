@@ -253,7 +253,9 @@ def _constant(node: exp.Expression) -> Literal:
         return Literal(unshield(str(node.this)) if node.is_string else _number(str(node.this)))
     if isinstance(node, exp.Neg):
         value = _constant(_only(node, "this")).value
-        if isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool):
+        if isinstance(value, decimal.Decimal):
+            return Literal(value.copy_negate())  # a minus sign would round to the 28 digits of the thread's context
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
             return Literal(-value)
     if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
         return Literal(_cast(_constant(_part(node, "this")).value, node.to))

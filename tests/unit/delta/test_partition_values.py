@@ -3,7 +3,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import pyarrow as pa
 import pytest
@@ -236,7 +236,9 @@ def typed_values(draw):
         precision = draw(st.integers(1, 38))
         scale = draw(st.integers(0, precision))
         unscaled = draw(st.integers(-(10**precision) + 1, 10**precision - 1))
-        return DecimalType(precision, scale), Decimal(unscaled).scaleb(-scale) if unscaled else Decimal(0)
+        return DecimalType(precision, scale), (
+            Decimal(unscaled).scaleb(-scale, Context(prec=38)) if unscaled else Decimal(0)
+        )
     values = {
         "string": st.text(min_size=1),
         "long": st.integers(-(2**63), 2**63 - 1),

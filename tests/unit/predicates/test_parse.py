@@ -269,3 +269,11 @@ def test_any_text_is_either_read_or_refused_with_a_usage_error(text):
     with contextlib.suppress(UsageError):
         expression = parse_filter(text)
         assert parse_filter(str(expression)) == expression
+
+
+@pytest.mark.parametrize("sign", ["-", "- -", ""])
+def test_all_38_digits_of_a_decimal_survive_its_sign(sign: str) -> None:
+    digits = "9999999999999999999999999999.9999999999"
+    expected = Decimal("-" + digits if sign == "-" else digits)
+
+    assert parse_filter(f"a = {sign}{digits}") == Comparison(Op.EQ, Column(("a",)), Literal(expected))
