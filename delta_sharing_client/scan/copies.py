@@ -12,9 +12,10 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.scan.downloads import Downloads
 from delta_sharing_client.scan.http import Http
 from delta_sharing_client.scan.ranges import ByteRange, split
@@ -66,7 +67,7 @@ class Copies:
         Raises
         ------
         DataError, TransportError, ProtocolError
-            Naming table and file id.
+            Naming table and file id; also if a file is not Parquet.
         UsageError
             The disk does not take the bytes.
         """
@@ -135,7 +136,7 @@ class Copies:
             self._downloads.submit((number, place), part.length, lambda part=part: fill(part))  # type: ignore[misc]
             for place, part in enumerate(split(ByteRange(0, file.size), _PART))
         ]
-        return _Download(temporary, target, parts)
+        return _Download(file, temporary, target, parts)
 
     def _fetch_vector(
         self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int
@@ -157,6 +158,7 @@ class Copies:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Download:
+    file: RemoteFile
     temporary: Path
     target: Path
     parts: list[Future[None]]
@@ -165,6 +167,10 @@ class _Download:
         """Wait for the parts and give the file its name."""
         for part in self.parts:
             part.result()
+        try:
+            pq.read_metadata(self.temporary)
+        except pa.ArrowException:
+            raise self.file.error(DataError, "it should be a Parquet file, but has no footer of one") from None
         # A name in a log must not outlive, in a power cut, the bytes that it stands for.
         with self.temporary.open("r+b") as stream:
             os.fsync(stream.fileno())

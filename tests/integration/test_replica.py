@@ -1,0 +1,313 @@
+"""A local Delta copy: what it downloads, what it keeps, and that nobody ever sees half of it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+import mock_server
+from delta_sharing_client.delta.log import DeltaLog
+from delta_sharing_client.file_lock import FileLock
+from delta_sharing_client.replica import APPLICATION
+from tests.integration import spark_rows
+from tests.tables import TableWriter, rows_of
+
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+WITH_VECTORS = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["deletionVectors"],
+    "writerFeatures": ["deletionVectors"],
+}
+QUICK = ds.ReadOptions(max_attempts=2, max_retry_seconds=1)
+AT_ONCE = datetime.timedelta(0)
+FORMATS = ("parquet", "delta")
+
+
+class Shared:
+    """A table that a test changes, the server that shares it, and a copy of it."""
+
+    def __init__(self, writer: TableWriter, server: mock_server.RunningServer, table: ds.SharedTable) -> None:
+        self.writer = writer
+        self.server = server
+        self.table = table
+
+
+@pytest.fixture
+def shared(tmp_path: pathlib.Path) -> Iterator[Shared]:
+    writer = TableWriter(tmp_path / "shared", SCHEMA)
+    with (
+        mock_server.running(tables={"s.d.t": writer.path}) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        yield Shared(writer, server, client.table("s.d.t"))
+
+
+@pytest.fixture
+def copy(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "copy"
+
+
+def ids(directory: pathlib.Path, version: int | None = None) -> list[int]:
+    """Return the column ``id`` of a copy, read by our own client from a server over it."""
+    with mock_server.running(tables={"s.d.copy": directory}) as server, ds.SharingClient(server.profile) as client:
+        return sorted(client.table("s.d.copy").scan(version=version).to_arrow()["id"].to_pylist())
+
+
+def data_files(directory: pathlib.Path) -> set[str]:
+    return {
+        path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.suffix in (".parquet", ".bin")
+    }
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_an_update_downloads_only_new_files(shared: Shared, copy: pathlib.Path, wire: str) -> None:
+    first, second = shared.writer.file(rows_of([1, 2])), shared.writer.file(rows_of([3]))
+    shared.writer.insert(first, second)
+    begun = shared.table.replicate(copy, response_format=wire)
+    shared.writer.commit(remove=[first], add=[shared.writer.file(rows_of([4, 5]))])
+    shared.server.reset_stats()
+
+    updated = shared.table.replicate(copy, response_format=wire)
+
+    assert (begun.version, begun.local_version, begun.num_files, begun.downloaded_files) == (1, 0, 2, 2)
+    assert (updated.version, updated.local_version, updated.num_files, updated.downloaded_files) == (2, 1, 2, 1)
+    assert shared.server.stats()["requests"]["data"] == 1
+    assert updated.size == sum(item.size for item in DeltaLog.open(copy).snapshot().files)
+    assert ids(copy) == [3, 4, 5]
+    assert ids(copy, version=0) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_an_update_without_changes_writes_nothing(shared: Shared, copy: pathlib.Path, wire: str) -> None:
+    shared.writer.insert(rows_of([1]))
+    before = shared.table.replicate(copy, response_format=wire)
+    files = sorted(copy.rglob("*"))
+
+    after = shared.table.replicate(copy, response_format=wire)
+
+    assert (after.local_version, after.downloaded_files, after.downloaded_bytes) == (before.local_version, 0, 0)
+    assert sorted(copy.rglob("*")) == files
+
+
+def test_a_version_that_changes_no_file_is_recorded(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.insert(rows_of([1]))
+    shared.table.replicate(copy)
+    shared.writer.commit()
+
+    assert shared.table.replicate(copy).version == 2
+    assert DeltaLog.open(copy).snapshot().transactions[APPLICATION].version == 2
+
+
+def test_deletion_vectors_of_a_file_come_and_go_without_its_bytes(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.commit(protocol=WITH_VECTORS)
+    file = shared.writer.file(rows_of(range(10)))
+    shared.writer.insert(file)
+    shared.table.replicate(copy)
+    shared.writer.commit(remove=[file], add=[file.deleting(0, 9)])
+    assert shared.table.replicate(copy).downloaded_files == 0
+    assert ids(copy) == list(range(1, 9))
+    shared.writer.commit(remove=[file.deleting(0, 9)], add=[file])
+    assert shared.table.replicate(copy).downloaded_files == 0
+    assert ids(copy) == list(range(10))
+    assert ids(copy, version=1) == list(range(1, 9))
+
+
+def test_a_failed_download_leaves_the_copy_as_it_was(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.insert(rows_of([1]))
+    shared.table.replicate(copy)
+    shared.writer.insert(rows_of([2]), rows_of([3]))
+    for fault in ("truncate-body@data", "wrong-size=7", "503-first=99@data", "error-in-stream"):
+        shared.server.set_fault(fault)
+        with pytest.raises(ds.DeltaSharingError) as failure:
+            shared.table.replicate(copy)
+        shared.server.clear_faults()
+        assert "X-Amz-Signature" not in str(failure.value)
+        assert DeltaLog.open(copy).latest_version() == 0
+        assert ids(copy) == [1]
+
+    assert shared.table.replicate(copy).local_version == 1
+    assert ids(copy) == [1, 2, 3]
+    assert list(copy.rglob("*.part")) == []
+
+
+def test_a_broken_connection_is_resumed(shared: Shared, copy: pathlib.Path) -> None:
+    file = shared.writer.file(rows_of([1]), size=300_000)
+    shared.writer.insert(file)
+    shared.server.set_fault("cut-connection-after=100000:1@data")
+
+    done = shared.table.replicate(copy)
+
+    assert done.downloaded_bytes == 300_000
+    assert [path.read_bytes() for path in (copy / "data").iterdir()] == [(shared.writer.path / file.path).read_bytes()]
+
+
+def test_expired_urls_are_renewed(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.insert(rows_of([1]))
+    shared.server.set_fault("expire-urls-now:1")
+
+    assert shared.table.replicate(copy).downloaded_files == 1
+
+
+def test_a_body_that_is_no_parquet_file_is_refused(shared: Shared, copy: pathlib.Path) -> None:
+    file = shared.writer.file(rows_of([1]))
+    shared.writer.insert(file)
+    (shared.writer.path / file.path).write_bytes(b"<html>" + b" " * (file.size - 6))
+
+    with pytest.raises(ds.DataError, match="Parquet") as refusal:
+        shared.table.replicate(copy)
+
+    assert refusal.value.file_id
+    assert not list((copy / "data").iterdir())
+
+
+def test_a_copy_is_a_table_of_its_own_that_can_be_moved(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.properties.update({"delta.enableChangeDataFeed": "true", "delta.appendOnly": "true"})
+    shared.writer.commit(metadata=True)
+    shared.writer.insert(rows_of([1]))
+    shared.table.replicate(copy, response_format="delta")
+
+    moved = copy.rename(copy.parent / "moved")
+    shutil.rmtree(shared.writer.path)
+
+    assert ids(moved) == [1]
+    snapshot = DeltaLog.open(moved).snapshot()
+    assert dict(snapshot.metadata.properties) == {"delta.appendOnly": "true"}
+    assert not any("://" in item.path or item.path.startswith("/") for item in snapshot.files)
+    assert "X-Amz" not in "".join(path.read_text() for path in (moved / "_delta_log").glob("*.json"))
+
+
+def test_in_commit_timestamps_and_row_ids_come_through(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+    served = {f"s.d.{name}": spark_rows.SparkTable(name).path for name in ("pair-tracking-committime",)}
+    with mock_server.running(tables=served) as server, ds.SharingClient(server.profile) as client:
+        table = client.table("s.d.pair-tracking-committime")
+        for version in range(table.version() + 1):
+            table.replicate(copy, version=version)
+        expected = table.scan(row_lineage=True).to_arrow()
+    with mock_server.running(tables={"s.d.copy": copy}) as server, ds.SharingClient(server.profile) as client:
+        found = client.table("s.d.copy").scan(row_lineage=True).to_arrow()
+
+    assert found.sort_by("_row_id").equals(expected.sort_by("_row_id"))
+    assert "delta.enableInCommitTimestamps" not in DeltaLog.open(copy).snapshot().metadata.properties
+
+
+def test_an_older_version_can_be_copied_over_a_newer_one(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.insert(rows_of([1]))
+    shared.writer.insert(rows_of([2]))
+    shared.table.replicate(copy)
+
+    back = shared.table.replicate(copy, version=1)
+
+    assert (back.version, back.local_version) == (1, 1)
+    assert ids(copy) == [1]
+
+
+# === Old files ===
+
+
+def test_removed_files_stay_as_long_as_the_retention_says(shared: Shared, copy: pathlib.Path) -> None:
+    old = shared.writer.file(rows_of([1]))
+    shared.writer.insert(old)
+    shared.table.replicate(copy)
+    kept = data_files(copy)
+    shared.writer.commit(remove=[old], add=[shared.writer.file(rows_of([2]))])
+
+    assert shared.table.replicate(copy).deleted_files == 0
+    assert shared.table.replicate(copy, retention=None).deleted_files == 0
+    assert ids(copy, version=0) == [1]
+    assert shared.table.replicate(copy, retention=AT_ONCE).deleted_files == 1
+    assert not kept & data_files(copy)
+    assert ids(copy) == [2]
+
+
+def test_a_deletion_vector_that_is_needed_stays(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+    table = spark_rows.SparkTable("deletion-vectors")
+    with mock_server.running(tables={"s.d.t": table.path}) as server, ds.SharingClient(server.profile) as client:
+        for version in table.versions:
+            client.table("s.d.t").replicate(copy, version=version, retention=AT_ONCE)
+            assert len(ids(copy)) == len(table.rows(version))
+
+    files = DeltaLog.open(copy).snapshot().files
+    vectors = [item.deletion_vector for item in files if item.deletion_vector is not None]
+    assert len(list((copy / "data").iterdir())) == len(files)
+    assert len(list((copy / "vectors").iterdir())) == len(vectors) > 0
+
+
+def test_what_broken_off_updates_left_behind_is_removed(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.insert(rows_of([1]))
+    shared.table.replicate(copy)
+    orphan, temporary = copy / "data" / f"{'0' * 40}.parquet", copy / "data" / ".x.parquet.1.part"
+    foreign = copy / "data" / "mine.parquet"
+    for path in (orphan, temporary, foreign):
+        path.write_bytes(b"left over")
+
+    shared.table.replicate(copy)
+
+    assert [path.exists() for path in (orphan, temporary, foreign)] == [False, False, True]
+
+
+def test_a_checkpoint_comes_after_every_tenth_version(shared: Shared, copy: pathlib.Path) -> None:
+    files = []
+    for number in range(12):
+        files.append(shared.writer.file(rows_of([number])))
+        shared.writer.commit(add=files[-1:], remove=files[-6:-5])
+        shared.table.replicate(copy, retention=AT_ONCE if number == 8 else None)
+
+    log = copy / "_delta_log"
+    assert [path.name for path in log.glob("*.checkpoint.parquet")] == [f"{10:020}.checkpoint.parquet"]
+    assert json.loads((log / "_last_checkpoint").read_text())["version"] == 10
+    for version in range(10):
+        (log / f"{version:020}.json").unlink()
+    assert ids(copy) == [7, 8, 9, 10, 11]
+    assert shared.table.replicate(copy).local_version == 11
+    # Tombstones are in the checkpoint: the files of versions 9 and 10 are still there, older ones are gone.
+    assert len(data_files(copy) - {f"_delta_log/{10:020}.checkpoint.parquet"}) == 8
+    assert shared.table.replicate(copy, retention=AT_ONCE).deleted_files == 3
+
+
+# === Refusals ===
+
+
+def test_a_directory_with_another_table_is_refused(shared: Shared, copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    shared.writer.insert(rows_of([1]))
+    shared.table.replicate(copy)
+    other = TableWriter(tmp_path / "other", SCHEMA)
+    other.insert(rows_of([2]))
+    with mock_server.running(tables={"s.d.other": other.path}) as server, ds.SharingClient(server.profile) as client:
+        with pytest.raises(ds.UsageError, match="another directory"):
+            client.table("s.d.other").replicate(copy)
+        with pytest.raises(ds.UsageError, match="not a copy made by replicate"):
+            client.table("s.d.other").replicate(other.path)
+
+    assert ids(copy) == [1]
+
+
+def test_a_second_update_at_the_same_time_is_refused(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.insert(rows_of([1]))
+    shared.table.replicate(copy)
+
+    with FileLock(copy / ".replica.lock", "taken"), pytest.raises(ds.UsageError, match="is running"):
+        shared.table.replicate(copy)
+    assert shared.table.replicate(copy).local_version == 0
+
+
+def test_a_directory_that_cannot_be_written_is_refused(shared: Shared, copy: pathlib.Path) -> None:
+    copy.write_text("a file")
+
+    with pytest.raises(ds.UsageError, match="cannot be written"):
+        shared.table.replicate(copy)
+
+
+def test_arguments_that_make_no_sense_are_refused(shared: Shared, copy: pathlib.Path) -> None:
+    with pytest.raises(ds.UsageError, match="negative"):
+        shared.table.replicate(copy, retention=datetime.timedelta(days=-1))
+    with pytest.raises(ds.UsageError, match="version"):
+        shared.table.replicate(copy, version=1, timestamp="2024-01-01")
+    assert not copy.exists()
