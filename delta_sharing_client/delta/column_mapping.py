@@ -47,6 +47,22 @@ def mapping_mode(metadata: Metadata) -> ColumnMappingMode:
         raise ProtocolError(f"the table property {MODE_PROPERTY} must be none, name or id, found {text!r}") from None
 
 
+def check_mapping(struct: StructType, mode: ColumnMappingMode) -> None:
+    """Refuse a schema that leaves open which column of a data file is which column of the table.
+
+    Every column, nested ones too, needs a physical name, which no other column beside it has; in mode ``ID`` also a
+    column id, which no other column of the table has (Delta log protocol, "Column Mapping"). Reading on without them
+    would give nulls for columns that have values, or one column's values for another.
+
+    Raises
+    ------
+    ProtocolError
+        A name or id is missing or given twice; the error names the column.
+    """
+    if mode is not ColumnMappingMode.NONE:
+        _check_fields(struct, mode, (), {})
+
+
 def physical_path(struct: StructType, path: ColumnPath) -> ColumnPath:
     """Translate a path of logical names into physical names.
 
@@ -80,6 +96,32 @@ def without_mapping(struct: StructType) -> StructType:
     A table in mode ``NONE`` may keep them in its schema from an earlier mode; its files use the display names.
     """
     return StructType(tuple(_plain_field(item) for item in struct.fields))
+
+
+def _check_fields(struct: StructType, mode: ColumnMappingMode, path: ColumnPath, ids: dict[int, str]) -> None:
+    names: dict[str, str] = {}
+    for item in struct.fields:
+        dotted = ".".join((*path, item.name))
+        if not isinstance(item.metadata.get(PHYSICAL_NAME_KEY), str):
+            raise ProtocolError(f"column {dotted!r} must have a {PHYSICAL_NAME_KEY}, found none")
+        if (other := names.setdefault(item.physical_name, dotted)) != dotted:
+            raise ProtocolError(f"columns {other!r} and {dotted!r} must not have the same {PHYSICAL_NAME_KEY}")
+        if mode is ColumnMappingMode.ID:
+            if item.field_id is None:
+                raise ProtocolError(f"column {dotted!r} must have a {FIELD_ID_KEY}, found none")
+            if (other := ids.setdefault(item.field_id, dotted)) != dotted:
+                raise ProtocolError(f"columns {other!r} and {dotted!r} must not have the same {FIELD_ID_KEY}")
+        _check_type(item.type, mode, (*path, item.name), ids)
+
+
+def _check_type(data_type: DataType, mode: ColumnMappingMode, path: ColumnPath, ids: dict[int, str]) -> None:
+    if isinstance(data_type, StructType):
+        _check_fields(data_type, mode, path, ids)
+    elif isinstance(data_type, ArrayType):
+        _check_type(data_type.element, mode, (*path, "element"), ids)
+    elif isinstance(data_type, MapType):
+        _check_type(data_type.key, mode, (*path, "key"), ids)
+        _check_type(data_type.value, mode, (*path, "value"), ids)
 
 
 def _plain_field(item: StructField) -> StructField:

@@ -88,9 +88,9 @@ class LogListing:
                 version = int(match[1])
                 commits[version] = _log_file(entry, version, version)
             elif match := _COMPACTED.match(name):
-                if int(match[1]) <= int(match[2]):
+                if int(match[1]) <= int(match[2]) and not _is_empty(entry):
                     compacted.setdefault(int(match[1]), []).append(_log_file(entry, int(match[1]), int(match[2])))
-            elif match := _CHECKPOINT.match(name):
+            elif (match := _CHECKPOINT.match(name)) and not _is_empty(entry):
                 version = int(match["version"])
                 group = f"parts {match['parts']}" if match["parts"] else name
                 parts.setdefault((version, group), {})[int(match["part"] or 1)] = _log_file(entry, version, version)
@@ -187,6 +187,14 @@ class LogListing:
     def _delta_at(self, first: int, limit: int) -> LogFile | None:
         usable = [item for item in self.compacted.get(first, ()) if item.last <= limit]
         return max(usable, key=lambda item: item.last, default=self.commits.get(first))
+
+
+def _is_empty(entry: os.DirEntry[str]) -> bool:
+    # A writer that died leaves it behind. The commits say the same as what it would have held; empty, it says nothing.
+    try:
+        return entry.stat().st_size == 0
+    except FileNotFoundError:
+        return False
 
 
 def _log_file(entry: os.DirEntry[str], first: int, last: int) -> LogFile:

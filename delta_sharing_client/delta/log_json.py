@@ -78,8 +78,8 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
     Raises
     ------
     ProtocolError
-        A line is not JSON, nests too deep, lacks a required field or has a value of a wrong type; the error names the
-        file and the line.
+        A line is not JSON, nests too deep, holds several actions, lacks a required field or has a value of a wrong
+        type; the error names the file and the line.
     """
     for number, line in enumerate(lines, 1):
         if not line or line.isspace():
@@ -92,8 +92,12 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
         except (msgspec.DecodeError, UnicodeError) as error:
             raise ProtocolError(f"{source}, line {number} must be a Delta action: {error}") from None
         if item.add is not None:
+            if item.remove is not None or item.meta_data is not None or item.protocol is not None:
+                raise ProtocolError(_several_actions(source, number))
             yield item.add
         elif item.remove is not None:
+            if item.cdc is not None or item.meta_data is not None or item.protocol is not None:
+                raise ProtocolError(_several_actions(source, number))
             yield item.remove
         else:
             yield from others
@@ -131,6 +135,10 @@ def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:
         return msgspec.convert(fields, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ProtocolError(f"{source}: a row must be a Delta {_KEYS[kind]} action: {error}") from None
+
+
+def _several_actions(source: str, number: int) -> str:
+    return f"{source}, line {number} must be one Delta action, found several: which of them comes first is not known"
 
 
 def _other_actions(item: _Line) -> Iterator[Action]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
@@ -19,19 +20,19 @@ _SAFE = "/-._~!$&'()*+,;=:@"
 def canonical_path(path: str) -> str:
     """Return the form of ``path`` under which all spellings of one file are equal.
 
-    Percent escapes are decoded, ``file:`` URIs become plain absolute paths, and an http(s) URL loses its query string
-    (the signature changes from answer to answer, the file does not).
+    Percent escapes are decoded, ``.`` and ``..`` segments and doubled slashes are resolved, ``file:`` URIs become plain absolute
+    paths, and an http(s) URL loses its query string (the signature changes from answer to answer, the file does not).
     """
     if "%" not in path and ":" not in path:
-        return path
+        return _without_dots(path)
     if not _SCHEME.match(path):
-        return unquote(path)
+        return _without_dots(unquote(path))
     scheme, _, rest = path.partition(":")
     scheme = scheme.lower()
     if scheme in ("http", "https"):
         return path.partition("?")[0]
     if scheme == "file":
-        return "/" + unquote(rest).lstrip("/")
+        return _without_dots("/" + unquote(rest).lstrip("/"))
     return f"{scheme}:{unquote(rest)}"
 
 
@@ -75,3 +76,10 @@ def encode_path(local: str | os.PathLike[str]) -> str:
 def is_url(path: str) -> bool:
     """Whether ``path`` is an http(s) URL, such as a sharing server signs."""
     return path[:8].lower().startswith(("http://", "https://")) and bool(urlsplit(path).netloc)
+
+
+def _without_dots(path: str) -> str:
+    if "./" not in path and "//" not in path:
+        return path
+    # Only a path that begins with exactly two slashes keeps both.
+    return posixpath.normpath("/" + path.lstrip("/") if path.startswith("/") else path)

@@ -19,7 +19,7 @@ from delta_sharing_client.delta.actions import (
     RowIdHighWaterMark,
     Transaction,
 )
-from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode, without_mapping
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode, check_mapping, mapping_mode, without_mapping
 from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.paths import canonical_path, is_url
 from delta_sharing_client.delta.schema import parse_schema
@@ -95,7 +95,8 @@ class Snapshot:
         Raises
         ------
         ProtocolError, UnsupportedFeatureError
-            See :func:`~delta_sharing_client.delta.schema.parse_schema`; also if a partition column is not a column.
+            See :func:`~delta_sharing_client.delta.schema.parse_schema` and
+        :func:`~delta_sharing_client.delta.column_mapping.check_mapping`; also if a partition column is not a column.
         """
         return table_schema(self.metadata, table=self.table)
 
@@ -105,6 +106,7 @@ def table_schema(metadata: Metadata, *, table: str | None = None) -> StructType:
     try:
         schema = parse_schema(metadata.schema_string)
         mode = mapping_mode(metadata)
+        check_mapping(schema, mode)
         for name in metadata.partition_columns:
             if schema.find(name) is None:
                 raise ProtocolError(f"the partition column {name!r} must be a column of the schema, which has none")

@@ -59,7 +59,7 @@ def test_the_checksum_does_not_depend_on_order_or_spacing(document: dict[str, ob
 def _listing(tmp_path: Path, text: str | None, *names: str) -> LogListing:
     (tmp_path / f"{0:020}.json").touch()
     for name in names:
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("{}", "utf-8")
     if text is not None:
         (tmp_path / "_last_checkpoint").write_text(text, encoding="utf-8")
     return LogListing.read(tmp_path, "t")
