@@ -72,6 +72,7 @@ class TableWriter:
         properties: Mapping[str, str] | None = None,
         protocol: Mapping[str, object] | None = None,
         table_id: str | None = None,
+        timestamp_ms: int | None = None,
     ) -> None:
         self.path = path
         self.schema = schema
@@ -80,7 +81,9 @@ class TableWriter:
         self.table_id = table_id or str(uuid.uuid4())
         self.version = -1
         (path / "_delta_log").mkdir(parents=True)
-        self.commit(protocol=protocol or {"minReaderVersion": 1, "minWriterVersion": 4}, metadata=True)
+        self.commit(
+            protocol=protocol or {"minReaderVersion": 1, "minWriterVersion": 4}, metadata=True, timestamp_ms=timestamp_ms
+        )
 
     def file(self, rows: Rows, *, name: str | None = None, size: int | None = None, row_group_size: int | None = None) -> DataFile:
         """Write a data file, ``size`` bytes long where given; it is not part of the table until a commit adds it."""
@@ -204,15 +207,24 @@ def _physical(field: pa.Field) -> bytes:
 
 
 def _parquet(table: pa.Table, size: int | None, row_group_size: int | None) -> bytes:
-    padding = 0
-    while True:
-        buffer = io.BytesIO()
-        pq.write_table(table.replace_schema_metadata({"padding": "x" * padding}), buffer, row_group_size=row_group_size, store_schema=False)
-        content = buffer.getvalue()
-        if size is None or len(content) == size:
-            return content
-        assert len(content) < size, f"{size} bytes are too few for {table.num_rows} rows: {len(content)}"
-        padding += size - len(content)
+    content = _padded(table, row_group_size, 0)
+    if size is None:
+        return content
+    # The length of the padding is written in one byte or more, so some sizes need a padding that is a little shorter.
+    for padding in range(size - len(content), size - len(content) - 4, -1):
+        for name in ("padding", "padding_"):
+            content = _padded(table, row_group_size, padding, name)
+            if len(content) == size:
+                return content
+    raise AssertionError(f"{table.num_rows} rows cannot be made {size} bytes long: {len(content)}")
+
+
+def _padded(table: pa.Table, row_group_size: int | None, padding: int, name: str = "padding") -> bytes:
+    buffer = io.BytesIO()
+    with pq.ParquetWriter(buffer, table.schema, store_schema=False) as writer:
+        writer.write_table(table, row_group_size=row_group_size)
+        writer.add_key_value_metadata({name: "x" * padding})
+    return buffer.getvalue()
 
 
 def _serialized(value: object) -> str | None:

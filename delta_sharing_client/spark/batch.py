@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.spark.columns import Columns, check_unchanged
 from delta_sharing_client.spark.partitions import FilePartition, plan_partitions
 from delta_sharing_client.spark.served_table import ServedTable
@@ -27,8 +28,9 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ask the server for the files and return them, packed. Spark asks once for each DataFrame."""
-        plan = self._table.plan_batch(self._columns)
         options = self._table.options
+        plan = self._table.plan_batch(self._columns)
+        check_unchanged(schema_to_json(plan.context.schema), options, self._columns, self._table.name)
         return plan_partitions(plan, uuid.uuid4().hex, options.parallelism, options.max_partition_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -28,6 +28,10 @@ SETTINGS = {
 }
 
 
+# What tests may call their tables; the server knows the names before the tables are there.
+TABLE_NAMES = "t u dv empty feed large long nested none odd small timed".split()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A classic session on ``local[2]``."""
@@ -48,9 +52,9 @@ def lake(tmp_path: pathlib.Path) -> Iterator[Lake]:
     import mock_server
 
     root = tmp_path / "lake"
-    (root / "share" / "schema").mkdir(parents=True)
-    with mock_server.running(tables=root) as server:
-        yield Lake(root / "share" / "schema", server)
+    root.mkdir()
+    with mock_server.running(tables={f"share.schema.{name}": root / name for name in TABLE_NAMES}) as server:
+        yield Lake(root, server)
 
 
 class Lake:

@@ -1,0 +1,125 @@
+"""Tables of the shapes that the JVM connector's streaming suites use, and streaming queries that collect their batches."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pyarrow as pa
+
+from tests.tables import DataFile, TableWriter, rows_of
+
+ID = pa.schema([("id", pa.int64())])
+FEED = {"delta.enableChangeDataFeed": "true"}
+VECTORS = {
+    "protocol": {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"],
+        "writerFeatures": ["deletionVectors", "changeDataFeed"],
+    },
+    "properties": {"delta.enableDeletionVectors": "true"},
+}
+
+
+def changed_table(path: pathlib.Path) -> TableWriter:
+    """As ``cdf_table_cdf_enabled``: v1 three rows in three files, v2 one deleted, v3 one updated, v4 and v5 settings.
+
+    Ids 1, 2, 3; 2 is deleted; 3 becomes 30. Files have about one kilobyte.
+    """
+    table = TableWriter(path, ID)
+    files = [table.file(rows_of([i]), size=1030) for i in (1, 2, 3)]
+    table.commit(add=files)
+    table.commit(remove=[files[1]])
+    table.commit(add=[table.file(rows_of([30]), size=1100)], remove=[files[2]])
+    table.commit(metadata=True)
+    table.commit(metadata=True)
+    return table
+
+
+def feed_table(path: pathlib.Path) -> TableWriter:
+    """As ``streaming_cdf_table``: v1 two rows, v2 three, v3 four change files with eight, v4 two removed files with four."""
+    table = TableWriter(path, ID, properties=FEED)
+    table.commit(add=[table.file(rows_of([1, 2]), size=750)])
+    table.commit(add=[table.file(rows_of([3, 4, 5]), size=760)])
+    added = [table.file(rows_of(ids), size=size) for ids, size in (([10, 11], 900), ([12, 13], 910))]
+    images = [
+        table.change_file(
+            [{"id": old, "_change_type": "update_preimage"}, {"id": old + 100, "_change_type": "update_postimage"}], size=size
+        )
+        for old, size in ((1, 1200), (2, 1210), (3, 1220), (4, 1230))
+    ]
+    table.commit(add=added, change=images)
+    table.commit(remove=added)
+    return table
+
+
+class Sink:
+    """Takes batches as an idempotent sink does: a batch that comes again replaces itself."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Any]] = {}
+        self.calls = 0
+
+    def __call__(self, frame: Any, batch: int) -> None:
+        self.calls += 1
+        self.batches[batch] = frame.collect()
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of the non-empty batches."""
+        return [len(rows) for _, rows in sorted(self.batches.items()) if rows]
+
+    @property
+    def rows(self) -> list[Any]:
+        """All rows, in order of batches."""
+        return [row for _, rows in sorted(self.batches.items()) for row in rows]
+
+    @property
+    def ids(self) -> list[int]:
+        """The column ``id`` of all rows, sorted."""
+        return sorted(row.id for row in self.rows)
+
+
+def stream(spark: Any, lake: Any, table: str = "t", **options: object) -> Any:
+    """Return the streaming frame of a table."""
+    reader = spark.readStream.format("deltaSharing")
+    for name, value in options.items():
+        reader = reader.option(name, str(value))
+    return reader.load(lake.url(table))
+
+
+def follow(frame: Any, checkpoint: pathlib.Path, sink: Sink | None = None, **trigger: object) -> Sink:
+    """Run a query over what there is and return what the sink got; errors of the query are raised."""
+    sink = Sink() if sink is None else sink
+    query = (
+        frame.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(**(trigger or {"availableNow": True}))
+        .start()
+    )
+    try:
+        assert query.awaitTermination(120), "the query did not end"
+    finally:
+        query.stop()
+    return sink
+
+
+def forget(checkpoint: pathlib.Path, batches: int, *, commits_only: bool = False) -> None:
+    """Take the last batches out of a checkpoint, as if the query had been killed before they were done."""
+    for folder in ("commits",) if commits_only else ("commits", "offsets"):
+        files = sorted((path for path in (checkpoint / folder).iterdir() if path.name.isdigit()), key=lambda p: int(p.name))
+        for path in files[-batches:]:
+            path.unlink()
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def offsets(checkpoint: pathlib.Path) -> list[str]:
+    """Return the offsets of a checkpoint, the source's own text, in order of batches."""
+    found = sorted((int(path.name), path) for path in (checkpoint / "offsets").iterdir() if path.name.isdigit())
+    return [path.read_text().splitlines()[-1] for _, path in found]
+
+
+def deleted(file: DataFile, *positions: int) -> DataFile:
+    """Return ``file`` with a deletion vector."""
+    return file.deleting(*positions)

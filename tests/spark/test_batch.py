@@ -1,0 +1,394 @@
+"""Batch reads with a real session: rows, options, pruning, packing, fresh URLs, secrets."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pathlib
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+from tests.tables import TableWriter, rows_of
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.string())])
+
+
+@pytest.fixture
+def table(lake: Any) -> TableWriter:
+    """Four versions of three rows each, in two partitions: ids 0-2, 10-12, 20-22, 30-32."""
+    writer = TableWriter(lake.root / "t", SCHEMA, partition_by=["p"])
+    for i in range(4):
+        writer.insert([{"id": i * 10 + j, "v": f"v{j}", "p": f"p{i % 2}"} for j in range(3)])
+    return writer
+
+
+def load(spark: Any, lake: Any, table: str = "t", **options: object) -> Any:
+    reader = spark.read.format("deltaSharing")
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader.load(lake.url(table))
+
+
+def ids(frame: Any) -> list[int]:
+    return sorted(frame.select("id").toArrow()["id"].to_pylist())
+
+
+def test_table_is_found_without_registration_and_reads_all_rows(spark: Any, lake: Any, table: TableWriter) -> None:
+    frame = load(spark, lake)
+    assert frame.schema.simpleString() == "struct<id:bigint,v:string,p:string>"
+    assert ids(frame) == [i * 10 + j for i in range(4) for j in range(3)]
+    assert {tuple(row) for row in frame.where("id = 31").collect()} == {(31, "v1", "p1")}
+
+
+def test_alias_reads_the_same(spark: Any, lake: Any, table: TableWriter) -> None:
+    assert spark.read.format("delta_sharing").load(lake.url("t")).count() == 12
+
+
+@pytest.mark.parametrize("wire", ["delta", "parquet"])
+def test_version_as_of(spark: Any, lake: Any, table: TableWriter, wire: str) -> None:
+    assert ids(load(spark, lake, versionAsOf=2, responseFormat=wire)) == [0, 1, 2, 10, 11, 12]
+
+
+def test_timestamp_as_of(spark: Any, lake: Any) -> None:
+    start = 1_600_000_000_000
+    writer = TableWriter(lake.root / "timed", SCHEMA, timestamp_ms=start - 60_000)
+    for i in range(3):
+        writer.commit(add=[writer.file(rows_of([i], v="x", p="p"))], timestamp_ms=start + i * 60_000)
+    moment = datetime.datetime.fromtimestamp(start / 1000 + 90, datetime.timezone.utc).isoformat()
+    assert ids(load(spark, lake, "timed", timestampAsOf=moment)) == [0, 1]
+
+
+def test_columns_option_prunes_and_orders(spark: Any, lake: Any, table: TableWriter) -> None:
+    frame = load(spark, lake, columns="p, ID")
+    assert frame.columns == ["p", "id"]
+    assert frame.where("id = 10").collect() == [("p1", 10)]
+
+
+def test_filter_option_is_exact_and_skips_files(spark: Any, lake: Any, table: TableWriter) -> None:
+    before = lake.server.stats()["requests"].get("data", 0)
+    assert ids(load(spark, lake, filter="p = 'p1' AND id > 11")) == [12, 30, 31, 32]
+    assert lake.server.stats()["requests"]["data"] - before <= 2
+
+
+def test_narrower_schema_prunes_columns(spark: Any, lake: Any, table: TableWriter) -> None:
+    frame = spark.read.format("deltaSharing").schema("v string").load(lake.url("t"))
+    assert frame.columns == ["v"]
+    assert frame.count() == 12
+    assert {row.v for row in frame.collect()} == {"v0", "v1", "v2"}
+
+
+def test_narrower_schema_prunes_nested_fields(spark: Any, lake: Any) -> None:
+    schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.string())]))])
+    writer = TableWriter(lake.root / "nested", schema)
+    writer.insert([{"id": 1, "s": {"x": 2, "y": "z"}}, {"id": 2, "s": None}])
+    frame = spark.read.format("deltaSharing").schema("s struct<y: string>, id bigint").load(lake.url("nested"))
+    assert sorted(frame.collect(), key=lambda row: row.id) == [((("z",)), 1), (None, 2)]
+    assert load(spark, lake, "nested", columns="s.x").collect()[0].s.asDict() == {"x": 2}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fragment"),
+    [("nope int", "does not have"), ("id int", "the table has bigint"), ("id bigint not null", "NOT NULL")],
+)
+def test_schema_that_does_not_fit_the_table_is_refused(
+    spark: Any, lake: Any, table: TableWriter, schema: str, fragment: str
+) -> None:
+    with pytest.raises(Exception, match=fragment):
+        spark.read.format("deltaSharing").schema(schema).load(lake.url("t")).collect()
+
+
+@pytest.mark.parametrize("limit", [0, 1, 5, 100])
+def test_limit_option_is_exact(spark: Any, lake: Any, table: TableWriter, limit: int) -> None:
+    assert load(spark, lake, limit=limit).count() == min(limit, 12)
+
+
+def test_change_feed(spark: Any, lake: Any) -> None:
+    feed = {"delta.enableChangeDataFeed": "true"}
+    writer = TableWriter(lake.root / "feed", SCHEMA, properties=feed, timestamp_ms=1_600_000_000_000)
+    first = writer.file(rows_of([1, 2], v="a", p="p"))
+    writer.commit(add=[first], timestamp_ms=1_700_000_000_123)
+    images = [{"id": 2, "v": v, "p": "p", "_change_type": f"update_{k}image"} for v, k in (("a", "pre"), ("b", "post"))]
+    second = writer.file([{"id": 1, "v": "a", "p": "p"}, {"id": 2, "v": "b", "p": "p"}])
+    writer.commit(add=[second], remove=[first], change=[writer.change_file(images)])
+    writer.commit(remove=[second])
+    frame = load(spark, lake, "feed", readChangeFeed="true", startingVersion=0)
+    assert frame.columns == ["id", "v", "p", "_change_type", "_commit_version", "_commit_timestamp"]
+    assert dict(frame.dtypes)["_commit_timestamp"] == "timestamp"
+    found = {tuple(row) for row in frame.select("id", "v", "_change_type", "_commit_version").collect()}
+    assert found == {
+        (1, "a", "insert", 1),
+        (2, "a", "insert", 1),
+        (2, "a", "update_preimage", 2),
+        (2, "b", "update_postimage", 2),
+        (1, "a", "delete", 3),
+        (2, "b", "delete", 3),
+    }
+    moment = frame.where("_commit_version = 1").select("_commit_timestamp").first()[0]
+    assert moment.microsecond == 123_000
+    legacy = load(spark, lake, "feed", readChangeData="true", startingVersion=1, endingVersion=1, changeFeedColumns="parquet")
+    assert legacy.columns[3:] == ["_commit_version", "_commit_timestamp", "_change_type"]
+    assert legacy.select("_commit_timestamp").first()[0] == 1_700_000_000_123
+    assert load(spark, lake, "feed", readChangeFeed="true", startingVersion=3, endingVersion=3, filter="_change_type = 'delete' AND id = 1").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ({"versionAsOf": "x"}, "versionAsOf"),
+        ({"maxFilePerTrigger": "1"}, "did you mean 'maxFilesPerTrigger'"),
+        ({"startingVersion": "1", "startingTimestamp": "2022"}, "Please either provide"),
+        ({"columns": "idd"}, "did you mean 'id'"),
+        ({"versionAsOf": "99"}, "99"),
+    ],
+)
+def test_wrong_options_fail_at_load(
+    spark: Any, lake: Any, table: TableWriter, options: dict[str, str], fragment: str
+) -> None:
+    with pytest.raises(Exception, match=fragment) as error:
+        load(spark, lake, **options)
+    assert type(error.value).__name__ == "AnalysisException"
+
+
+def test_empty_table_and_table_without_matching_files_are_empty(spark: Any, lake: Any, table: TableWriter) -> None:
+    TableWriter(lake.root / "none", SCHEMA)
+    assert load(spark, lake, "none").collect() == []
+    assert load(spark, lake, filter="p = 'nothing'").collect() == []
+    assert load(spark, lake, "none").columns == ["id", "v", "p"]
+
+
+def test_count_select_join_and_union_of_one_frame_agree(spark: Any, lake: Any, table: TableWriter) -> None:
+    frame = load(spark, lake)
+    assert frame.count() == 12
+    assert frame.where("id < 3").count() == 3
+    assert frame.count() == 12
+    assert frame.where("id = 1").union(frame.where("id = 2")).count() == 2
+    assert frame.join(frame.withColumnRenamed("v", "w"), "id").count() == 12
+
+
+def test_temporary_view_and_sql(spark: Any, lake: Any, table: TableWriter) -> None:
+    load(spark, lake).createOrReplaceTempView("shared_t")
+    assert spark.sql("SELECT p, count(*) AS n FROM shared_t GROUP BY p ORDER BY p").collect() == [("p0", 6), ("p1", 6)]
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW shared_v USING deltaSharing OPTIONS (path '{lake.url('t')}', versionAsOf '1')")
+    assert spark.sql("SELECT count(*) FROM shared_v").first()[0] == 3
+
+
+def test_order_of_rows_within_a_file_is_kept(spark: Any, lake: Any) -> None:
+    writer = TableWriter(lake.root / "long", SCHEMA)
+    writer.insert(writer.file(rows_of(range(5000), v="x" * 50, p="p"), row_group_size=500))
+    found = load(spark, lake, "long").toArrow()["id"].to_pylist()
+    assert found == list(range(5000))
+
+
+def test_large_file_is_read_by_several_tasks_each_row_once(spark: Any, lake: Any) -> None:
+    import random
+
+    writer = TableWriter(lake.root / "large", SCHEMA)
+    noise = random.Random(1)
+    rows = [{"id": i, "v": f"{noise.getrandbits(8000):x}", "p": "p"} for i in range(9000)]
+    file = writer.file(rows, row_group_size=500)
+    assert file.size > 8_000_000
+    writer.insert(file)
+    frame = load(spark, lake, "large", parallelism=4)
+    assert frame.rdd.getNumPartitions() >= 2
+    assert frame.select("id").toArrow()["id"].to_pylist() == list(range(9000))
+
+
+def test_many_small_files_share_a_task(spark: Any, lake: Any) -> None:
+    writer = TableWriter(lake.root / "small", SCHEMA)
+    writer.insert(*[rows_of([i], v="x", p="p") for i in range(60)])
+    frame = load(spark, lake, "small")
+    assert frame.rdd.getNumPartitions() <= 60 * 2 // 4 + 2
+    assert ids(frame) == list(range(60))
+
+
+def test_deletion_vectors_are_applied_on_executors(spark: Any, lake: Any) -> None:
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    writer = TableWriter(lake.root / "dv", SCHEMA, protocol=protocol, properties={"delta.enableDeletionVectors": "true"})
+    file = writer.file(rows_of(range(10), v="x", p="p"))
+    writer.insert(file)
+    writer.commit(add=[file.deleting(0, 3, 9)], remove=[file])
+    assert ids(load(spark, lake, "dv")) == [1, 2, 4, 5, 6, 7, 8]
+
+
+# === A plan outlives its URLs ===
+
+
+def test_planned_frame_reads_again_after_its_urls_expired_with_few_requests(
+    spark: Any, lake: Any, table: TableWriter
+) -> None:
+    frame = load(spark, lake)
+    assert frame.count() == 12
+    for i in range(20):
+        table.insert([{"id": 100 + i, "v": "new", "p": "p0"}])
+    lake.server.expire_urls()
+    before = lake.server.stats()["requests"]
+    assert ids(frame) == [i * 10 + j for i in range(4) for j in range(3)]
+    asked = lake.server.stats()["requests"]["query"] - before["query"]
+    assert 1 <= asked <= 4, "one refresh for each Python worker at most, with a fall-back"
+    assert load(spark, lake).count() == 32
+
+
+def test_table_that_changed_never_mixes_versions(spark: Any, lake: Any, table: TableWriter) -> None:
+    frame = load(spark, lake, columns="id")
+    assert frame.count() == 12
+    old = sorted((table.path).glob("part-*.parquet"))
+    replacement = table.file([{"id": 1000, "v": "x", "p": "p0"}])
+    from tests.tables import DataFile
+
+    log = [json.loads(line) for i in range(1, 5) for line in (table.path / "_delta_log" / f"{i:020d}.json").read_text().splitlines()]
+    files = [
+        DataFile(entry["add"]["path"], entry["add"]["size"], entry["add"]["partitionValues"], 3) for entry in log if "add" in entry
+    ]
+    table.commit(add=[replacement], remove=files)
+    lake.server.expire_urls()
+    assert len(old) == 4
+    assert ids(frame) == [i * 10 + j for i in range(4) for j in range(3)]
+
+
+def test_schema_changed_between_load_and_read_is_refused(spark: Any, lake: Any, table: TableWriter) -> None:
+    frame = load(spark, lake)
+    table.schema = pa.schema([("id", pa.string()), ("v", pa.string()), ("p", pa.string())])
+    table.commit(metadata=True)
+    with pytest.raises(Exception, match=r"has changed since the DataFrame was made.*Load it again"):
+        frame.collect()
+
+
+def test_column_added_between_load_and_read_does_not_matter(spark: Any, lake: Any, table: TableWriter) -> None:
+    frame = load(spark, lake)
+    table.schema = pa.schema([*SCHEMA, ("extra", pa.int64())])
+    table.commit(metadata=True)
+    table.insert([{"id": 77, "v": "v", "p": "p0", "extra": 1}])
+    assert frame.columns == ["id", "v", "p"]
+    assert 77 in ids(frame)
+
+
+def test_file_that_is_gone_fails_the_query_naming_table_and_file(spark: Any, lake: Any, table: TableWriter) -> None:
+    frame = load(spark, lake)
+    next(iter(table.path.glob("part-*.parquet"))).unlink()
+    with pytest.raises(Exception, match=r"share\.schema\.t"):
+        frame.collect()
+
+
+# === Secrets ===
+
+
+def test_no_secret_shows_in_plans_errors_and_text(spark: Any, lake: Any, table: TableWriter, capsys: Any) -> None:
+    token = lake.server.profile["bearerToken"]
+    reader = spark.read.format("deltaSharing")
+    for name in ("endpoint", "bearerToken", "shareCredentialsVersion"):
+        reader = reader.option(name, lake.server.profile[name])
+    frame = reader.load("share.schema.t")
+    frame.explain(True)
+    frame.explain("formatted")
+    shown = [capsys.readouterr().out, repr(frame), str(frame.schema)]
+    shown.append(frame._jdf.queryExecution().toString())
+    shown.append(str(frame.rdd.toDebugString()))
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW hidden USING deltaSharing OPTIONS (" + ", ".join(
+        [f"path 'share.schema.t'", *[f"{n} '{lake.server.profile[n]}'" for n in ("endpoint", "bearerToken")]]) + ")")
+    shown += [str(row) for row in spark.sql("DESCRIBE EXTENDED hidden").collect()]
+    assert frame.count() == 12
+    for path in table.path.glob("part-*.parquet"):
+        path.unlink()
+    lake.server.expire_urls()
+    for bad in (lambda: frame.collect(), lambda: reader.option("versionAsOf", 50).load("share.schema.t"), lambda: reader.option("bearerTokenn", token).load("x")):
+        with pytest.raises(Exception) as error:
+            bad()
+        shown.append(str(error.value))
+    text = "\n".join(shown)
+    assert token not in text
+    assert "X-Amz-Signature=" not in text.replace("X-Amz-Signature=***", "")
+
+
+# === One-liners ===
+
+
+def test_load_as_spark(spark: Any, lake: Any, table: TableWriter) -> None:
+    assert ids(ds.load_as_spark(lake.url("t"), spark=spark)) == [i * 10 + j for i in range(4) for j in range(3)]
+    assert ids(ds.load_as_spark(lake.url("t"), version=1, columns=["id"], filter="id > 0", spark=spark)) == [1, 2]
+    assert ds.load_as_spark(lake.url("t"), limit=2).count() == 2
+
+
+def test_load_table_changes_as_spark(spark: Any, lake: Any) -> None:
+    writer = TableWriter(lake.root / "feed", SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
+    writer.insert(rows_of([1, 2], v="a", p="p"))
+    frame = ds.load_table_changes_as_spark(lake.url("feed"), starting_version=0, spark=spark)
+    assert sorted(row.id for row in frame.collect()) == [1, 2]
+    assert {row._change_type for row in frame.collect()} == {"insert"}
+
+
+def test_scan_to_spark_with_a_profile_in_memory_and_awkward_names(spark: Any, lake: Any) -> None:
+    schema = pa.schema([("a.b", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.string())])), ("q'`", pa.string())])
+    writer = TableWriter(lake.root / "odd", schema)
+    writer.insert([{"a.b": 1, "s": {"x": 2, "y": "it's"}, "q'`": "x"}, {"a.b": 2, "s": None, "q'`": None}])
+    with ds.SharingClient(lake.server.profile) as client:
+        scan = client.table("share.schema.odd").scan(columns=["q'`", ("s", "y"), "a.b"], filter=ds.col(("s", "y")) == "it's")
+        frame = scan.to_spark(spark)
+        assert frame.columns == ["q'`", "s", "a.b"]
+        assert [tuple(row) for row in frame.collect()] == [("x", ("it's",), 1)]
+
+
+# === PySpark's push-down ===
+
+
+def test_pushed_filters_still_leak_into_later_scans_in_this_pyspark(spark: Any) -> None:
+    """Fails when PySpark is fixed: then ``pushFilters`` can be used, and docs/spark.md must say so."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputPartition
+
+    class Reader(DataSourceReader):
+        wanted: Any = None
+
+        def pushFilters(self, filters: Any) -> Any:
+            for item in filters:
+                if isinstance(item, EqualTo):
+                    self.wanted = item.value
+                else:
+                    yield item
+
+        def partitions(self) -> Any:
+            return [InputPartition(0)]
+
+        def read(self, partition: Any) -> Any:
+            yield from ((i,) for i in range(4) if self.wanted in (None, i))
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "pushing"
+
+        def schema(self) -> str:
+            return "i int"
+
+        def reader(self, schema: Any) -> Reader:
+            return Reader()
+
+    spark.dataSource.register(Source)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = spark.read.format("pushing").load()
+        assert frame.where("i = 1").count() == 1
+        assert frame.count() == 1, "PySpark returns all 4 rows now: its push-down bug is fixed"
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_our_reader_does_not_push_filters_and_is_right_with_push_down_on(
+    spark: Any, lake: Any, table: TableWriter
+) -> None:
+    from pyspark.sql.datasource import DataSourceReader
+
+    from delta_sharing_client.spark.batch import BatchReader
+
+    assert getattr(BatchReader, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = load(spark, lake)
+        assert frame.where("id = 1").count() == 1
+        assert frame.count() == 12
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

@@ -1,0 +1,297 @@
+"""Exactly once: queries that die at random points, restarted until they are through, lose and double nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from delta_sharing_client.delta.features import Operation
+from delta_sharing_client.spark.columns import relation_columns
+from delta_sharing_client.spark.options import SparkOptions
+from delta_sharing_client.spark.served_table import ServedTable
+from delta_sharing_client.spark.stream import StreamReader
+from tests.spark.streams import FEED, ID, Sink, follow, stream
+from tests.tables import TableWriter, rows_of
+
+pytestmark = pytest.mark.spark
+
+KILLS = 50
+
+
+class Killed(Exception):
+    """Stands for the death of the process."""
+
+
+class History:
+    """A table that grows at random, and every row that its change feed or its appends must show."""
+
+    def __init__(self, path: pathlib.Path, seed: int, *, feed: bool) -> None:
+        self.table = TableWriter(path, ID, properties=FEED)
+        self.random = random.Random(seed)
+        self.feed = feed
+        self.next = 0
+        self.expected: Counter[tuple[int, str]] = Counter()
+        self.live: list[Any] = []
+
+    def grow(self) -> None:
+        """Commit something: inserts of several files, updates (of the feed), an OPTIMIZE or settings."""
+        step = self.random.random()
+        if step < 0.15:
+            self.table.commit(metadata=True)
+        elif step < 0.25:
+            self.table.commit(add=[self.table.file(rows_of([0]))], data_change=False)
+        elif self.feed and step < 0.5 and self.next:
+            images = []
+            for _ in range(self.random.randint(1, 3)):
+                old, new = self.random.randrange(self.next), self._fresh()
+                images += [{"id": old, "_change_type": "update_preimage"}, {"id": new, "_change_type": "update_postimage"}]
+            half = 2 * self.random.randint(0, len(images) // 2)
+            files = [self.table.change_file(part) for part in (images[:half], images[half:]) if part]
+            self.table.commit(change=files, add=[self.table.file(rows_of([0]))])
+            self.expected.update((row["id"], row["_change_type"]) for row in images)
+        else:
+            files = []
+            for _ in range(self.random.randint(1, 4)):
+                ids = [self._fresh() for _ in range(self.random.randint(1, 3))]
+                files.append(self.table.file(rows_of(ids)))
+                self.expected.update((i, "insert") for i in ids)
+            self.table.commit(add=files)
+
+    def _fresh(self) -> int:
+        self.next += 1
+        return self.next - 1
+
+
+def found(rows: list[Any]) -> Counter[tuple[int, str]]:
+    return Counter((row["id"], row["_change_type"] if "_change_type" in row else "insert") for row in map(dict_of, rows))
+
+
+def dict_of(row: Any) -> dict[str, Any]:
+    return row if isinstance(row, dict) else row.asDict()
+
+
+# === Spark's protocol by hand: fast, and it can die anywhere ===
+
+
+class Engine:
+    """What Spark does with a stream reader: an offset log, a commit log, an idempotent sink, and death in between."""
+
+    def __init__(self, url: str, options: dict[str, str], chance: random.Random) -> None:
+        self.url, self.options, self.chance = url, options, chance
+        self.offsets: list[str] = []
+        self.committed = 0
+        self.sink: dict[int, list[dict[str, Any]]] = {}
+        self.deaths = 0
+
+    def run(self) -> None:
+        """One life of the query: until it has read all, or is killed."""
+        reader = self._reader()
+        reader.prepareForTriggerAvailableNow()
+        limit = reader.getDefaultReadLimit()
+        if len(self.offsets) > self.committed:
+            self._batch(reader, len(self.offsets) - 1)
+        while True:
+            start = self._offset(reader, len(self.offsets))
+            end = reader.latestOffset(start, limit)
+            self._may_die()
+            if self.offsets and end == start:
+                return
+            self.offsets.append(json.dumps(end))
+            self._may_die()
+            self._batch(reader, len(self.offsets) - 1)
+            reader.commit(json.loads(self.offsets[-1]))
+
+    def _batch(self, reader: StreamReader, number: int) -> None:
+        partitions = reader.partitions(self._offset(reader, number), json.loads(self.offsets[number]))
+        self._may_die()
+        rows: list[dict[str, Any]] = []
+        remote = pickle.loads(pickle.dumps(reader))
+        for partition in partitions:
+            for batch in remote.read(pickle.loads(pickle.dumps(partition))):
+                rows += batch.to_pylist()
+            self._may_die()
+        self.sink[number] = rows
+        self._may_die()
+        self.committed = number + 1
+
+    def _offset(self, reader: StreamReader, number: int) -> dict[str, Any]:
+        return reader.initialOffset() if number == 0 else json.loads(self.offsets[number - 1])
+
+    def _reader(self) -> StreamReader:
+        served = ServedTable(SparkOptions.parse({"path": self.url, **self.options}), Operation.STREAMING)
+        described = served.describe()
+        columns = relation_columns(described.metadata.schema_string, served.options)
+        return pickle.loads(pickle.dumps(StreamReader(served, columns, described)))  # type: ignore[no-any-return]
+
+    def _may_die(self) -> None:
+        if self.chance.random() < 0.12:
+            self.deaths += 1
+            raise Killed
+
+
+@pytest.mark.parametrize("wire", ["delta", "parquet"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"maxFilesPerTrigger": "2"},
+        {"startingVersion": "0", "maxFilesPerTrigger": "1", "maxVersionsPerRpc": "3"},
+        {"startingVersion": "latest", "maxBytesPerTrigger": "1k"},
+        {"readChangeFeed": "true", "maxFilesPerTrigger": "2", "maxVersionsPerRpc": "2"},
+        {"readChangeFeed": "true", "startingVersion": "0", "maxBytesPerTrigger": "2k"},
+    ],
+)
+def test_a_reader_that_dies_anywhere_delivers_every_row_once(
+    lake: Any, tmp_path: pathlib.Path, options: dict[str, str], wire: str
+) -> None:
+    seed = len(options) * 7 + len(wire)
+    feed = "readChangeFeed" in options
+    history = History(lake.root / "t", seed, feed=feed)
+    for _ in range(6):
+        history.grow()
+    engine = Engine(lake.url("t"), {**options, "responseFormat": wire}, random.Random(seed + 1))
+    if options.get("startingVersion") == "latest":
+        while not engine.committed:
+            try:
+                engine.run()
+            except Killed:
+                continue
+        history.expected.clear()
+    elif "startingVersion" not in options:
+        history.expected = Counter((row["id"], "insert") for row in _snapshot(lake))
+    lives = 0
+    while engine.deaths < KILLS or lives == 0:
+        lives += 1
+        if lives % 5 == 0:
+            history.grow()
+        try:
+            engine.run()
+        except Killed:
+            continue
+    history.grow()
+    while True:
+        try:
+            engine.run()
+            break
+        except Killed:
+            continue
+    delivered = [row for number in sorted(engine.sink) for row in engine.sink[number]]
+    assert found(delivered) == history.expected
+    assert engine.deaths >= KILLS
+    for rows in engine.sink.values():
+        images = Counter(row["_change_type"] for row in rows if "_change_type" in row)
+        assert images["update_preimage"] == images["update_postimage"]
+
+
+def _snapshot(lake: Any) -> list[dict[str, Any]]:
+    import delta_sharing_client as ds
+
+    return ds.load_as_arrow(lake.url("t"), columns=["id"]).to_pylist()
+
+
+# === Real queries ===
+
+
+def test_fifty_kills_of_real_queries_lose_and_double_nothing(
+    spark: Any, lake: Any, tmp_path: pathlib.Path
+) -> None:
+    """Each life dies at a random point: in the sink before or after it wrote, in a task, or while it plans."""
+    chance = random.Random(11)
+    history = History(lake.root / "t", 5, feed=True)
+    for _ in range(4):
+        history.grow()
+    sink, kills, lives = Sink(), 0, 0
+
+    def dying(frame: Any, batch: int) -> None:
+        where = chance.random()
+        if where < 0.5:
+            raise Killed("before the sink wrote")
+        sink(frame, batch)
+        if where < 0.8:
+            raise Killed("after the sink wrote")
+
+    while kills < KILLS:
+        lives += 1
+        if lives % 8 == 0:
+            history.grow()
+        if chance.random() < 0.15:
+            lake.server.set_fault(chance.choice(["error-in-stream:1", "corrupt-body:1", "401-first=1:1"]))
+        frame = stream(spark, lake, readChangeFeed="true", startingVersion=0, maxFilesPerTrigger=2)
+        try:
+            follow(frame, tmp_path / "c", dying)  # type: ignore[arg-type]
+        except Exception:
+            kills += 1
+        else:
+            history.grow()
+        finally:
+            lake.server.clear_faults()
+    follow(stream(spark, lake, readChangeFeed="true", startingVersion=0), tmp_path / "c", sink)
+    assert found(sink.rows) == history.expected
+    assert lives >= KILLS
+
+
+SCRIPT = """
+    import json, os, pathlib, sys, time
+    from pyspark.sql import SparkSession
+    url, out, checkpoint, settings = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+
+    def write(frame, batch):
+        rows = [row.id for row in frame.collect()]
+        part = out / f"{batch}.part"
+        part.write_text(json.dumps(rows))
+        os.replace(part, out / f"{batch}.json")
+
+    frame = spark.readStream.format("deltaSharing").option("startingVersion", 0).option("maxFilesPerTrigger", 1).load(url)
+    query = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    (out / "done").write_text("")
+"""
+
+
+def test_driver_processes_that_are_killed_by_signal_lose_and_double_nothing(
+    lake: Any, tmp_path: pathlib.Path
+) -> None:
+    from tests.spark.conftest import SETTINGS
+
+    table = TableWriter(lake.root / "t", ID)
+    for i in range(25):
+        table.insert(rows_of([2 * i, 2 * i + 1]))
+    out = tmp_path / "out"
+    out.mkdir()
+    script = tmp_path / "query.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    command = [sys.executable, str(script), lake.url("t"), str(out), str(tmp_path / "c"), json.dumps(SETTINGS)]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    chance = random.Random(3)
+    for life in range(4):
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+        )
+        before = len(list(out.glob("*.json")))
+        deadline = time.monotonic() + 150
+        while process.poll() is None and life < 3 and time.monotonic() < deadline:
+            if len(list(out.glob("*.json"))) >= before + 2 + chance.randint(0, 4):
+                time.sleep(chance.random() * 0.2)
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.01)
+        process.wait(timeout=150)
+    assert (out / "done").exists()
+    delivered = [i for path in out.glob("*.json") for i in json.loads(path.read_text())]
+    assert sorted(delivered) == list(range(50))

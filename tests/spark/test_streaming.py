@@ -1,0 +1,526 @@
+"""Streaming queries with checkpoints on disk: the scenarios of the JVM connector's suites, for appends."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from tests.spark.streams import ID, VECTORS, Sink, changed_table, deleted, follow, forget, offsets, stream
+from tests.tables import TableWriter, rows_of
+
+pytestmark = pytest.mark.spark
+
+ALL = {"startingVersion": 0, "ignoreDeletes": "true", "ignoreChanges": "true"}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "checkpoint"
+
+
+# === Start ===
+
+
+def test_stream_without_start_reads_the_snapshot_then_the_tail(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+    table = changed_table(lake.root / "t")
+    sink = follow(stream(spark, lake), checkpoint)
+    assert sink.ids == [1, 30]
+    last = json.loads(offsets(checkpoint)[-1])
+    assert (last["tableVersion"], last["index"], last["isStartingVersion"], last["sourceVersion"]) == (6, -1, False, 1)
+    assert last["tableId"] == table.table_id
+    table.insert(rows_of([40]))
+    table.insert(rows_of([41]), rows_of([42]))
+    assert follow(stream(spark, lake), checkpoint).ids == [40, 41, 42]
+    assert follow(stream(spark, lake), checkpoint).rows == []
+
+
+@pytest.mark.parametrize(("start", "expected"), [(0, [1, 2, 3, 30]), (1, [1, 2, 3, 30]), (2, [30]), (3, [30]), (4, [])])
+def test_starting_version(spark: Any, lake: Any, checkpoint: pathlib.Path, start: int, expected: list[int]) -> None:
+    changed_table(lake.root / "t")
+    assert follow(stream(spark, lake, **{**ALL, "startingVersion": start}), checkpoint).ids == expected
+
+
+@pytest.mark.parametrize("wire", ["delta", "parquet"])
+def test_latest_starts_after_the_version_of_the_first_run_whenever_it_crashes(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str
+) -> None:
+    table = changed_table(lake.root / "t")
+    frame = stream(spark, lake, startingVersion="latest", responseFormat=wire)
+    assert follow(frame, checkpoint).rows == []
+    forget(checkpoint, 1, commits_only=True)
+    table.insert(rows_of([50]))
+    assert follow(stream(spark, lake, startingVersion="latest", responseFormat=wire), checkpoint).ids == [50]
+
+
+def test_starting_timestamp(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+    start = 1_600_000_000_000
+    table = TableWriter(lake.root / "t", ID, timestamp_ms=start)
+    for i in range(1, 4):
+        table.commit(add=[table.file(rows_of([i]))], timestamp_ms=start + i * 60_000)
+    for moment, expected in (("2010-01-01", [1, 2, 3]), ("2020-09-13 12:28:00", [2, 3])):
+        found = follow(stream(spark, lake, startingTimestamp=moment), tmp_path / f"c{len(expected)}")
+        assert found.ids == expected
+    with pytest.raises(Exception, match=r"(?i)timestamp"):
+        follow(stream(spark, lake, startingTimestamp="9999-01-01"), tmp_path / "late")
+
+
+def test_start_beyond_the_latest_version_waits_for_it(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    assert follow(stream(spark, lake, startingVersion=2), checkpoint).rows == []
+    table.insert(rows_of([1]))
+    table.insert(rows_of([2]))
+    assert follow(stream(spark, lake, startingVersion=2), checkpoint).ids == [2]
+
+
+@pytest.mark.parametrize("wire", ["delta", "parquet"])
+def test_table_whose_only_version_is_zero(spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    assert follow(stream(spark, lake, responseFormat=wire), checkpoint).rows == []
+    table.insert(rows_of([1]))
+    assert follow(stream(spark, lake, responseFormat=wire), checkpoint).ids == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ({"versionAsOf": "1"}, "Cannot time travel streams"),
+        ({"startingVersion": "-1"}, "greater than or equal to zero"),
+        ({"startingVersion": "x"}, "greater than or equal to zero"),
+        ({"startingTimestamp": ""}, "cannot be converted to a valid timestamp"),
+        ({"startingVersion": "0", "startingTimestamp": "2022"}, "Please either provide"),
+        ({"queryTableVersionIntervalSeconds": "9"}, "must not be less than 10 seconds"),
+        ({"maxFilesPerTrigger": "0"}, "must be a positive integer"),
+        ({"maxBytesPerTrigger": "x"}, "must be a size configuration"),
+    ],
+)
+def test_wrong_options_are_refused(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, options: dict[str, str], fragment: str
+) -> None:
+    changed_table(lake.root / "t")
+    with pytest.raises(Exception, match=fragment):
+        follow(stream(spark, lake, **options), checkpoint)
+
+
+# === How much goes into a batch ===
+
+
+@pytest.mark.parametrize(("files", "expected"), [(1, [1, 1, 1, 1]), (2, [2, 2]), (3, [3, 1]), (4, [4]), (5, [4])])
+def test_max_files_per_trigger(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, files: int, expected: list[int]
+) -> None:
+    changed_table(lake.root / "t")
+    assert follow(stream(spark, lake, **ALL, maxFilesPerTrigger=files), checkpoint).sizes == expected
+
+
+@pytest.mark.parametrize(("size", "expected"), [("1b", [1] * 4), ("1000b", [1] * 4), ("2000b", [2, 2]), ("3000b", [3, 1]), ("5000b", [4])])
+def test_max_bytes_per_trigger(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, size: str, expected: list[int]
+) -> None:
+    changed_table(lake.root / "t")
+    assert follow(stream(spark, lake, **ALL, maxBytesPerTrigger=size), checkpoint).sizes == expected
+
+
+@pytest.mark.parametrize("limits", [{"maxFilesPerTrigger": 1, "maxBytesPerTrigger": "1g"}, {"maxFilesPerTrigger": 9, "maxBytesPerTrigger": "1b"}])
+def test_both_limits_hold_whichever_binds(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, limits: dict[str, object]
+) -> None:
+    changed_table(lake.root / "t")
+    assert follow(stream(spark, lake, **ALL, **limits), checkpoint).sizes == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("limits", [{"maxFilesPerTrigger": 1}, {"maxBytesPerTrigger": "1b"}])
+def test_trigger_once_takes_all_windows_in_one_batch(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, limits: dict[str, object]
+) -> None:
+    changed_table(lake.root / "t")
+    sink = follow(stream(spark, lake, **ALL, **limits, maxVersionsPerRpc=1), checkpoint, once=True)
+    assert sink.sizes == [4]
+
+
+@pytest.mark.parametrize(("versions", "expected"), [(1, [3, 1]), (2, [3, 1]), (4, [4])])
+def test_windows_of_versions_bound_batches(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, versions: int, expected: list[int]
+) -> None:
+    changed_table(lake.root / "t")
+    assert follow(stream(spark, lake, **ALL, maxVersionsPerRpc=versions), checkpoint).sizes == expected
+
+
+def test_snapshot_is_limited_too_and_resumes_in_its_middle(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(*[rows_of([i]) for i in range(5)])
+    sink = follow(stream(spark, lake, maxFilesPerTrigger=2), checkpoint)
+    assert sink.sizes == [2, 2, 1]
+    forget(checkpoint, 2)
+    table.insert(rows_of([9]))
+    again = follow(stream(spark, lake, maxFilesPerTrigger=2), checkpoint, Sink())
+    assert again.sizes == [2, 1, 1]
+    assert sorted([row.id for row in sink.batches[0]] + again.ids) == [0, 1, 2, 3, 4, 9]
+
+
+def test_available_now_ends_at_the_version_it_started_with(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(rows_of([1]), rows_of([2]))
+    sink = Sink()
+
+    def write(frame: Any, batch: int) -> None:
+        sink(frame, batch)
+        table.insert(rows_of([100 + batch]))
+
+    query = (
+        stream(spark, lake, startingVersion=0, maxFilesPerTrigger=1)
+        .writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert query.awaitTermination(120)
+    assert sink.ids == [1, 2]
+    assert follow(stream(spark, lake), checkpoint).ids == [100, 101]
+
+
+def test_a_running_query_polls_for_versions_at_its_interval_only(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    import time
+
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(rows_of([1]))
+    sink = Sink()
+    frame = stream(spark, lake, queryTableVersionIntervalSeconds=10)
+    query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint)).start()
+    try:
+        deadline = time.monotonic() + 60
+        while not sink.rows and time.monotonic() < deadline:
+            time.sleep(0.05)
+        began, asked = time.monotonic(), lake.server.stats()["requests"]["version"]
+        table.insert(rows_of([2]))
+        while len(sink.rows) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        polls = lake.server.stats()["requests"]["version"] - asked
+        assert sink.ids == [1, 2]
+        assert polls <= (time.monotonic() - began) / 10 + 1
+        assert query.isActive
+    finally:
+        query.stop()
+    assert query.exception() is None
+
+
+# === Sinks, filters, columns ===
+
+
+def test_parquet_sink_and_memory_sink_hold_every_row_once(
+    spark: Any, lake: Any, tmp_path: pathlib.Path
+) -> None:
+    changed_table(lake.root / "t")
+    frame = stream(spark, lake, **ALL, maxFilesPerTrigger=1)
+    out = tmp_path / "out"
+    for _ in range(2):
+        query = (
+            frame.writeStream.format("parquet").option("path", str(out)).option("checkpointLocation", str(tmp_path / "c1"))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        assert query.awaitTermination(120)
+    assert sorted(row.id for row in spark.read.parquet(str(out)).collect()) == [1, 2, 3, 30]
+    query = (
+        frame.where("id < 30").writeStream.format("memory").queryName("remembered")
+        .option("checkpointLocation", str(tmp_path / "c2")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert query.awaitTermination(120)
+    assert sorted(row.id for row in spark.table("remembered").collect()) == [1, 2, 3]
+
+
+def test_filter_and_columns_options_and_a_narrower_schema(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.string())])
+    table = TableWriter(lake.root / "t", schema, partition_by=["p"])
+    table.insert([{"id": 1, "v": "a", "p": "x"}], [{"id": 2, "v": "b", "p": "y"}])
+    table.insert([{"id": 3, "v": "c", "p": "x"}])
+    sink = follow(stream(spark, lake, startingVersion=0, filter="p = 'x'", columns="v,id"), tmp_path / "a")
+    assert sorted(map(tuple, sink.rows)) == [("a", 1), ("c", 3)]
+    narrow = spark.readStream.format("deltaSharing").schema("v string").load(lake.url("t"))
+    assert sorted(row.v for row in follow(narrow, tmp_path / "b").rows) == ["a", "b", "c"]
+
+
+def test_two_streams_of_one_table_in_a_union(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+    changed_table(lake.root / "t")
+    both = stream(spark, lake, **ALL).union(stream(spark, lake))
+    assert follow(both, checkpoint).ids == [1, 1, 2, 3, 30, 30]
+
+
+# === Deletes and updates ===
+
+
+def test_deletes_and_updates_fail_by_default_with_the_option_that_helps(
+    spark: Any, lake: Any, tmp_path: pathlib.Path
+) -> None:
+    changed_table(lake.root / "t")
+    sink = Sink()
+    with pytest.raises(Exception, match=r"Detected deleted data in version 2.*'ignoreDeletes'"):
+        follow(stream(spark, lake, startingVersion=0), tmp_path / "c", sink)
+    assert sink.ids == [1, 2, 3], "versions before the delete are delivered first"
+    with pytest.raises(Exception, match=r"Detected a data update in version 3.*'skipChangeCommits'"):
+        follow(stream(spark, lake, startingVersion=0, ignoreDeletes="true"), tmp_path / "c", sink)
+    assert follow(stream(spark, lake, startingVersion=0, skipChangeCommits="true"), tmp_path / "c").rows == []
+    skipped = follow(stream(spark, lake, startingVersion=0, skipChangeCommits="true"), tmp_path / "d")
+    assert skipped.ids == [1, 2, 3]
+
+
+def test_deletion_vector_counts_as_an_update(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID, **VECTORS)
+    file = table.file(rows_of([1, 2, 3, 4]))
+    table.insert(file)
+    table.commit(add=[deleted(file, 1)], remove=[file])
+    table.insert(rows_of([9]))
+    for options in ({}, {"ignoreDeletes": "true"}):
+        with pytest.raises(Exception, match="Detected a data update in version 2"):
+            follow(stream(spark, lake, startingVersion=0, **options), tmp_path / f"c{len(options)}")
+    again = follow(stream(spark, lake, startingVersion=0, ignoreChanges="true"), tmp_path / "d")
+    assert again.ids == [1, 1, 2, 3, 3, 4, 4, 9]
+    assert follow(stream(spark, lake, startingVersion=0, skipChangeCommits="true"), tmp_path / "e").ids == [1, 2, 3, 4, 9]
+    assert follow(stream(spark, lake), tmp_path / "f").ids == [1, 3, 4, 9]
+
+
+def test_optimize_and_settings_move_the_offset_without_rows(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    files = [table.file(rows_of([i])) for i in (1, 2)]
+    table.insert(*files)
+    assert follow(stream(spark, lake, startingVersion=0), checkpoint).ids == [1, 2]
+    table.commit(add=[table.file(rows_of([1, 2]))], remove=files, data_change=False)
+    table.commit(metadata=True)
+    table.commit()
+    assert follow(stream(spark, lake), checkpoint).rows == []
+    assert json.loads(offsets(checkpoint)[-1])["tableVersion"] == 5
+    assert follow(stream(spark, lake), checkpoint).rows == []
+    table.insert(rows_of([3]))
+    assert follow(stream(spark, lake), checkpoint).ids == [3]
+
+
+# === Restart ===
+
+
+def test_restart_replays_exactly_the_batches_that_were_not_committed(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    changed_table(lake.root / "t")
+    frame = stream(spark, lake, **ALL, maxFilesPerTrigger=1)
+    whole = follow(frame, checkpoint)
+    assert whole.sizes == [1, 1, 1, 1]
+    forget(checkpoint, 2)
+    again = follow(stream(spark, lake, **ALL, maxFilesPerTrigger=1), checkpoint)
+    assert [row.id for row in again.rows] == [row.id for row in whole.rows[-2:]]
+    forget(checkpoint, 1, commits_only=True)
+    last = follow(stream(spark, lake, **ALL, maxFilesPerTrigger=1), checkpoint)
+    assert [row.id for row in last.rows] == [whole.rows[-1].id]
+
+
+def test_starting_options_mean_nothing_once_there_is_a_checkpoint(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    table = changed_table(lake.root / "t")
+    follow(stream(spark, lake), checkpoint)
+    table.insert(rows_of([70]))
+    assert follow(stream(spark, lake, **ALL), checkpoint).ids == [70]
+
+
+def test_checkpoint_of_another_table_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+    changed_table(lake.root / "t")
+    other = changed_table(lake.root / "u")
+    follow(stream(spark, lake), checkpoint)
+    with pytest.raises(Exception, match=rf"(?s)belongs to the table with id .*{other.table_id}.*delete the checkpoint"):
+        follow(stream(spark, lake, "u"), checkpoint)
+
+
+def test_checkpoint_of_a_change_feed_is_refused_by_a_stream_of_appends(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    table = TableWriter(lake.root / "t", ID, properties={"delta.enableChangeDataFeed": "true"})
+    table.insert(rows_of([1]))
+    follow(stream(spark, lake, readChangeFeed="true"), checkpoint)
+    with pytest.raises(Exception, match="readChangeFeed"):
+        follow(stream(spark, lake), checkpoint)
+
+
+def test_table_that_went_back_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    for i in range(4):
+        table.insert(rows_of([i]))
+    follow(stream(spark, lake), checkpoint)
+    for version in (3, 4):
+        (table.path / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(Exception, match=r"checkpoint is at version 5 .*latest version is 2"):
+        follow(stream(spark, lake), checkpoint)
+
+
+def test_history_that_is_gone_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(rows_of([0]))
+    follow(stream(spark, lake), checkpoint)
+    for i in range(1, 4):
+        table.insert(rows_of([i]))
+    deltalake.DeltaTable(str(table.path)).create_checkpoint()
+    for version in range(3):
+        (table.path / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(Exception, match=r"(?s)needs the versions 2 to 4.*choose a new one"):
+        follow(stream(spark, lake), checkpoint)
+    assert follow(stream(spark, lake), checkpoint.with_name("new")).ids == [0, 1, 2, 3]
+
+
+def test_table_that_was_created_anew_while_running_is_refused(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(rows_of([1]))
+    frame = stream(spark, lake, startingVersion=0)
+    table.table_id = "another"
+    table.commit(metadata=True)
+    sink = Sink()
+    with pytest.raises(Exception, match=r"created anew.*another"):
+        follow(frame, checkpoint, sink)
+    assert sink.ids == [1]
+
+
+def test_data_file_that_is_gone_fails_the_query_and_loses_nothing(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    file = table.file(rows_of([1]))
+    table.insert(file)
+    content = (table.path / file.path).read_bytes()
+    (table.path / file.path).unlink()
+    with pytest.raises(Exception, match=r"share\.schema\.t"):
+        follow(stream(spark, lake, startingVersion=0), checkpoint)
+    (table.path / file.path).write_bytes(content)
+    assert follow(stream(spark, lake), checkpoint).ids == [1]
+
+
+# === Schema ===
+
+
+def test_added_column_stops_the_stream_and_a_restart_reads_on(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(rows_of([1]))
+    frame = stream(spark, lake, startingVersion=0)
+    table.insert(rows_of([2]))
+    table.schema = pa.schema([("id", pa.int64()), ("extra", pa.string())])
+    table.commit(metadata=True)
+    table.insert([{"id": 3, "extra": "x"}])
+    sink = Sink()
+    with pytest.raises(Exception, match=r"Detected incompatible schema change in version 3.*restart"):
+        follow(frame, checkpoint, sink)
+    assert sink.ids == [1, 2]
+    after = follow(stream(spark, lake), checkpoint)
+    assert [tuple(row) for row in after.rows] == [(3, "x")]
+
+
+def test_older_files_give_nulls_for_columns_added_before_the_stream_began(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(rows_of([1]))
+    table.schema = pa.schema([("id", pa.int64()), ("extra", pa.string())])
+    table.commit(metadata=True)
+    table.insert([{"id": 2, "extra": "x"}])
+    rows = follow(stream(spark, lake, startingVersion=0), checkpoint).rows
+    assert sorted(map(tuple, rows)) == [(1, None), (2, "x")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "partition_by", "fragment"),
+    [
+        ([("renamed", pa.int64())], [], "'id' is dropped or renamed"),
+        ([("id", pa.string())], [], "'id' changes its type from long to string"),
+        ([("id", pa.int64()), ("v", pa.string())], ["v"], "partition columns"),
+    ],
+)
+def test_breaking_change_stops_the_stream_before_and_after_a_restart(
+    spark: Any, lake: Any, tmp_path: pathlib.Path, columns: Any, partition_by: list[str], fragment: str
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())]) if partition_by else ID
+    table = TableWriter(lake.root / "t", schema)
+    table.insert([{"id": 1, "v": "a"}])
+    frame = stream(spark, lake)
+    follow(frame, tmp_path / "c")
+    table.schema, table.partition_by = pa.schema(columns), partition_by
+    version = table.commit(metadata=True)
+    table.insert([{"renamed": 2, "id": "2" if columns[0] == ("id", pa.string()) else 2, "v": "b"}])
+    with pytest.raises(Exception, match=r"Detected incompatible schema change in version 2"):
+        follow(frame, tmp_path / "c")
+    with pytest.raises(Exception, match=rf"(?s)Detected incompatible schema change in version 2.*{fragment}.*'startingVersion' 2"):
+        follow(stream(spark, lake), tmp_path / "c")
+    assert len(follow(stream(spark, lake, startingVersion=version), tmp_path / "new").rows) == 1
+
+
+def test_nullability_that_is_tightened_or_relaxed_does_not_matter(
+    spark: Any, lake: Any, tmp_path: pathlib.Path
+) -> None:
+    for name, before, after in (("t", True, False), ("u", False, True)):
+        table = TableWriter(lake.root / name, pa.schema([pa.field("id", pa.int64(), nullable=before)]))
+        table.insert(rows_of([1]))
+        table.schema = pa.schema([pa.field("id", pa.int64(), nullable=after)])
+        table.commit(metadata=True)
+        table.insert(rows_of([2]))
+        assert follow(stream(spark, lake, name, startingVersion=0), tmp_path / name).ids == [1, 2]
+
+
+def test_reader_feature_enabled_in_the_stream_is_checked_before_its_files_are_read(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}
+    table = TableWriter(lake.root / "t", ID, protocol=protocol)
+    table.insert(rows_of([1]))
+    frame = stream(spark, lake, startingVersion=0)
+    table.commit(protocol={**protocol, "readerFeatures": ["geospatial"], "writerFeatures": ["geospatial"]})
+    table.insert(rows_of([2]))
+    sink = Sink()
+    with pytest.raises(Exception, match="geospatial"):
+        follow(frame, checkpoint, sink)
+    assert sink.ids in ([1], [])
+
+
+# === The server ===
+
+
+def test_server_that_goes_back_is_not_followed_while_the_query_runs(spark: Any, lake: Any) -> None:
+    from delta_sharing_client.delta.features import Operation
+    from delta_sharing_client.spark.columns import relation_columns
+    from delta_sharing_client.spark.options import SparkOptions
+    from delta_sharing_client.spark.served_table import ServedTable
+    from delta_sharing_client.spark.stream import StreamReader
+
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(rows_of([1]))
+    served = ServedTable(SparkOptions.parse({"path": lake.url("t")}), Operation.STREAMING)
+    described = served.describe()
+    reader = StreamReader(served, relation_columns(described.metadata.schema_string, served.options), described)
+    first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    (table.path / "_delta_log" / f"{1:020d}.json").unlink()
+    assert reader.latestOffset(first, reader.getDefaultReadLimit()) == first
+
+
+def test_error_in_an_answer_fails_the_query_and_a_restart_goes_on(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(rows_of([1]), rows_of([2]))
+    frame = stream(spark, lake, startingVersion=0)
+    lake.server.set_fault("error-in-stream")
+    with pytest.raises(Exception, match="share.schema.t"):
+        follow(frame, checkpoint)
+    lake.server.clear_faults()
+    assert follow(frame, checkpoint).ids == [1, 2]
+
+
+def test_urls_that_expired_between_planning_and_reading_are_renewed(
+    spark: Any, lake: Any, checkpoint: pathlib.Path
+) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    table.insert(*[rows_of([i]) for i in range(4)])
+    table.insert(rows_of([4]))
+    lake.server.set_fault("expire-urls-now:2")
+    try:
+        assert follow(stream(spark, lake, maxFilesPerTrigger=3), checkpoint).ids == [0, 1, 2, 3, 4]
+    finally:
+        lake.server.clear_faults()
