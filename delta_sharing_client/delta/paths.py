@@ -20,20 +20,15 @@ _SAFE = "/-._~!$&'()*+,;=:@"
 def canonical_path(path: str) -> str:
     """Return the form of ``path`` under which all spellings of one file are equal.
 
-    Percent escapes are decoded, ``.`` and ``..`` segments and doubled slashes are resolved, ``file:`` URIs become plain absolute
-    paths, and an http(s) URL loses its query string (the signature changes from answer to answer, the file does not).
+    Percent escapes are decoded, ``.`` and ``..`` segments and doubled slashes are resolved, ``file:`` URIs become plain
+    absolute paths, and an http(s) URL loses its query string (the signature changes from answer to answer, the file
+    does not).
     """
-    if "%" not in path and ":" not in path:
-        return _without_dots(path)
-    if not _SCHEME.match(path):
-        return _without_dots(unquote(path))
-    scheme, _, rest = path.partition(":")
-    scheme = scheme.lower()
-    if scheme in ("http", "https"):
-        return path.partition("?")[0]
-    if scheme == "file":
-        return _without_dots("/" + unquote(rest).lstrip("/"))
-    return f"{scheme}:{unquote(rest)}"
+    decoded = _decoded(path)
+    if ("./" not in decoded and "//" not in decoded) or _SCHEME.match(decoded):
+        return decoded
+    # Only a path that begins with exactly two slashes would keep both.
+    return posixpath.normpath("/" + decoded.lstrip("/") if decoded.startswith("/") else decoded)
 
 
 def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
@@ -46,7 +41,7 @@ def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
     """
     if _SCHEME.match(path) and not path.lower().startswith("file:"):
         raise DataError(f"a local table can only name local files, found {safe_url(path)!r}")
-    decoded = canonical_path(path)
+    decoded = _decoded(path)
     if not decoded or "\0" in decoded:
         raise DataError(f"a file path in the log must be a URI of a file, found {path[:200]!r}")
     local = Path(decoded)
@@ -78,8 +73,15 @@ def is_url(path: str) -> bool:
     return path[:8].lower().startswith(("http://", "https://")) and bool(urlsplit(path).netloc)
 
 
-def _without_dots(path: str) -> str:
-    if "./" not in path and "//" not in path:
+def _decoded(path: str) -> str:
+    if "%" not in path and ":" not in path:
         return path
-    # Only a path that begins with exactly two slashes keeps both.
-    return posixpath.normpath("/" + path.lstrip("/") if path.startswith("/") else path)
+    if not _SCHEME.match(path):
+        return unquote(path)
+    scheme, _, rest = path.partition(":")
+    scheme = scheme.lower()
+    if scheme in ("http", "https"):
+        return path.partition("?")[0]
+    if scheme == "file":
+        return "/" + unquote(rest).lstrip("/")
+    return f"{scheme}:{unquote(rest)}"
