@@ -5,26 +5,18 @@ It reads through its query engine; ``to_pyarrow_table`` goes another way, withou
 
 from __future__ import annotations
 
-import hashlib
 import pathlib
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator
-from urllib.parse import quote
 
 import deltalake
 import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
-from delta_sharing_client.delta.actions import Action, AddCdcFile, Metadata, Protocol
-from delta_sharing_client.delta.changes import Commit
-from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
-from delta_sharing_client.delta.writer import write_changes_log, write_log
-from delta_sharing_client.planning import SnapshotRead, query_snapshot
-from delta_sharing_client.protocol.query import ChangesQuery, query_changes
 from tests.golden import corpus
+from tests.interop.rebuilt import rebuild_feed, rebuild_snapshot
 from tests.interop.served_tables import ServedTables, change_queries, names, serving
 
 # The reader features that deltalake refuses by name.
@@ -77,68 +69,28 @@ def test_local_copy_brought_up_to_date_version_by_version_has_the_same_rows(
 def test_rebuilt_log_over_local_files_has_the_same_rows(
     served: ServedTables, name: str, tmp_path: pathlib.Path
 ) -> None:
-    table = served.table(name)
-    read = SnapshotRead(response_format=ds.ResponseFormat.DELTA)
-    snapshot, _ = query_snapshot(table.rest, table.name, read, RAW_VARIANTS)
-    vectors = [item.deletion_vector for item in snapshot.files if item.deletion_vector is not None]
-    urls = [item.path for item in snapshot.files] + [v.path_or_inline_dv for v in vectors if v.storage_type == "p"]
-    local = {url: f"file://{quote(str(served.local_file(name, url)))}" for url in urls}
-
-    write_log(tmp_path, snapshot, local_files=local)
+    snapshot = rebuild_snapshot(served, name, tmp_path)
 
     log = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "_delta_log").glob("*.json"))
     assert "X-Amz-Signature" not in log
-    assert_same_rows(name, tmp_path, snapshot.version, table.scan(options=RAW_VARIANTS).to_arrow())
+    assert_same_rows(name, tmp_path, snapshot.version, served.table(name).scan(options=RAW_VARIANTS).to_arrow())
 
 
 @pytest.mark.parametrize(("name", "start", "end"), change_queries())
 def test_rebuilt_log_of_a_change_feed_has_the_same_changes(
     served: ServedTables, name: str, start: int, end: int, tmp_path: pathlib.Path
 ) -> None:
-    commits, protocol, metadata, local = downloaded_feed(served, name, start, end, tmp_path)
-
-    write_changes_log(tmp_path, commits, protocol=protocol, metadata=metadata, local_files=local)
+    first = rebuild_feed(served, name, start, end, tmp_path)
 
     ours = served.table(name).changes(start, end, options=RAW_VARIANTS).to_arrow()
     ours = ours.drop_columns(["_commit_timestamp"])
     opened = deltalake.DeltaTable(tmp_path)
     if name in FEED_ERRORS:
         with pytest.raises(deltalake.exceptions.DeltaError, match=FEED_ERRORS[name]):
-            opened.load_cdf(commits[0].version, end)
+            opened.load_cdf(first, end)
         return
-    theirs = pa.table(opened.load_cdf(commits[0].version, end).read_all()).select(ours.column_names)
+    theirs = pa.table(opened.load_cdf(first, end).read_all()).select(ours.column_names)
     assert_equal(ours, theirs, name if name in WRONG_FEEDS else None)
-
-
-def downloaded_feed(
-    served: ServedTables, name: str, start: int, end: int, directory: pathlib.Path
-) -> tuple[list[Commit], Protocol, Metadata, dict[str, str]]:
-    """Ask for a change feed and copy its files to ``directory``: ``load_cdf`` reads none that lie elsewhere."""
-    table = served.table(name)
-    query = ChangesQuery(starting_version=start, ending_version=end, include_historical_metadata=True)
-    answer = query_changes(table.rest, table.name, query, response_format=ds.ResponseFormat.DELTA)
-    by_version: dict[int, list[Action]] = {}
-    times: dict[int, int | None] = {}
-    local: dict[str, str] = {}
-    for action in answer.actions:
-        if isinstance(action, VersionedMetadata):
-            by_version.setdefault(action.version, []).append(action.metadata)
-        elif isinstance(action, VersionedProtocol):
-            by_version.setdefault(action.version, []).append(action.protocol)
-        else:
-            by_version.setdefault(action.shared_version, []).append(action)
-            times[action.shared_version] = action.shared_timestamp
-            path = served.local_file(name, action.path)
-            local[action.path] = f"{hashlib.sha256(str(path).encode()).hexdigest()}.parquet"
-            shutil.copy(path, directory / local[action.path])
-            vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
-            if vector is not None and vector.storage_type == "p":
-                lies = served.local_file(name, vector.path_or_inline_dv)
-                local[vector.path_or_inline_dv] = f"file://{quote(str(lies))}"
-    commits = [
-        Commit.from_actions(version, times.get(version), actions) for version, actions in sorted(by_version.items())
-    ]
-    return commits, answer.protocol, answer.metadata, local
 
 
 def assert_same_rows(name: str, directory: pathlib.Path, version: int, ours: pa.Table) -> None:
