@@ -80,7 +80,7 @@ class SparkTable:
             for line in commit.splitlines():
                 action = json.loads(line)
                 if "metaData" in action:
-                    return [_sized(field) for field in json.loads(action["metaData"]["schemaString"])["fields"]]
+                    return [sized(field) for field in json.loads(action["metaData"]["schemaString"])["fields"]]
         raise AssertionError(f"{self.name} has no schema at version {version}")
 
 
@@ -89,7 +89,7 @@ def tables() -> list[SparkTable]:
     return [SparkTable(path.parent.name) for path in sorted(FOLDER.glob("*/expected.json"))]
 
 
-def _sized(field: Mapping[str, Any]) -> Mapping[str, Any]:
+def sized(field: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return ``field`` with the ``char(n)`` of its column, or of fields of its struct, that Spark keeps beside."""
     declared = field["metadata"].get("__CHAR_VARCHAR_TYPE_STRING", "")
     if declared.startswith("char("):
