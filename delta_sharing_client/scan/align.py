@@ -20,10 +20,12 @@ from delta_sharing_client.delta.data_types import (
     StructField,
     StructType,
 )
+from delta_sharing_client.delta.hybrid_calendar import HybridCalendar, gregorian_dates, hybrid_calendar
 from delta_sharing_client.delta.variant import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.scan.conversions import Convert, MaybeConvert, dotted, mismatch, primitive, then
+from delta_sharing_client.scan.validity import checker
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -91,13 +93,16 @@ class FileColumn:
         DataError
             A value does not fit the type, or is null where the table says it cannot be.
         """
-        if self.convert is not None:
-            try:
+        check = checker(self.type)
+        try:
+            if self.convert is not None:
                 array = self.convert(array)
-            except pa.ArrowInvalid as error:
-                raise DataError(
-                    f"column {self.field.name!r}: a value does not fit the table's type {self.type}: {error}"
-                ) from None
+            if check is not None:
+                check(array)
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"column {self.field.name!r}: a value does not fit the table's type {self.type}: {error}"
+            ) from None
         if not self.field.nullable and array.null_count:
             raise DataError(f"column {self.field.name!r} is NOT NULL in the table, but the file holds nulls in it")
         return array
@@ -125,6 +130,7 @@ class Aligner:
         self._fields = list(schema)
         self._mode = mode
         self._variant_as = variant_as
+        self._calendar = hybrid_calendar(schema.metadata)
         starts = [0]
         for field in self._fields:
             starts.append(starts[-1] + leaf_count(field.type))
@@ -148,7 +154,8 @@ class Aligner:
     def leaf(self, path: tuple[StructField, ...]) -> tuple[int, pa.DataType] | None:
         """Return the Parquet column of a field below structs and its Arrow type; ``None`` if the file does not have it.
 
-        The number is -1 where the field is no single Parquet column (an array, a map, a struct).
+        The number is -1 where the field is no single Parquet column (an array, a map, a struct), or one whose statistics
+        count in another calendar than the table.
         """
         fields, start = self._fields, 0
         for depth, item in enumerate(path):
@@ -159,7 +166,8 @@ class Aligner:
             found = fields[index].type
             if pa.types.is_struct(found):
                 fields = [found.field(position) for position in range(found.num_fields)]
-        return (-1 if pa.types.is_nested(found) else start, found)
+        other_calendar = self._calendar is not None and self._calendar.concerns(found)
+        return (-1 if pa.types.is_nested(found) or other_calendar else start, found)
 
     # === Finding ===
 
@@ -197,7 +205,10 @@ class Aligner:
             if not pa.types.is_map(found):
                 raise mismatch(target, found, path)
             return self._map(target, found, start, path)
-        return primitive(target, found, path), [start]
+        convert = primitive(target, found, path)
+        if self._calendar is not None and self._calendar.concerns(found):
+            convert = _in_iso_calendar(self._calendar, target, found, convert)
+        return convert, [start]
 
     def _struct(
         self, target: StructType, found: pa.DataType, start: int, path: ColumnPath
@@ -240,6 +251,8 @@ class Aligner:
         def convert(array: pa.Array) -> pa.Array:
             if not pa.types.is_list(array.type):
                 array = array.cast(pa.list_(array.type.value_field))
+            if not target.contains_null and array.values.null_count and array.flatten().null_count:
+                raise DataError(f"column {dotted(path)!r} has no null elements in the table, but the file holds some")
             values = array.values if inner is None else inner(array.values)
             return pa.Array.from_buffers(
                 arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
@@ -256,6 +269,8 @@ class Aligner:
 
         def convert(array: pa.Array) -> pa.Array:
             key_values, item_values = array.keys, array.items
+            if not target.value_contains_null and item_values.null_count and array.flatten().field(1).null_count:
+                raise DataError(f"column {dotted(path)!r} has no null values in the table, but the file holds some")
             entries = pa.StructArray.from_arrays(
                 [
                     key_values if keys is None else keys(key_values),
@@ -280,6 +295,16 @@ class Aligner:
             return variant_to_json(array) if as_text else array
 
         return convert, list(range(start, start + leaf_count(found)))
+
+
+def _in_iso_calendar(
+    calendar: HybridCalendar, target: DataType, found: pa.DataType, convert: MaybeConvert
+) -> MaybeConvert:
+    if pa.types.is_date(found):
+        return then(gregorian_dates, convert)
+    # Spark never counts timestamps without a time zone in another calendar.
+    is_instant = isinstance(target, PrimitiveType) and target.base == "timestamp"
+    return then(convert, calendar.instants) if is_instant else convert
 
 
 def _struct_converter(

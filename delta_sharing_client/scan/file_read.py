@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
-from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.scan.cache import FileCache
 from delta_sharing_client.scan.decode import FileDecoder, Selection, constant_batches, open_parquet
 from delta_sharing_client.scan.downloads import Downloads
-from delta_sharing_client.scan.footer import FooterGuess, footer_length, parse_footer
+from delta_sharing_client.scan.footer import Footer, FooterGuess, footer_length, parse_footer
 from delta_sharing_client.scan.ranges import ByteRange, coalesce, split, subtract
 from delta_sharing_client.scan.remote import Download, Reader, RemoteFile
 from delta_sharing_client.scan.report import ScanReport
@@ -147,7 +147,7 @@ class FileRead:
         selection: Selection = yield selecting
         if not needs_file:
             return [self._constant_unit(selection.count(footer.metadata.num_rows))]
-        layout = self._lay_out(footer.metadata, footer.start)
+        layout = self._lay_out(footer, whole=False)
         held = Block(self._file.size - int(tail.size), tail)
         pieces = self._pieces(layout, selection, _FETCH_UNIT)
         return [
@@ -203,9 +203,12 @@ class FileRead:
         self._r.guess.learn(needed)
         return tail
 
-    def _lay_out(self, metadata: pq.FileMetaData, footer_start: int) -> Layout:
-        arrow = open_parquet(0, [], metadata).schema_arrow
-        layout = lay_out(self._r.shape, self._task, metadata, footer_start, arrow)
+    def _lay_out(self, footer: Footer, *, whole: bool) -> Layout:
+        try:
+            arrow = open_parquet(0, [], footer.metadata).schema_arrow
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"the schema in the Parquet footer does not decode: {error}") from None
+        layout = lay_out(self._r.shape, self._task, footer, arrow, whole=whole)
         self._r.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
         return layout
 
@@ -214,7 +217,7 @@ class FileRead:
         pieces: list[tuple[int, ...]] = []
         size = 0
         for group in self._within_limit(layout, selection):
-            own = sum(item.length for item in layout.ranges((group,)))
+            own = layout.compressed_size((group,))
             if pieces and size + own <= target:
                 pieces[-1] = (*pieces[-1], group)
                 size += own
@@ -243,7 +246,7 @@ class FileRead:
         try:
             blocks = yield from self._fetch(order, [ByteRange(0, self._file.size)])
             footer = parse_footer(blocks[0].data if blocks else pa.py_buffer(b""), self._file.size)
-            layout = self._lay_out(footer.metadata, footer.start)
+            layout = self._lay_out(footer, whole=True)
             selection: Selection = yield selecting
             pieces = self._pieces(layout, selection, _DECODE_UNIT)
             bytes_ = _Shared(lambda: self._r.fetched.release(order), len(pieces))
@@ -283,7 +286,7 @@ class FileRead:
         few = self._r.limit is not None and self._r.limit <= _FEW_ROWS
         if few or layout.decoded_size(groups) > _LARGE_UNIT:
             return Unit(decoder.batches(self._parquet(layout, blocks), groups, threads=True), bytes_.release)
-        compressed = sum(item.length for item in layout.ranges(groups))
+        compressed = layout.compressed_size(groups)
         yield self._r.decoded.acquire(order, self._r.ratio.decoded(compressed))
 
         def decode() -> list[pa.RecordBatch]:
@@ -304,7 +307,7 @@ class FileRead:
         return Unit(_draining(batches), lambda: self._r.decoded.release(order))
 
     def _parquet(self, layout: Layout, blocks: list[Block]) -> pq.ParquetFile | None:
-        return open_parquet(self._file.size, blocks, layout.metadata) if layout.leaves else None
+        return open_parquet(self._file.size, blocks, layout.footer.metadata) if layout.leaves else None
 
     def _fetch(self, order: Order, ranges: list[ByteRange]) -> Steps[list[Block]]:
         """Steps that return one block for each of ``ranges``, from the cache or the network."""

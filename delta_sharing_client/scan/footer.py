@@ -19,10 +19,11 @@ _MOST = 64 * 1024
 
 
 class Footer(NamedTuple):
-    """The file's metadata and where its bytes begin."""
+    """The file's metadata, where its bytes begin, and those bytes without the trailer."""
 
     metadata: pq.FileMetaData
     start: int
+    data: pa.Buffer
 
 
 class FooterGuess:
@@ -90,7 +91,7 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
         metadata = pq.read_metadata(_as_file(footer))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"the Parquet footer does not decode: {error}") from None
-    return Footer(metadata, file_size - length)
+    return Footer(metadata, file_size - length, footer.slice(0, length - _TRAILER))
 
 
 def _as_file(footer: pa.Buffer) -> pa.BufferReader:

@@ -7,11 +7,10 @@ and signed decimals. Floating-point bounds never cover NaN, so they bound the ot
 from __future__ import annotations
 
 import decimal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.data_types import (
     ColumnPath,
@@ -24,6 +23,7 @@ from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.predicates.expressions import Expression
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.scan.align import Aligner
+from delta_sharing_client.scan.chunks import Chunks, Plain
 
 _MICROS_PER_DAY = 86_400_000_000
 _INTEGERS = ("byte", "short", "integer", "long")
@@ -34,33 +34,35 @@ class RowGroupBounds:
 
     def __init__(
         self,
-        metadata: pq.FileMetaData,
+        chunks: Chunks,
+        rows: Sequence[int],
         aligner: Aligner,
         schema: StructType,
         paths: Iterable[ColumnPath],
         constants: dict[ColumnPath, ColumnBounds],
     ) -> None:
-        self._metadata = metadata
+        self._chunks = chunks
+        self._rows = rows
         self._constants = constants
         self._leaves: dict[ColumnPath, tuple[StructField, tuple[int, pa.DataType] | None]] = {}
         for path in paths:
             if path not in constants and (fields := _resolve(schema, path)) is not None:
                 self._leaves[path] = (fields[-1], aligner.leaf(fields))
-        self._group: Any = None
+        self._group = 0
 
     def matching(self, predicate: Expression, ordinals: Iterable[int]) -> list[int]:
         """Return those of the row groups ``ordinals`` that may hold a row for which ``predicate`` is true."""
         may_match = compile_skipping(predicate)
         kept = []
         for ordinal in ordinals:
-            self._group = self._metadata.row_group(ordinal)
+            self._group = ordinal
             if may_match(self):
                 kept.append(ordinal)
         return kept
 
     def bounds(self, path: ColumnPath) -> ColumnBounds | None:
         constant = self._constants.get(path)
-        rows = self._group.num_rows
+        rows = self._rows[self._group]
         if constant is not None:
             return constant._replace(null_count=rows if constant.null_count else 0, row_count=rows)
         if path not in self._leaves:
@@ -70,12 +72,9 @@ class RowGroupBounds:
             return ColumnBounds(None, None, rows, rows)
         if leaf[0] < 0:
             return None
-        statistics = self._group.column(leaf[0]).statistics
-        if statistics is None:
-            return None
-        nulls = statistics.null_count if statistics.has_null_count else None
-        lower, upper, without_nan = _bounds(statistics, field, leaf[1])
-        return ColumnBounds(lower, upper, nulls, rows, without_nan)
+        chunk = self._chunks.get(self._group, leaf[0])
+        lower, upper, without_nan = _bounds(chunk.bounds, field, leaf[1])
+        return ColumnBounds(lower, upper, chunk.null_count, rows, without_nan)
 
 
 def _resolve(schema: StructType, path: ColumnPath) -> tuple[StructField, ...] | None:
@@ -90,12 +89,14 @@ def _resolve(schema: StructType, path: ColumnPath) -> tuple[StructField, ...] | 
     return tuple(fields)
 
 
-def _bounds(statistics: pq.Statistics, field: StructField, found: pa.DataType) -> tuple[Any, Any, float | None]:
+def _bounds(
+    bounds: tuple[Plain, Plain] | None, field: StructField, found: pa.DataType
+) -> tuple[Any, Any, float | None]:
     """Return lower and upper bound, and the upper bound apart from NaN, as ``ColumnBounds`` has them."""
-    if not statistics.has_min_max or field.collation is not None:
+    if bounds is None or field.collation is not None:
         return None, None, None
     try:
-        lower, upper = statistics.min_raw, statistics.max_raw
+        lower, upper = bounds
         kind = field.type
         if isinstance(kind, DecimalType):
             return _decimal(lower, found), _decimal(upper, found), None

@@ -8,7 +8,6 @@ import re
 from typing import Union
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, StructField
@@ -18,7 +17,9 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.predicates.expressions import columns as columns_of
 from delta_sharing_client.scan.align import Aligner, FileColumn
+from delta_sharing_client.scan.chunks import Chunks
 from delta_sharing_client.scan.columns import Origin, ReadColumn, context_columns, filter_columns, needed_share
+from delta_sharing_client.scan.footer import Footer
 from delta_sharing_client.scan.ranges import ByteRange
 from delta_sharing_client.scan.row_groups import RowGroupBounds
 from delta_sharing_client.scan.tasks import CHANGE_TYPE, Change, ChangeKind, FileTask, ScanContext
@@ -109,8 +110,9 @@ def partition_text(task: FileTask, field: StructField, mode: ColumnMappingMode) 
 class Layout:
     """One file against the scan: columns, row groups to read and where each begins."""
 
-    metadata: pq.FileMetaData
-    footer_start: int
+    footer: Footer
+    chunks: Chunks
+    whole: bool
     output: tuple[FileColumn | None, ...]
     filter: tuple[FileColumn | None, ...]
     row_id: FileColumn | None
@@ -126,37 +128,37 @@ class Layout:
 
     def ranges(self, groups: tuple[int, ...]) -> list[ByteRange]:
         """Return the bytes of the needed column chunks of ``groups``; ``DataError`` if they lie outside the file."""
-        padding = _OLD_WRITER_PADDING if _OLD_WRITER.match(self.metadata.created_by or "") else 0
+        padding = _OLD_WRITER_PADDING if _OLD_WRITER.match(self.chunks.created_by) else 0
         found = []
         for group in groups:
-            row_group = self.metadata.row_group(group)
             for leaf in self.leaves:
-                chunk = row_group.column(leaf)
-                start = chunk.data_page_offset
-                if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-                    start = chunk.dictionary_page_offset
-                stop = start + chunk.total_compressed_size
-                if chunk.file_path or start < 0 or stop < start or stop > self.footer_start:
-                    raise DataError(f"the footer places column {chunk.path_in_schema} at bytes {start} to {stop}")
-                found.append(ByteRange(start, min(stop + padding, self.footer_start)))
+                chunk = self.chunks.get(group, leaf)
+                found.append(ByteRange(chunk.start, min(chunk.start + chunk.length + padding, self.footer.start)))
         return found
+
+    def compressed_size(self, groups: tuple[int, ...]) -> int:
+        """Return how many bytes of the file ``groups`` need; roughly, where all of it is there."""
+        if self.whole:
+            rows = sum(self.rows(group) for group in groups)
+            return self.footer.start * rows // max(1, self.row_starts[-1])
+        return sum(item.length for item in self.ranges(groups))
 
     def decoded_size(self, groups: tuple[int, ...]) -> int:
         """Return roughly how many bytes the needed columns of ``groups`` have before encoding's savings."""
-        total = 0
-        for group in groups:
-            row_group = self.metadata.row_group(group)
-            total += sum(row_group.column(leaf).total_uncompressed_size for leaf in self.leaves)
-        return total
+        if self.whole:
+            return sum(max(0, self.footer.metadata.row_group(group).total_byte_size) for group in groups)
+        return sum(self.chunks.get(group, leaf).uncompressed for group in groups for leaf in self.leaves)
 
 
-def lay_out(shape: Shape, task: FileTask, metadata: pq.FileMetaData, footer_start: int, arrow: pa.Schema) -> Layout:
+def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, whole: bool = False) -> Layout:
     """Match a file's footer with the scan and choose the row groups that may hold a wanted row.
 
     Parameters
     ----------
     arrow:
         The file's schema as the Parquet reader converts it.
+    whole:
+        All of the file is read, so nobody needs to know where in it something is.
 
     Raises
     ------
@@ -164,7 +166,7 @@ def lay_out(shape: Shape, task: FileTask, metadata: pq.FileMetaData, footer_star
         The file does not fit the table: column missing its id, type not convertible, row counts that contradict the
         statistics' ``numRecords``.
     """
-    context = shape.context
+    context, metadata = shape.context, footer.metadata
     aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as)
     if aligner.leaves != metadata.num_columns:
         raise DataError(f"the file's {metadata.num_columns} Parquet columns do not match its schema")
@@ -194,19 +196,23 @@ def lay_out(shape: Shape, task: FileTask, metadata: pq.FileMetaData, footer_star
     if any(not 0 <= group < metadata.num_row_groups for group in wanted):
         raise DataError(f"the file has {metadata.num_row_groups} row groups, the task asks for {wanted}")
     kept = [group for group in wanted if starts[group + 1] > starts[group]]
+    leaves = tuple(sorted({leaf for column in used for leaf in column.leaves}))
+    chunks = Chunks(footer.data, leaves, footer.start)
     if context.predicate is not None and kept:
+        rows = [starts[group + 1] - starts[group] for group in range(metadata.num_row_groups)]
         constants = shape.constant_bounds(task)
-        kept = RowGroupBounds(metadata, filter_aligner, context.schema, shape.filter_paths, constants).matching(
+        kept = RowGroupBounds(chunks, rows, filter_aligner, context.schema, shape.filter_paths, constants).matching(
             context.predicate, kept
         )
     return Layout(
-        metadata=metadata,
-        footer_start=footer_start,
+        footer=footer,
+        chunks=chunks,
+        whole=whole,
         output=output,
         filter=filters,
         row_id=row_id,
         row_commit_version=row_version,
-        leaves=tuple(sorted({leaf for column in used for leaf in column.leaves})),
+        leaves=leaves,
         tops={top: position for position, top in enumerate(tops)},
         groups=tuple(kept),
         groups_skipped=len(wanted) - len(kept),

@@ -1,0 +1,162 @@
+"""Values of the Thrift compact protocol, as Parquet footers hold them (Apache Thrift, "Thrift compact protocol").
+
+Every function takes a position and returns the one after what it read or skipped. Damaged bytes raise ``ValueError`` or
+``IndexError``; the time is linear in the bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import Any
+
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT, _UUID = 1, 2, 3, 7, 8, 9, 10, 12, 13
+_INTEGERS = (4, 5, 6)
+_SIZES = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
+_DEEPEST = 32
+_VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_LONGEST_PATTERN = 64
+
+
+def _headers(*kinds: int) -> bytes:
+    return b"[" + b"".join(b"\\x%02x" % (delta << 4 | kind) for delta in range(1, 16) for kind in kinds) + b"]"
+
+
+# Most fields are numbers: a run of them is skipped in one step.
+_NUMBERS = re.compile(b"(?:" + _headers(*_INTEGERS) + _VARINT + b"|" + _headers(_TRUE, _FALSE) + b")*")
+_VARINTS = [re.compile(b"(?:" + _VARINT + b"){%d}" % count) for count in range(_LONGEST_PATTERN)]
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read an unsigned number."""
+    byte = data[at]
+    at += 1
+    if byte < 128:
+        return byte, at
+    found, shift = byte & 127, 7
+    while True:
+        byte = data[at]
+        at += 1
+        found |= (byte & 127) << shift
+        if byte < 128:
+            return found, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number is longer than 64 bits")
+
+
+def fields(data: bytes, at: int) -> Generator[tuple[int, int, int], int, None]:
+    """Yield field id, kind and position of each field of the struct at ``at``.
+
+    The caller sends back the position after the field; the last thing yielded is ``(0, 0, position after the struct)``.
+    """
+    field = 0
+    while True:
+        header = data[at]
+        at += 1
+        if not header:
+            yield 0, 0, at
+            return
+        if header >> 4:
+            field += header >> 4
+        else:
+            number, at = varint(data, at)
+            field = number >> 1 ^ -(number & 1)
+        at = yield field, header & 15, at
+
+
+def read_struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """Read a struct as a dict from field ids: bool, int, bytes, list or dict."""
+    if depth > _DEEPEST:
+        raise ValueError("structs are nested too deep")
+    found: dict[int, Any] = {}
+    field = 0
+    while True:
+        header = data[at]
+        at += 1
+        if not header:
+            return found, at
+        kind = header & 15
+        if header >> 4:
+            field += header >> 4
+        else:
+            number, at = varint(data, at)
+            field = number >> 1 ^ -(number & 1)
+        if kind in _INTEGERS:
+            number, at = varint(data, at)
+            found[field] = number >> 1 ^ -(number & 1)
+        elif kind in (_TRUE, _FALSE):
+            found[field] = kind == _TRUE
+        else:
+            found[field], at = _read(data, at, kind, depth)
+
+
+def skip_struct(data: bytes, at: int, depth: int = 0) -> int:
+    """Skip a struct."""
+    if depth > _DEEPEST:
+        raise ValueError("structs are nested too deep")
+    while True:
+        numbers = _NUMBERS.match(data, at)
+        at = at if numbers is None else numbers.end()
+        header = data[at]
+        at += 1
+        if not header:
+            return at
+        if not header >> 4:
+            at = varint(data, at)[1]
+        at = skip(data, at, header & 15, depth)
+
+
+def list_header(data: bytes, at: int) -> tuple[int, int, int]:
+    """Read how many elements a list has and of which kind."""
+    header = data[at]
+    count, at = header >> 4, at + 1
+    if count == 15:
+        count, at = varint(data, at)
+    if count > len(data) - at:
+        raise ValueError(f"a list of {count} elements is longer than the data")
+    return count, header & 15, at
+
+
+def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
+    """Skip a struct's field of ``kind``, or a list's element of a kind other than bool."""
+    if kind in (_TRUE, _FALSE):
+        return at  # its kind is the value
+    if kind == _BINARY:
+        size, at = varint(data, at)
+        return _inside(data, at + size)
+    if kind == _STRUCT:
+        return skip_struct(data, at, depth + 1)
+    if kind in (_LIST, _SET):
+        count, kind, at = list_header(data, at)
+        if kind in _INTEGERS and count < _LONGEST_PATTERN:
+            numbers = _VARINTS[count].match(data, at)
+            if numbers is None:
+                raise ValueError("a list of numbers breaks off")
+            return numbers.end()
+        if kind in (_TRUE, _FALSE):
+            return _inside(data, at + count)
+        for _ in range(count):
+            at = skip(data, at, kind, depth + 1)
+        return at
+    if kind in _INTEGERS:
+        return varint(data, at)[1]
+    if kind in _SIZES:
+        return _inside(data, at + _SIZES[kind])
+    raise ValueError(f"unknown kind of value {kind}")  # Parquet has no maps
+
+
+def _read(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind == _BINARY:
+        size, at = varint(data, at)
+        return data[at : at + size], _inside(data, at + size)
+    if kind == _STRUCT:
+        return read_struct(data, at, depth + 1)
+    # Nothing that is wanted of a footer is in a list.
+    return None, skip(data, at, kind, depth)
+
+
+def _inside(data: bytes, at: int) -> int:
+    if at > len(data):
+        raise ValueError("a value is longer than the data")
+    return at
