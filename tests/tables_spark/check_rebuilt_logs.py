@@ -5,7 +5,7 @@
 runs with the client's own interpreter, and starts ``SPARK_PYTHON``, one with what ``make_tables.py`` needs, to read.
 All tables of this folder and, where ``DELTA_GOLDEN_TABLES`` names them, the conformance tables are served, written to a
 temporary directory in the three forms, and read by both. A table that Spark refuses or reads differently is printed,
-and the exit status is 1 then. Run it by hand after changes of the log writer; in the tests ``deltalake`` reads the same.
+and the exit status is 1 then. Run it by hand after changes of the log writer; the tests use ``deltalake``.
 """
 
 from __future__ import annotations
