@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.actions import Action, AddFile, DeletionVectorDescriptor, RemoveFile
 from delta_sharing_client.delta.checkpoint_structs import int96_leaves, partition_texts, statistics_texts
+from delta_sharing_client.delta.hybrid_calendar import hybrid_calendar
 from delta_sharing_client.delta.log_json import convert_action
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.errors import ProtocolError
@@ -75,6 +76,7 @@ class FileRows:
     def __init__(self, parquet: pq.ParquetFile, column: str, want: Want, source: str) -> None:
         self._column = column
         self._instants = int96_leaves(parquet)
+        self._other_calendar = hybrid_calendar(parquet.schema_arrow.metadata) is not None
         self._source = source
         self._kind, self._fields = _FIELDS[column]
         struct = parquet.schema_arrow.field(column).type
@@ -139,6 +141,9 @@ class FileRows:
         return self._checked(name, values, array.null_count)
 
     def _parsed_statistics(self, parsed: pa.Array) -> list[str | None]:
+        if self._other_calendar:
+            # Bounds counted in another calendar bound other values.
+            return [None] * len(parsed)
         try:
             return statistics_texts(parsed, f"{self._column}.stats_parsed", self._instants)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -154,8 +154,8 @@ class Aligner:
     def leaf(self, path: tuple[StructField, ...]) -> tuple[int, pa.DataType] | None:
         """Return the Parquet column of a field below structs and its Arrow type; ``None`` if the file does not have it.
 
-        The number is -1 where the field is no single Parquet column (an array, a map, a struct), or one whose statistics
-        count in another calendar than the table.
+        The number is -1 where the field is no single Parquet column (an array, a map, a struct), and where its statistics
+        count in another calendar than the table does.
         """
         fields, start = self._fields, 0
         for depth, item in enumerate(path):

@@ -28,7 +28,10 @@ def primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, pat
         return then(lambda array: array.dictionary_decode(), primitive(target, found.value_type, path))
     kind = "decimal" if isinstance(target, DecimalType) else target.base
     types = pa.types
-    if kind in ("string", "binary") and _is_bytes(found):
+    if kind == "binary" and _is_bytes(found):
+        return _cast(arrow)
+    if kind == "string" and _is_bytes(found) and not types.is_fixed_size_binary(found):
+        # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
         return _cast(arrow)
     if kind in _INTEGERS and types.is_integer(found):
         return _cast(arrow)
