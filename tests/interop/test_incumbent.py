@@ -23,6 +23,7 @@ from tests.interop.served_tables import change_queries, names, serving, shared_n
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.timeout(600),
+    pytest.mark.xdist_group("incumbent"),  # all answers are asked for once, in one worker
     # Some of the conformance tables have one on purpose.
     pytest.mark.filterwarnings(
         "ignore:_last_checkpoint:delta_sharing_client.delta.last_checkpoint.LastCheckpointWarning"
