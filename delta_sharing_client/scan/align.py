@@ -154,8 +154,8 @@ class Aligner:
     def leaf(self, path: tuple[StructField, ...]) -> tuple[int, pa.DataType] | None:
         """Return the Parquet column of a field below structs and its Arrow type; ``None`` if the file does not have it.
 
-        The number is -1 where the field is no single Parquet column (an array, a map, a struct), and where its statistics
-        count in another calendar than the table does.
+        The number is -1 where the field is no single Parquet column (an array, a map, a struct), and where its
+        statistics count in another calendar than the table does.
         """
         fields, start = self._fields, 0
         for depth, item in enumerate(path):
@@ -269,7 +269,7 @@ class Aligner:
 
         def convert(array: pa.Array) -> pa.Array:
             key_values, item_values = array.keys, array.items
-            if not target.value_contains_null and item_values.null_count and array.flatten().field(1).null_count:
+            if not target.value_contains_null and item_values.null_count and _items(array).null_count:
                 raise DataError(f"column {dotted(path)!r} has no null values in the table, but the file holds some")
             entries = pa.StructArray.from_arrays(
                 [
@@ -295,6 +295,15 @@ class Aligner:
             return variant_to_json(array) if as_text else array
 
         return convert, list(range(start, start + leaf_count(found)))
+
+
+def _items(array: pa.MapArray) -> pa.Array:
+    """The values of the maps themselves; ``array.items`` also has those that belong to none of them."""
+    items, buffers = array.items, array.buffers()[:2]
+    lists = pa.Array.from_buffers(
+        pa.list_(items.type), len(array), buffers, array.null_count, array.offset, children=[items]
+    )
+    return lists.flatten()
 
 
 def _in_iso_calendar(

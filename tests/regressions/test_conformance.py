@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import pathlib
 from collections.abc import Iterator
@@ -151,3 +152,117 @@ def test_column_mapping_that_leaves_a_column_open_is_refused(
     table.create(schema(*fields), properties={"delta.columnMapping.mode": mode}, features=["columnMapping"])
     table.commit(table.file(pa.table({"x": [1]})))
     assert message in refusal(table)
+
+
+# === Data files ===
+
+UTC = datetime.timezone.utc
+ARRAY = {"type": "array", "elementType": "long", "containsNull": False}
+MAP = {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": False}
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+@pytest.mark.parametrize(
+    ("data_type", "values"),
+    [
+        (ARRAY, pa.array([[1, 2], None, []], pa.list_(pa.int64()))),
+        (MAP, pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64()))),
+    ],
+)
+def test_arrays_and_maps_that_hold_no_nulls_are_refused_when_files_hold_some(
+    table: HandMadeTable, data_type: object, values: pa.Array, wire: str
+) -> None:
+    table.create(schema(field("c", data_type)))
+    table.commit(one_file(table, pa.table({"c": values}), "good.parquet"))
+    expected = pa.table({"c": values}).to_pylist()
+    assert rows(table, wire) == expected
+    broken = [[1, None]] if data_type is ARRAY else [[("a", None)]]
+    table.commit(one_file(table, pa.table({"c": pa.array(broken, values.type)}), "bad.parquet"))
+    assert "column 'c' has no null" in refusal(table, wire)
+
+
+def test_bytes_of_a_uuid_are_not_handed_out_as_text(table: HandMadeTable) -> None:
+    table.create(schema(field("c", "string")))
+    table.commit(one_file(table, pa.table({"c": pa.array([bytes(16)], pa.binary(16))})))
+    assert "expected the table's type string, found fixed_size_binary[16]" in refusal(table)
+
+
+# The numbers are those that Spark 4.3 writes for these dates with datetimeRebaseModeInWrite=LEGACY.
+HYBRID_DAYS = {
+    "0001-01-01": -719_164,
+    "0300-12-31": -609_590,
+    "1000-02-28": -354_222,
+    "1100-02-28": -317_697,
+    "1500-03-01": -171_595,
+    "1582-10-04": -141_428,
+    "1582-10-15": -141_427,
+    "2020-01-01": 18_262,
+}
+SPARK = b"org.apache.spark.version"
+LEGACY = {SPARK: b"3.5.0", b"org.apache.spark.legacyDateTime": b"", b"org.apache.spark.legacyINT96": b""}
+MICROS_PER_DAY = 86_400_000_000
+
+
+def spark_file(table: HandMadeTable, keys: dict[bytes, bytes], *, int96: bool = False, nested: bool = False) -> Action:
+    days = pa.array([*HYBRID_DAYS.values(), None], pa.int32())
+    micros = pa.array([None if day is None else day * MICROS_PER_DAY + 1 for day in days.to_pylist()], pa.int64())
+    moments = micros.cast(pa.timestamp("us", None if int96 else "UTC"))
+    dates: pa.Array = days.cast(pa.date32())
+    if nested:
+        dates = pa.ListArray.from_arrays(list(range(len(dates) + 1)), dates)
+    data = pa.table({"d": dates, "at": moments})
+    how = {"use_deprecated_int96_timestamps": int96, "store_schema": False}
+    with pq.ParquetWriter(table.root / "x.parquet", data.schema, **how) as writer:
+        writer.write_table(data)
+        writer.add_key_value_metadata(keys)
+    size = (table.root / "x.parquet").stat().st_size
+    facts = {"partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+    return {"add": {"path": "x.parquet", **facts}}
+
+
+@pytest.mark.parametrize("int96", [False, True])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {**LEGACY, b"org.apache.spark.timeZone": b"UTC"},
+        {SPARK: b"2.4.8", b"org.apache.spark.timeZone": b"Etc/UTC"},
+        {b"org.apache.spark.sql.parquet.row.metadata": b"{}", b"org.apache.spark.timeZone": b"Z"},
+    ],
+)
+def test_dates_of_spark_s_hybrid_calendar_come_out_as_the_same_dates(
+    table: HandMadeTable, keys: dict[bytes, bytes], int96: bool
+) -> None:
+    table.create(schema(field("d", "date"), field("at", "timestamp")))
+    table.commit(spark_file(table, keys, int96=int96))
+    found = rows(table)
+    assert [row["d"] for row in found] == [*map(datetime.date.fromisoformat, HYBRID_DAYS), None]
+    moments = [datetime.datetime.fromisoformat(f"{day} 00:00:00.000001+00:00") for day in HYBRID_DAYS]
+    assert [row["at"] for row in found] == [*moments, None]
+    assert [row["d"].isoformat() for row in rows(table, filter="d = DATE '0001-01-01'")] == ["0001-01-01"]
+    assert len(rows(table, filter="at < TIMESTAMP '1582-10-05 00:00:00'")) == 6
+
+
+@pytest.mark.parametrize("keys", [{}, {SPARK: b"3.5.0"}, {SPARK: b"4.0.0", b"org.apache.spark.timeZone": b"UTC"}])
+def test_dates_of_other_files_are_counted_as_iso_8601_does(table: HandMadeTable, keys: dict[bytes, bytes]) -> None:
+    table.create(schema(field("d", "date"), field("at", "timestamp")))
+    table.commit(spark_file(table, keys))
+    assert [row["d"] for row in rows(table, columns=["d"], filter="d > DATE '0001-01-01'")][:2] == [
+        datetime.date(301, 1, 1),
+        datetime.date(1000, 3, 5),
+    ]
+
+
+def test_nested_dates_of_the_hybrid_calendar_come_out_as_the_same_dates(table: HandMadeTable) -> None:
+    table.create(schema(field("d", {"type": "array", "elementType": "date", "containsNull": True})))
+    table.commit(spark_file(table, {SPARK: b"2.4.8"}, nested=True))
+    assert [row["d"] for row in rows(table)] == [*([datetime.date.fromisoformat(day)] for day in HYBRID_DAYS), [None]]
+
+
+@pytest.mark.parametrize("zone", [{}, {b"org.apache.spark.timeZone": b"America/Los_Angeles"}])
+def test_old_timestamps_of_the_hybrid_calendar_in_another_zone_are_refused(
+    table: HandMadeTable, zone: dict[bytes, bytes]
+) -> None:
+    table.create(schema(field("d", "date"), field("at", "timestamp")))
+    table.commit(spark_file(table, LEGACY | zone))
+    assert "hybrid calendar" in refusal(table)
+    assert len(rows(table, columns=["d"])) == 9
