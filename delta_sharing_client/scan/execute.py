@@ -97,6 +97,7 @@ def _batches(
             return
         number, task, opened = ahead.popleft()
         engine.consume(number)
+        report.add(files=1)  # now, as a limit may end the read within the file
         for future in _result(opened, failures):
             unit = _result(future, failures)
             try:
@@ -106,7 +107,6 @@ def _batches(
                     yield batch
             finally:
                 unit.release()
-        report.add(files=1)
         if limit is not None:
             depth = min(2 * depth, context.options.max_concurrent_requests)
         if report.on_progress is not None:

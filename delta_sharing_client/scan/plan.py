@@ -12,6 +12,7 @@ from delta_sharing_client.delta.arrow_types import to_arrow_schema
 from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.file_keys import DELETION_VECTOR_SUFFIX, url_key
+from delta_sharing_client.delta.row_tracking import ENABLED_PROPERTY, row_tracking
 from delta_sharing_client.delta.snapshot import Snapshot, table_schema
 from delta_sharing_client.delta.statistics import StatisticsReader, num_records
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
@@ -32,9 +33,6 @@ from delta_sharing_client.scan.tasks import (
     Skipped,
     UrlSource,
 )
-
-_ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
-_ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
 
 def plan_snapshot(
@@ -164,8 +162,8 @@ def row_lineage(table: str, protocol: Protocol, metadata: Metadata) -> RowLineag
     UnsupportedFeatureError
         The table does not track rows, or the server's answer does not say so.
     """
-    properties = metadata.properties
-    if properties.get("delta.enableRowTracking", "false").lower() != "true":
+    # The property decides alone: a sharing server may leave out the writer features, and each file proves its ids.
+    if metadata.properties.get(ENABLED_PROPERTY, "false").lower() != "true":
         raise UnsupportedFeatureError(
             "The table does not track rows, so it has no _row_id and _row_commit_version. The provider must enable it "
             "(ALTER TABLE ... SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')) and share the table in the delta "
@@ -173,8 +171,9 @@ def row_lineage(table: str, protocol: Protocol, metadata: Metadata) -> RowLineag
             feature="rowTracking",
             table=table,
         )
+    tracking = row_tracking(protocol, metadata)
     return RowLineage(
-        row_id_column=properties.get(_ROW_ID_PROPERTY), row_commit_version_column=properties.get(_ROW_VERSION_PROPERTY)
+        row_id_column=tracking.row_id_column, row_commit_version_column=tracking.row_commit_version_column
     )
 
 
