@@ -1,4 +1,4 @@
-"""Timestamps as callers give them, in the one form that the protocol's "Timestamp Format" section accepts."""
+"""Instants: ISO 8601 text to a time in UTC, and back to the one form of the protocol's "Timestamp Format" section."""
 
 from __future__ import annotations
 
@@ -7,11 +7,33 @@ import re
 
 from delta_sharing_client.errors import UsageError
 
+# ``datetime.fromisoformat`` of Python 3.10 knows neither "Z" nor fractions of other than 3 or 6 digits.
 _ISO = re.compile(
-    r"(?P<date>\d{4}-\d{2}-\d{2})"
-    r"(?:[T ](?P<hour>\d{2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,9}))?)?"
-    r"\s*(?P<zone>Z|z|[+-]\d{2}:?\d{2})?)?"
+    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[Tt ](\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?"
+    r"\s*(Z|z|UTC|[+-]\d{2}(?::?\d{2})?)?)?\s*"
 )
+
+
+def parse_instant(text: str) -> datetime.datetime:
+    """Return the instant that an ISO 8601 ``text`` names, in UTC; a text without an offset is UTC already.
+
+    A date alone is its midnight; digits beyond microseconds are cut. Raises ``ValueError`` for anything else.
+    """
+    match = _ISO.fullmatch(text)
+    if match is None:
+        raise ValueError(f"Expected an ISO 8601 timestamp such as 2022-01-01T00:00:00Z, found {text!r}.")
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    micros = int((fraction or "0")[:6].ljust(6, "0"))
+    clock = (int(hour or 0), int(minute or 0), int(second or 0), micros)
+    local = datetime.datetime(int(year), int(month), int(day), *clock, tzinfo=datetime.timezone.utc)
+    if zone is None or zone.upper() in {"Z", "UTC"}:
+        return local
+    offset = datetime.timedelta(hours=int(zone[1:3]), minutes=int(zone[3:].lstrip(":") or 0))
+    try:
+        return local + offset if zone[0] == "-" else local - offset
+    except OverflowError as error:
+        raise ValueError(f"The timestamp {text!r} is out of range.") from error
 
 
 def to_instant(value: str | datetime.datetime | datetime.date, name: str) -> str:
@@ -34,22 +56,12 @@ def to_instant(value: str | datetime.datetime | datetime.date, name: str) -> str
     elif isinstance(value, datetime.date):
         moment = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.timezone.utc)
     else:
-        moment = _parse(value, name)
+        try:
+            moment = parse_instant(value)
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"{name} must be a datetime or ISO 8601 text such as '2024-01-31T12:00:00Z', found {value!r}"
+            ) from None
     moment = moment.astimezone(datetime.timezone.utc)
     fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
     return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}{fraction}Z"
-
-
-def _parse(value: object, name: str) -> datetime.datetime:
-    match = _ISO.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise UsageError(
-            f"{name} must be a datetime or ISO 8601 text such as '2024-01-31T12:00:00Z', found {value!r}"
-        )
-    date, fraction, zone = match["date"], (match["fraction"] or "0")[:6].ljust(6, "0"), match["zone"]
-    clock = f"{match['hour'] or '00'}:{match['minute'] or '00'}:{match['second'] or '00'}.{fraction}"
-    offset = "+0000" if zone in (None, "Z", "z") else zone.replace(":", "")
-    try:
-        return datetime.datetime.strptime(f"{date} {clock} {offset}", "%Y-%m-%d %H:%M:%S.%f %z")
-    except ValueError:
-        raise UsageError(f"{name} {value!r} is not a date and time that exists") from None

@@ -15,8 +15,8 @@ import fsspec
 
 from delta_sharing_client.data_urls import is_loopback
 from delta_sharing_client.errors import ProfileError
+from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.redact import Secret, safe_url
-from delta_sharing_client.timestamps import parse_timestamp
 
 ENVIRONMENT_VARIABLE = "DELTA_SHARING_PROFILE"
 NEWEST_VERSION = 2
@@ -199,7 +199,7 @@ def _bearer(read: _Fields) -> BearerToken:
     if expires is None:
         return BearerToken(Secret(read.text("bearerToken")))
     try:
-        return BearerToken(Secret(read.text("bearerToken")), parse_timestamp(expires))
+        return BearerToken(Secret(read.text("bearerToken")), parse_instant(expires))
     except ValueError:
         raise ProfileError(
             f"expirationTime of the profile {read.where} is {expires!r}; expected an ISO-8601 timestamp such as "
