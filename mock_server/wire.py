@@ -24,6 +24,7 @@ from delta_sharing_client.delta.actions import (
     Protocol,
     RemoveFile,
 )
+from delta_sharing_client.errors import ProtocolError
 from mock_server.capabilities import FileIdHash, Format
 from mock_server.signing import Grant, Use
 
@@ -346,7 +347,11 @@ def _line(content: dict[str, Any]) -> bytes:
 
 def _public_schema(schema_string: str) -> str:
     """Return the schema with only the comments left of its fields' metadata, as the reference server shares it."""
-    return json.dumps(_public_type(json.loads(schema_string)), separators=(",", ":"), ensure_ascii=False)
+    try:
+        schema = json.loads(schema_string)
+    except (ValueError, RecursionError):
+        raise ProtocolError("schemaString must be the JSON of a struct type, but it does not parse") from None
+    return json.dumps(_public_type(schema), separators=(",", ":"), ensure_ascii=False)
 
 
 def _public_type(node: Any) -> Any:
