@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import pathlib
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -266,3 +268,91 @@ def test_old_timestamps_of_the_hybrid_calendar_in_another_zone_are_refused(
     table.commit(spark_file(table, LEGACY | zone))
     assert "hybrid calendar" in refusal(table)
     assert len(rows(table, columns=["d"])) == 9
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_lists_and_maps_of_old_parquet_writers_are_read(table: HandMadeTable, wire: str) -> None:
+    # Written by Spark 4.3 with spark.sql.parquet.writeLegacyFormat: two levels, or three of other names.
+    source = pathlib.Path(__file__).with_name("spark_legacy_lists.parquet")
+    footer = pq.read_metadata(source).metadata
+    table.create(footer[b"org.apache.spark.sql.parquet.row.metadata"].decode())
+    shutil.copy(source, table.root / "x.parquet")
+    facts = {"partitionValues": {}, "size": source.stat().st_size, "modificationTime": 0, "dataChange": True}
+    table.commit({"add": {"path": "x.parquet", **facts}})
+    first = {
+        "l": [1, None],
+        "ln": [1, 2],
+        "ls": [{"array": 1}, None],
+        "lsn": [{"array": 1}, {"array": None}],
+        "ll": [[1, 2], []],
+        "m": [(1, [None, 2]), (2, None)],
+        "d": decimal.Decimal("-1.23"),
+    }
+    last = {key: [] for key in first} | {"d": decimal.Decimal("9.99")}
+    assert rows(table, wire) == [first, dict.fromkeys(first), last]
+    assert rows(table, wire, columns=["m", "lsn"], filter="d < 0") == [{"m": first["m"], "lsn": first["lsn"]}]
+
+
+# === What must be refused ===
+
+
+def reader(version: int, features: list[str] | None, writer: int = 7) -> Action:
+    listed = {} if features is None else {"readerFeatures": features}
+    return {"protocol": {"minReaderVersion": version, "minWriterVersion": writer, "writerFeatures": [], **listed}}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "message"),
+    [
+        (reader(2, ["deletionVectors"]), "readerFeatures may only be listed with minReaderVersion 3"),
+        (reader(3, None), "must list readerFeatures"),
+        (reader(3, ["timestampNanos", "timestampNtz"]), "timestampNanos"),
+        (reader(3, ["variantType-dev", "deletionVectors"]), "variantType-dev"),
+        (reader(3, ["catalogManaged"]), "catalogManaged"),
+        (reader(4, ["deletionVectors"]), "reader version 4"),
+        (reader(99, None), "reader version 99"),
+        (reader(-1, None), "minReaderVersion must be 1 or more"),
+    ],
+)
+def test_protocol_that_is_unknown_or_contradicts_itself_is_refused(
+    table: HandMadeTable, protocol: Action, message: str
+) -> None:
+    table.commit(protocol, table.metadata(LONGS))
+    table.commit(table.file(pa.table({"a": [1]})))
+    for wire in FORMATS:
+        assert message in refusal(table, wire)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", "somethingNew"]},
+        {"minReaderVersion": 2, "minWriterVersion": 5},
+        {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": ["domainMetadata"]},
+    ],
+)
+def test_what_only_writers_must_understand_keeps_no_reader_out(table: HandMadeTable, protocol: Action) -> None:
+    table.commit({"protocol": protocol}, table.metadata(LONGS))
+    table.commit(table.file(pa.table({"a": [1]})))
+    for wire in FORMATS:
+        assert rows(table, wire) == [{"a": 1}]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "schemaString must be the JSON of a struct type"),
+        ("", "schemaString must be the JSON of a struct type"),
+        ('"long"', "schemaString must be the JSON of a struct type"),
+        (schema(field("a", "long"), field("A", "long")), "column names must be unique"),
+        (schema(field("s", json.loads(schema(field("x", "long"), field("X", "long"))))), "column names must be unique"),
+        (schema(field("a", "timestamp_nanos")), "'timestamp_nanos', which is not supported"),
+        (schema(field("a", "decimal(39,2)")), "a decimal must have 1 to 38 digits"),
+        (schema(field("b", "long")), "the partition column 'a' must be a column of the schema"),
+    ],
+)
+def test_schema_that_cannot_be_right_is_refused(table: HandMadeTable, text: str, message: str) -> None:
+    table.create(text, partition_by=["a"] if '"b"' in text else [])
+    table.commit(table.file(pa.table({"a": [1]}), {"a": "1"}))
+    for wire in FORMATS:
+        assert message in refusal(table, wire)
