@@ -82,10 +82,14 @@ class TableWriter:
         self.version = -1
         (path / "_delta_log").mkdir(parents=True)
         self.commit(
-            protocol=protocol or {"minReaderVersion": 1, "minWriterVersion": 4}, metadata=True, timestamp_ms=timestamp_ms
+            protocol=protocol or {"minReaderVersion": 1, "minWriterVersion": 4},
+            metadata=True,
+            timestamp_ms=timestamp_ms,
         )
 
-    def file(self, rows: Rows, *, name: str | None = None, size: int | None = None, row_group_size: int | None = None) -> DataFile:
+    def file(
+        self, rows: Rows, *, name: str | None = None, size: int | None = None, row_group_size: int | None = None
+    ) -> DataFile:
         """Write a data file, ``size`` bytes long where given; it is not part of the table until a commit adds it."""
         values = {column: _serialized(rows[0][column]) for column in self.partition_by} if rows else {}
         fields = [field for field in self.schema if field.name not in self.partition_by]
@@ -96,7 +100,9 @@ class TableWriter:
         values = {column: _serialized(rows[0][column]) for column in self.partition_by} if rows else {}
         fields = [field for field in self.schema if field.name not in self.partition_by]
         fields.append(pa.field("_change_type", pa.string()))
-        return self._write(rows, fields, values, f"_change_data/{name or f'cdc-{uuid.uuid4().hex}.parquet'}", size, None)
+        return self._write(
+            rows, fields, values, f"_change_data/{name or f'cdc-{uuid.uuid4().hex}.parquet'}", size, None
+        )
 
     def insert(self, *files: Rows | DataFile, data_change: bool = True) -> int:
         """Commit added files, given as such or as their rows; return the version."""
@@ -117,7 +123,9 @@ class TableWriter:
         """Write the next version and return its number; ``metadata`` writes schema and properties as they are now."""
         self.version += 1
         moment = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-        actions: list[Mapping[str, object]] = [{"commitInfo": {"timestamp": moment, "operation": "WRITE", **(info or {})}}]
+        actions: list[Mapping[str, object]] = [
+            {"commitInfo": {"timestamp": moment, "operation": "WRITE", **(info or {})}}
+        ]
         if protocol is not None:
             actions.append({"protocol": protocol})
         if metadata:
@@ -127,7 +135,12 @@ class TableWriter:
         for file in add:
             actions.append({"add": self._added(file, data_change, moment)})
         for file in change:
-            entry = {"path": file.path, "partitionValues": dict(file.partition_values), "size": file.size, "dataChange": False}
+            entry = {
+                "path": file.path,
+                "partitionValues": dict(file.partition_values),
+                "size": file.size,
+                "dataChange": False,
+            }
             actions.append({"cdc": entry})
         path = self.path / "_delta_log" / f"{self.version:020d}.json"
         temporary = path.with_suffix(".tmp")

@@ -17,17 +17,17 @@ BASE = -1
 
 
 class Position(NamedTuple):
-    """How far a stream has read: all of the versions before ``version``, and of that one the files up to ``index``."""
+    """How far a stream has read: all of the versions before ``version``, and of that one the files up to ``place``."""
 
     version: int
-    index: int = BASE
+    place: int = BASE
 
 
 class Item(NamedTuple):
-    """A file that waits: ``index`` in its version, bytes, and the unit of the version it belongs to."""
+    """A file that waits: ``place`` in its version, bytes, and the unit of the version it belongs to."""
 
     version: int
-    index: int
+    place: int
     size: int
     unit: int
     is_last: bool
@@ -69,7 +69,7 @@ def admit(start: Position, offered: Iterable[Offered], budget: Budget) -> Positi
     files_left, bytes_left = budget.files, budget.bytes
     position, open_unit = start, None
     for item in _items(start, offered):
-        if item.index == BASE:
+        if item.place == BASE:
             position = _after(item)
             continue
         unit = (item.version, item.unit)
@@ -90,12 +90,12 @@ def _items(start: Position, offered: Iterable[Offered]) -> Iterable[Item]:
         if not version.sizes:
             yield Item(version.version, BASE, 0, 0, True)
         last = len(version.sizes) - 1
-        for index, (size, unit) in enumerate(zip(version.sizes, version.units)):
+        for index, (size, unit) in enumerate(zip(version.sizes, version.units, strict=True)):
             if Position(version.version, index) > start:
                 yield Item(version.version, index, size, unit, index == last)
-        if version.version == start.version and version.sizes and start.index >= last:
+        if version.version == start.version and version.sizes and start.place >= last:
             yield Item(version.version, BASE, 0, 0, True)
 
 
 def _after(item: Item) -> Position:
-    return Position(item.version + 1) if item.is_last else Position(item.version, item.index)
+    return Position(item.version + 1) if item.is_last else Position(item.version, item.place)

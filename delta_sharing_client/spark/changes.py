@@ -32,14 +32,16 @@ def appended_files(actions: Sequence[FileAction], version: int, on_change: OnCha
         return []
     if removes and adds and on_change is not OnChange.IGNORE_CHANGES:
         raise DataError(
-            f"Detected a data update in version {version}, which an append stream cannot show. To leave such commits out, "
+            f"Detected a data update in version {version}, which an append stream cannot show. To leave such commits "
+            "out, "
             "set the option 'skipChangeCommits' to 'true'; to get the rewritten files whole (rows come again), set "
             "'ignoreChanges'; to see each change, read with 'readChangeFeed'",
             version=version,
         )
     if removes and not adds and on_change is OnChange.FAIL:
         raise DataError(
-            f"Detected deleted data in version {version}, which an append stream cannot show. To ignore deletes, set the "
+            f"Detected deleted data in version {version}, which an append stream cannot show. To ignore deletes, set "
+            "the "
             "option 'ignoreDeletes' to 'true'; to see each change, read with 'readChangeFeed'",
             version=version,
         )

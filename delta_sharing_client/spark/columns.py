@@ -11,9 +11,15 @@ from delta_sharing_client.columns import resolve_columns
 from delta_sharing_client.delta.schema import ColumnPath, StructType, parse_schema
 from delta_sharing_client.errors import SchemaChangeError, UsageError
 from delta_sharing_client.scan.columns import output_columns
-from delta_sharing_client.scan.tasks import CHANGE_FIELDS, CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, ROW_LINEAGE_FIELDS
+from delta_sharing_client.scan.tasks import (
+    CHANGE_FIELDS,
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    ROW_LINEAGE_FIELDS,
+)
 from delta_sharing_client.spark.options import ChangeColumns, SparkOptions
-from delta_sharing_client.spark.types import VARIANTS, to_spark_type
+from delta_sharing_client.spark.types import VARIANTS, to_spark_field
 
 _EXTRA_TYPES = {
     pa.string(): spark.StringType(),
@@ -91,19 +97,19 @@ def _spark_schema(table: StructType, paths: tuple[ColumnPath, ...] | None, optio
     found = output_columns(
         table, paths, (), VARIANTS, row_lineage=options.row_lineage, change_feed=options.read_change_feed
     )
-    types: dict[str, spark.DataType] = {}
+    fields: dict[str, spark.StructField] = {}
     for column in found:
         if column.field is not None:
-            types[column.name] = to_spark_type(column.field.type, column.name)
+            fields[column.name] = to_spark_field(column.field, column.name)
         else:
-            types[column.name] = _EXTRA_TYPES[column.arrow.type]
-    names = list(types)
+            fields[column.name] = spark.StructField(column.name, _EXTRA_TYPES[column.arrow.type], nullable=True)
+    names = list(fields)
     if options.read_change_feed and options.change_columns is ChangeColumns.PARQUET:
-        if COMMIT_TIMESTAMP in types:
-            types[COMMIT_TIMESTAMP] = spark.LongType()
+        if COMMIT_TIMESTAMP in fields:
+            fields[COMMIT_TIMESTAMP] = spark.StructField(COMMIT_TIMESTAMP, spark.LongType(), nullable=True)
         if paths is None:
             names = [name for name in names if name not in _PARQUET_ORDER] + list(_PARQUET_ORDER)
-    return spark.StructType([spark.StructField(name, types[name], nullable=True) for name in names])
+    return spark.StructType([fields[name] for name in names])
 
 
 def _paths(wanted: spark.StructField, having: spark.StructType, above: ColumnPath) -> list[ColumnPath]:
@@ -115,7 +121,9 @@ def _paths(wanted: spark.StructField, having: spark.StructType, above: ColumnPat
     path = (*above, found.name)
     if _nullable(wanted.dataType) == found.dataType:
         if not wanted.nullable:
-            raise UsageError(f"Column {name!r} of the schema given is NOT NULL; columns of a shared table may hold nulls")
+            raise UsageError(
+                f"Column {name!r} of the schema given is NOT NULL; columns of a shared table may hold nulls"
+            )
         return [path]
     if isinstance(wanted.dataType, spark.StructType) and isinstance(found.dataType, spark.StructType):
         return [below for field in wanted.dataType.fields for below in _paths(field, found.dataType, path)]

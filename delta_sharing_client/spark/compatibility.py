@@ -1,8 +1,8 @@
 """Whether files written under one schema can be read in a stream with another one.
 
-What was *seen* in the log must exist in the stream's schema, spelled the same and of equal type. Columns that the stream
-has in addition are null in older files. Whether a column may hold nulls makes no difference: a stream's columns always
-may (the JVM connector refuses a column that became NOT NULL).
+What was *seen* in the log must exist in the stream's schema, spelled the same and of equal type. Columns that the
+stream has in addition are null in older files. Whether a column may hold nulls makes no difference: a stream's columns
+always may (the JVM connector refuses a column that became NOT NULL).
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def difference(seen: Metadata, read: Metadata) -> str | None:
     ``None`` where nothing does. Beside the columns, the partition columns must be the same, and a column must keep
     its physical name (else it is another column of an old name).
     """
-    found = _struct(parse_schema(seen.schema_string), parse_schema(read.schema_string), "", _mapped(seen) and _mapped(read))
+    found = _struct(
+        parse_schema(seen.schema_string), parse_schema(read.schema_string), "", _mapped(seen) and _mapped(read)
+    )
     if found is not None:
         return found
     if [name.lower() for name in seen.partition_columns] != [name.lower() for name in read.partition_columns]:
@@ -75,7 +77,9 @@ def _type(seen: DataType, read: DataType, path: str, mapped: bool) -> str | None
     if isinstance(seen, ArrayType) and isinstance(read, ArrayType):
         return _type(seen.element, read.element, f"{path}.element", mapped)
     if isinstance(seen, MapType) and isinstance(read, MapType):
-        return _type(seen.key, read.key, f"{path}.key", mapped) or _type(seen.value, read.value, f"{path}.value", mapped)
+        return _type(seen.key, read.key, f"{path}.key", mapped) or _type(
+            seen.value, read.value, f"{path}.value", mapped
+        )
     return None if seen == read else f"column {path!r} changes its type from {_shown(seen)} to {_shown(read)}"
 
 

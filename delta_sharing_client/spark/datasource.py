@@ -46,7 +46,7 @@ class DeltaSharingSource(DataSource):
         columns = narrowed_columns(described.metadata.schema_string, options, schema)
         return BatchReader(ServedTable(options, operation), columns)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - PySpark's name
+    def streamReader(self, schema: StructType) -> StreamReader:
         """Return the reader of a streaming query."""
         options = self._parsed.for_stream()
         described = self._described or self._describe(Operation.STREAMING)

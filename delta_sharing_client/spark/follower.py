@@ -102,8 +102,10 @@ class Follower:
         latest = self._clock.latest()
         if resolved.position.version > latest + 1 and not isinstance(start, Beginning):
             raise DataError(
-                f"The checkpoint is at version {resolved.position.version} of the table, whose latest version is {latest}: the "
-                f"table was restored from an older copy, or the server lags behind. Try again later; otherwise {ADVICE}",
+                f"The checkpoint is at version {resolved.position.version} of the table, whose latest version is "
+                f"{latest}: the "
+                "table was restored from an older copy, or the server lags behind. Try again later; otherwise "
+                f"{ADVICE}",
                 table=self._table.name,
                 version=latest,
             )
@@ -145,9 +147,7 @@ class Follower:
             first = self._table.version_from(options.starting_timestamp)
         else:
             version = self._clock.latest()
-            return dataclasses.replace(
-                self._offset(Position(version), version, from_snapshot=True), in_snapshot=True
-            )
+            return dataclasses.replace(self._offset(Position(version), version, from_snapshot=True), in_snapshot=True)
         return self._offset(Position(first), first, from_snapshot=False)
 
     def _offset(self, position: Position, first: int, *, from_snapshot: bool) -> Offset:
@@ -180,7 +180,7 @@ class Follower:
         return dataclasses.replace(
             start,
             position=reached,
-            in_snapshot=window.is_snapshot and reached.index != BASE,
+            in_snapshot=window.is_snapshot and reached.place != BASE,
             response_format=window.response_format,
             last_file=self._last_file(window, reached),
             schema_hash=self._schema_hash,
@@ -188,9 +188,9 @@ class Follower:
 
     @staticmethod
     def _last_file(window: Window, position: Position) -> str | None:
-        if position.index == BASE:
+        if position.place == BASE:
             return None
-        return file_id(window.versions[position.version - window.first].files[position.index])
+        return file_id(window.versions[position.version - window.first].files[position.place])
 
     def _between(self, start: Offset, end: Offset) -> Iterator[Selected]:
         """Yield what lies between two offsets, window by window. An end at the base of a version excludes it."""
@@ -200,11 +200,11 @@ class Follower:
             self._check_place(window, start)
             yield Selected(window, tuple(self._selected(window.versions[0], start.position, end.position)))
             current = dataclasses.replace(start, position=Position(start.position.version + 1), in_snapshot=False)
-        last = end.position.version if end.position.index != BASE else end.position.version - 1
+        last = end.position.version if end.position.place != BASE else end.position.version - 1
         while not end.in_snapshot and current.position.version <= last:
             window = self._tail_at(current, last, end.response_format)
             self._check_place(window, current)
-            if end.position.index != BASE and window.first <= end.position.version <= window.last:
+            if end.position.place != BASE and window.first <= end.position.version <= window.last:
                 self._check_place(window, end)
             files: list[FileAction] = []
             for version in window.versions:
@@ -217,9 +217,7 @@ class Follower:
 
     @staticmethod
     def _selected(version: VersionFiles, start: Position, end: Position) -> Sequence[FileAction]:
-        return [
-            file for index, file in enumerate(version.files) if start < Position(version.version, index) <= end
-        ]
+        return [file for index, file in enumerate(version.files) if start < Position(version.version, index) <= end]
 
     # === Windows ===
 
@@ -235,7 +233,7 @@ class Follower:
         first = start.position.version
         # Within a version the order of files depends on the format; between versions any will do.
         wanted = self._options.response_format
-        if start.position.index != BASE:
+        if start.position.place != BASE:
             wanted = start.response_format
         if end_format is not None:
             wanted = end_format
@@ -260,13 +258,14 @@ class Follower:
 
     def _check_place(self, window: Window, offset: Offset) -> None:
         position = offset.position
-        if position.index == BASE or not window.first <= position.version <= window.last:
+        if position.place == BASE or not window.first <= position.version <= window.last:
             return
         files = window.versions[position.version - window.first].files
-        found = file_id(files[position.index]) if position.index < len(files) else None
+        found = file_id(files[position.place]) if position.place < len(files) else None
         if found != offset.last_file:
             raise DataError(
-                f"The checkpoint has the file {offset.last_file} at place {position.index} of version {position.version}, but the "
+                f"The checkpoint has the file {offset.last_file} at place {position.place} of version "
+                f"{position.version}, but the "
                 f"server now has {found or 'fewer files'} there, so the stream cannot find its place; {ADVICE}",
                 table=self._table.name,
                 version=position.version,
@@ -292,21 +291,24 @@ class Follower:
     def _check_schema(self, offset: Offset) -> None:
         """The table's description changed since the checkpoint was written: only additions let the stream go on."""
         position = offset.position
-        version = position.version if offset.in_snapshot or position.index != BASE else position.version - 1
+        version = position.version if offset.in_snapshot or position.place != BASE else position.version - 1
         if version < 0:
             return
         then = self._table.metadata_at(version)
         if then is None:
             raise SchemaChangeError(
-                f"The table's schema changed since the checkpoint was written, and the server does not tell what it was in "
-                f"version {version}, so whether the stream can go on is not known; {ADVICE}, with option 'startingVersion' "
+                "The table's schema changed since the checkpoint was written, and the server does not tell what it "
+                "was in "
+                f"version {version}, so whether the stream can go on is not known; {ADVICE}, with option "
+                "'startingVersion' "
                 f"{position.version} to go on from there",
                 table=self._table.name,
                 version=version,
             )
         if then.id != self._stream.metadata.id:
             raise UsageError(
-                f"The checkpoint belongs to the table with id {then.id}, but the table now has id {self._stream.metadata.id}: it "
+                f"The checkpoint belongs to the table with id {then.id}, but the table now has id "
+                f"{self._stream.metadata.id}: it "
                 f"was deleted and created anew. To read it from its beginning, {ADVICE}"
             )
         found = difference(then, self._stream.metadata)

@@ -27,7 +27,7 @@ class Offset:
     table_id:
         ``metaData.id`` of the table.
     position:
-        All versions before ``position.version``, and of it the files up to ``position.index``, in order of file id.
+        All versions before ``position.version``, and of it the files up to ``position.place``, in order of file id.
     in_snapshot:
         Whether the files counted are those of the initial snapshot.
     first_version:
@@ -39,7 +39,7 @@ class Offset:
     response_format:
         The format whose file ids give the order of files.
     last_file:
-        The id of the file at ``position.index``: a repeated query must have it there.
+        The id of the file at ``position.place``: a repeated query must have it there.
     schema_hash:
         Fingerprint of the schema under which the stream read.
     """
@@ -60,7 +60,7 @@ class Offset:
             "sourceVersion": SOURCE_VERSION,
             "tableId": self.table_id,
             "tableVersion": self.position.version,
-            "index": self.position.index,
+            "index": self.position.place,
             "isStartingVersion": self.in_snapshot,
             "firstVersion": self.first_version,
             "fromSnapshot": self.from_snapshot,
@@ -95,7 +95,9 @@ def parse_offset(value: object) -> AnyOffset:
         raise UsageError(f"Expected an offset of the deltaSharing source in the checkpoint, found {value!r}; {ADVICE}")
     version = value.get("sourceVersion", 0)
     if isinstance(version, bool) or not isinstance(version, int):
-        raise UsageError(f"The offset in the checkpoint has the sourceVersion {version!r}, which is not a number; {ADVICE}")
+        raise UsageError(
+            f"The offset in the checkpoint has the sourceVersion {version!r}, which is not a number; {ADVICE}"
+        )
     if version != SOURCE_VERSION:
         raise UsageError(
             f"The sourceVersion {version} of the offset in the checkpoint is not equal to supported reader version "
@@ -117,7 +119,8 @@ def parse_offset(value: object) -> AnyOffset:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"The offset in the checkpoint was not written by this source ({error}), for example by the JVM connector; {ADVICE}"
+            f"The offset in the checkpoint was not written by this source ({error}), for example by the JVM "
+            f"connector; {ADVICE}"
         ) from None
 
 
@@ -131,13 +134,15 @@ def check_restart(offset: Offset, *, table_id: str, change_feed: bool) -> None:
     """
     if offset.table_id != table_id:
         raise UsageError(
-            f"The checkpoint belongs to the table with id {offset.table_id}, but the table now has id {table_id}: it was "
+            f"The checkpoint belongs to the table with id {offset.table_id}, but the table now has id {table_id}: it "
+            "was "
             f"deleted and created anew, or the path names another table. To read it from its beginning, {ADVICE}"
         )
     if offset.change_feed != change_feed:
         was, is_now = ("true", "false") if offset.change_feed else ("false", "true")
         raise UsageError(
-            f"The checkpoint belongs to a stream with option readChangeFeed {was}, but it is {is_now} now; set it back, or {ADVICE}"
+            f"The checkpoint belongs to a stream with option readChangeFeed {was}, but it is {is_now} now; set it "
+            f"back, or {ADVICE}"
         )
 
 

@@ -97,11 +97,17 @@ def timestamp(name: str, value: str) -> str:
 
 
 def _instant(match: re.Match[str]) -> str:
-    parts = [int(match[key] or default) for key, default in (("year", 0), ("month", 1), ("day", 1))]
-    clock = [int(match[key] or 0) for key in ("hour", "minute", "second")]
-    micros = int((match["fraction"] or "0")[:6].ljust(6, "0"))
-    local = datetime.datetime(*parts, *clock, micros)  # type: ignore[arg-type,misc]
-    moment = local.replace(tzinfo=_zone(match["zone"])).astimezone(datetime.timezone.utc)
+    local = datetime.datetime(
+        int(match["year"]),
+        int(match["month"] or 1),
+        int(match["day"] or 1),
+        int(match["hour"] or 0),
+        int(match["minute"] or 0),
+        int(match["second"] or 0),
+        int((match["fraction"] or "0")[:6].ljust(6, "0")),
+        tzinfo=_zone(match["zone"]),
+    )
+    moment = local.astimezone(datetime.timezone.utc)
     fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
     return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}{fraction}Z"
 

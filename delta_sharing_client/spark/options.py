@@ -94,7 +94,9 @@ class SparkOptions:
             The profile cannot be read.
         """
         given = _known(options)
-        found = {option.field: option.parse(option.name, given[key]) for key, option in _OPTIONS.items() if key in given}
+        found = {
+            option.field: option.parse(option.name, given[key]) for key, option in _OPTIONS.items() if key in given
+        }
         _one_of(given, "startingVersion", "startingTimestamp")
         _one_of(given, "endingVersion", "endingTimestamp")
         _one_of(given, "versionAsOf", "timestampAsOf")
@@ -118,7 +120,10 @@ class SparkOptions:
             A change feed without a numeric start or a start without a change feed.
         """
         if not self.read_change_feed:
-            for name, value in (("startingVersion", self.starting_version), ("startingTimestamp", self.starting_timestamp)):
+            for name, value in (
+                ("startingVersion", self.starting_version),
+                ("startingTimestamp", self.starting_timestamp),
+            ):
                 if value is not None:
                     raise UsageError(f"Option '{name}' of a batch read needs option 'readChangeFeed' to be 'true'")
         elif self.starting_version == "latest":
@@ -160,7 +165,9 @@ class SparkOptions:
                 if name.lower() in given:
                     raise UsageError(f"Option '{name}' needs option 'readChangeFeed' to be 'true'")
         if self.version_interval < LEAST_VERSION_INTERVAL:
-            raise UsageError(f"queryTableVersionIntervalSeconds must not be less than {LEAST_VERSION_INTERVAL} seconds.")
+            raise UsageError(
+                f"queryTableVersionIntervalSeconds must not be less than {LEAST_VERSION_INTERVAL} seconds."
+            )
 
 
 class _Option(NamedTuple):
@@ -179,7 +186,9 @@ def _columns(name: str, value: str) -> tuple[ColumnName, ...]:
         return _json_columns(name, value)
     found = [match[1] if match[1] is not None else match[2].strip() for match in _COLUMN.finditer(value)]
     if not _COLUMNS.fullmatch(value) or not all(found):
-        raise UsageError(f"Invalid value '{value}' for option '{name}', must be names separated by commas, such as 'id, `a,b`'")
+        raise UsageError(
+            f"Invalid value '{value}' for option '{name}', must be names separated by commas, such as 'id, `a,b`'"
+        )
     return tuple(column.replace("``", "`") for column in found)
 
 
@@ -189,7 +198,9 @@ def _json_columns(name: str, value: str) -> tuple[ColumnName, ...]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not all(isinstance(part, str) for item in found for part in _parts(item)):
-        raise UsageError(f"Invalid value '{value}' for option '{name}', must be JSON such as [\"id\", [\"struct\", \"field\"]]")
+        raise UsageError(
+            f'Invalid value \'{value}\' for option \'{name}\', must be JSON such as ["id", ["struct", "field"]]'
+        )
     return tuple(item if isinstance(item, str) else tuple(item) for item in found)
 
 
@@ -247,14 +258,24 @@ _OPTIONS = {
 }
 _FLAGS = ("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss")
 _CREDENTIALS = (
-    "shareCredentialsVersion type endpoint bearerToken expirationTime username password tokenEndpoint clientId "
-    "clientSecret scope"
-).split()
+    "shareCredentialsVersion",
+    "type",
+    "endpoint",
+    "bearerToken",
+    "expirationTime",
+    "username",
+    "password",
+    "tokenEndpoint",
+    "clientId",
+    "clientSecret",
+    "scope",
+)
 # Options of Delta Lake and the JVM connector that would change which rows come out, and what to do instead.
 _ELSEWHERE = {
     "excludeRegex": "use option 'filter'",
     "ignoreFileDeletion": "use option 'ignoreDeletes' or 'ignoreChanges'",
-    "schemaTrackingLocation": "restart with a new checkpoint and option 'startingVersion' after a breaking schema change",
+    "schemaTrackingLocation": "restart with a new checkpoint and option 'startingVersion' after a breaking schema "
+    "change",
     "schemaLocation": "restart with a new checkpoint and option 'startingVersion' after a breaking schema change",
     "streamingSourceTrackingId": "leave it out; every stream keeps its position in its own checkpoint",
     "allowSourceColumnRename": "restart with a new checkpoint and option 'startingVersion' after the rename",
@@ -311,7 +332,8 @@ def _source(given: Mapping[str, str]) -> tuple[Profile, TableName]:
         return Profile.load(source), table
     if inline and "#" in path:
         raise UsageError(
-            f"Both a profile file in 'path' and credentials in options ({', '.join(inline)}) are given; use one of the two"
+            f"Both a profile file in 'path' and credentials in options ({', '.join(inline)}) are given; use one of "
+            "the two"
         )
     try:
         table = TableName.parse(path)
@@ -319,7 +341,8 @@ def _source(given: Mapping[str, str]) -> tuple[Profile, TableName]:
         raise UsageError(f"path {path!r} is not valid: {error.message}") from None
     if not inline:
         raise UsageError(
-            f"path {path!r} is not valid: it names no profile; write <profile file>#{path}, or give the credentials as options"
+            f"path {path!r} is not valid: it names no profile; write <profile file>#{path}, or give the credentials "
+            "as options"
         )
     return Profile.load(_profile_fields(inline)), table
 

@@ -49,7 +49,7 @@ def pack(tasks: Iterable[FileTask], parallelism: int, most: int) -> list[list[Pi
     packed: list[list[Piece]] = []
     current: list[Piece] = []
     filled = 0
-    for task, size in zip(listed, sizes):
+    for task, size in zip(listed, sizes, strict=True):
         parts = 1 if task.row_groups is not None else max(1, -(-size // target) if size > target * 3 // 2 else 1)
         for part in range(parts):
             cost = size // parts + OPEN_COST

@@ -22,7 +22,11 @@ from delta_sharing_client.spark.row_groups import whole_tasks
 from delta_sharing_client.spark.types import VARIANTS, conform
 
 EXECUTOR_OPTIONS = ReadOptions(
-    max_concurrent_requests=8, max_bytes_in_flight=64 * 1024 * 1024, batch_rows=32_768, progress=False, variant_as=VARIANTS
+    max_concurrent_requests=8,
+    max_bytes_in_flight=64 * 1024 * 1024,
+    batch_rows=32_768,
+    progress=False,
+    variant_as=VARIANTS,
 )
 """One task has a core among many: less at a time than a client that has the machine to itself."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import platform
 import uuid
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from importlib import metadata as packages
 import msgspec
 import pyspark
 
-from delta_sharing_client.delta.actions import AddFile, FileAction, Metadata, Protocol
+from delta_sharing_client.delta.actions import Action, AddFile, FileAction, Metadata, Protocol
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
@@ -19,7 +20,14 @@ from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolEr
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.planning import ChangesRead, SnapshotRead, plan_change_feed, plan_table
 from delta_sharing_client.protocol.answer import TableHead
-from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, TableAnswer, query_changes, query_table, table_metadata
+from delta_sharing_client.protocol.query import (
+    ChangesQuery,
+    QueryRequest,
+    TableAnswer,
+    query_changes,
+    query_table,
+    table_metadata,
+)
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.scan.changes import plan_changes
@@ -139,9 +147,9 @@ class ServedTable:
         query = QueryRequest(version=version, include_refresh_token=False)
         answer = query_table(self._rest, self.options.table, query, response_format=response_format)
         check_readable(answer.protocol, answer.metadata, operation=self._operation, table=self.name)
-        snapshot = Snapshot.from_actions(
-            version, [answer.protocol, answer.metadata, *answer.actions], table=self.name  # type: ignore[list-item]
-        )
+        head: tuple[Action, ...] = (answer.protocol, answer.metadata)
+        adds = (action for action in answer.actions if isinstance(action, AddFile))
+        snapshot = Snapshot.from_actions(version, itertools.chain(head, adds), table=self.name)
         files = tuple(sorted(snapshot.files, key=file_order))
         return Window(
             first=version,
@@ -154,7 +162,7 @@ class ServedTable:
         )
 
     def tail_window(self, first: int, last: int, stream: Metadata, response_format: ResponseFormat) -> Window:
-        """Return what happened in the versions ``first`` to ``last``, as a stream with the description ``stream`` sees it.
+        """Return what happened in the versions ``first`` to ``last``, as a stream described by ``stream`` sees it.
 
         A version that the stream cannot read has a ``problem`` instead of files; nothing is raised for it here,
         because the versions before it can be read.
@@ -191,7 +199,10 @@ class ServedTable:
             if window.is_snapshot:
                 files = [_as_insert(file, window.first) for file in files]
             request = ChangesRequest(
-                starting_version=window.first, ending_version=window.last, columns=columns.paths, filter=self.options.filter
+                starting_version=window.first,
+                ending_version=window.last,
+                columns=columns.paths,
+                filter=self.options.filter,
             )
             return plan_changes(
                 self.name,
@@ -235,7 +246,9 @@ class ServedTable:
             else:
                 version = action.shared_version  # type: ignore[attr-defined]
                 if version is None:
-                    raise ProtocolError("The server sent a file of a range of versions without its version", table=self.name)
+                    raise ProtocolError(
+                        "The server sent a file of a range of versions without its version", table=self.name
+                    )
                 if first <= version <= last:
                     by_version.setdefault(version, []).append(action)  # type: ignore[arg-type]
         result = []
@@ -266,7 +279,8 @@ class ServedTable:
                 return None
             if metadata.id != stream.id:
                 return SchemaChangeError(
-                    f"The table was deleted and created anew: it had the id {stream.id} and has {metadata.id} from version "
+                    f"The table was deleted and created anew: it had the id {stream.id} and has {metadata.id} from "
+                    "version "
                     f"{version} on. To read the new table, {ADVICE}",
                     table=self.name,
                     version=version,
@@ -306,7 +320,8 @@ def schema_change(table: str, version: int, found: str, seen: Metadata, stream: 
         advice = "columns were added; restart the query, and it goes on with the new schema"
     else:
         advice = (
-            f"{found}. A restart does not help if the schema of older versions has no place in the new one: then start a "
+            f"{found}. A restart does not help if the schema of older versions has no place in the new one: then "
+            "start a "
             f"new query with a new checkpoint, and option 'startingVersion' {version} to go on from there"
         )
     return SchemaChangeError(
@@ -327,4 +342,7 @@ def user_agent(operation: Operation, caller: str | None) -> str:
 
 
 def _as_insert(file: FileAction, version: int) -> FileAction:
-    return msgspec.structs.replace(file, shared_version=version, shared_timestamp=file.shared_timestamp or 0)
+    # A file that OPTIMIZE wrote is a file of the snapshot like any other.
+    return msgspec.structs.replace(
+        file, data_change=True, shared_version=version, shared_timestamp=file.shared_timestamp or 0
+    )

@@ -33,27 +33,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_followed": None}
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's names, here and below
+    def initialOffset(self) -> dict[str, Any]:
         """Return the same offset always: Spark asks again after a crash, and nothing may have moved."""
         return BEGINNING.to_json()
 
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: Limit = None) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Limit = None) -> dict[str, Any]:
         """Return how far the batch after ``start`` reaches within ``limit``."""
         begin = self._position if start is None else start
         offset = parse_offset(begin)
         found = self._follower.next_offset(offset, self._budget(limit, told=start is not None))
         return begin if found == offset else found.to_json()
 
-    def getDefaultReadLimit(self) -> Limit:  # noqa: N802
+    def getDefaultReadLimit(self) -> Limit:
         """Return a limit that stands for all of them: Spark can only carry one, the options hold the rest."""
         return default_limit(self._follower.budget())
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the end of the table as far as known, for the query's progress."""
         found = self._follower.reported()
         return None if found is None else found.to_json()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         """Let the version of now be the last one."""
         self._follower.freeze()
 
@@ -64,13 +64,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(until, Beginning):
             if isinstance(begin, Beginning):
                 return []
-            raise UsageError(f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint")
+            raise UsageError(
+                f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint"
+            )
         options = self._table.options
         found: list[InputPartition] = []
         for selected in self._follower.files(begin, until):
-            plan = self._table.plan_window(
-                selected.window, selected.files, self._described.metadata, self._columns
-            )
+            plan = self._table.plan_window(selected.window, selected.files, self._described.metadata, self._columns)
             found += plan_partitions(plan, selected.window.plan_id, options.parallelism, options.max_partition_bytes)
         return found
 

@@ -19,6 +19,8 @@ from delta_sharing_client.delta.schema import (
     DataType,
     DecimalType,
     MapType,
+    PrimitiveType,
+    StructField,
     StructType,
 )
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
@@ -40,6 +42,7 @@ _SIMPLE: Mapping[str, Callable[[], spark.DataType]] = {
     "void": spark.NullType,
     "variant": spark.VariantType,
 }
+_CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
 VARIANTS = VariantAs.STRUCT
 """How the scan engine must hand out variants for ``conform``."""
 
@@ -47,16 +50,22 @@ VARIANTS = VariantAs.STRUCT
 def to_spark_schema(schema: StructType) -> spark.StructType:
     """Return the Spark schema of a table: the same names in the same order, everything nullable.
 
-    ``char`` and ``varchar`` are strings, because Spark has no Arrow type for them.
+    ``char`` and ``varchar`` are strings, because Spark has no Arrow type for them; a ``char`` column carries its length
+    in the metadata by which Spark pads what it reads, as it does for its own tables.
 
     Raises
     ------
     UnsupportedFeatureError
         A column has a type that PySpark cannot take from Python (intervals); it is named.
     """
-    return spark.StructType(
-        [spark.StructField(field.name, to_spark_type(field.type, field.name), nullable=True) for field in schema]
-    )
+    return spark.StructType([to_spark_field(field, field.name) for field in schema])
+
+
+def to_spark_field(field: StructField, column: str) -> spark.StructField:
+    """Return the Spark field of a column called ``column`` in errors; errors as in ``to_spark_schema``."""
+    lengths = _char_lengths(field)
+    metadata = None if lengths is None else {_CHAR_METADATA: lengths}
+    return spark.StructField(field.name, to_spark_type(field.type, column), nullable=True, metadata=metadata)
 
 
 def to_spark_type(data_type: DataType, column: str) -> spark.DataType:
@@ -69,8 +78,7 @@ def to_spark_type(data_type: DataType, column: str) -> spark.DataType:
         key, value = to_spark_type(data_type.key, column), to_spark_type(data_type.value, column)
         return spark.MapType(key, value, valueContainsNull=True)
     if isinstance(data_type, StructType):
-        fields = [spark.StructField(f.name, to_spark_type(f.type, f"{column}.{f.name}"), True) for f in data_type]
-        return spark.StructType(fields)
+        return spark.StructType([to_spark_field(field, f"{column}.{field.name}") for field in data_type])
     make = _SIMPLE.get(data_type.base)
     if make is None:
         raise UnsupportedFeatureError(
@@ -118,7 +126,8 @@ def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
         children = [conform_array(_child(array, field.name), field.type) for field in target]
         if not all(field.nullable for field in target):
             # A variant's parts may not be null by type, not even below a null variant.
-            children = [pc.fill_null(child, b"") if not f.nullable else child for f, child in zip(target, children)]
+            parts = zip(target, children, strict=True)
+            children = [child if field.nullable else pc.fill_null(child, b"") for field, child in parts]
         # field() leaves out the offset of a slice but not its nulls, so the validity is taken as a mask.
         return pa.StructArray.from_arrays(children, fields=list(target), mask=pc.is_null(array))
     if pa.types.is_list(target):
@@ -128,6 +137,15 @@ def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
         keys, items = conform_array(array.keys, target.key_type), conform_array(array.items, target.item_type)
         return pa.MapArray.from_arrays(_offsets(array), keys, items, type=target, mask=_mask(array))
     return array.cast(target)
+
+
+def _char_lengths(field: StructField) -> str | None:
+    """Return what Spark notes of a column with ``char`` in it (``char(5)``, ``struct<c:char(2)>``), if it is one."""
+    noted = field.metadata.get(_CHAR_METADATA)
+    if isinstance(noted, str):
+        return noted
+    is_char = isinstance(field.type, PrimitiveType) and field.type.name.startswith("char(")
+    return field.type.name if is_char else None  # type: ignore[union-attr]
 
 
 def _child(array: pa.StructArray, name: str) -> pa.Array:

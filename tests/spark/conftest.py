@@ -13,6 +13,7 @@ import pytest
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
+REMOTE = "DELTA_SHARING_TEST_SPARK_CONNECT"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -29,14 +30,20 @@ SETTINGS = {
 
 
 # What tests may call their tables; the server knows the names before the tables are there.
-TABLE_NAMES = "t u dv empty feed large long nested none odd small timed".split()
+TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none", "odd", "small", "timed"]
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A classic session on ``local[2]``."""
+    """A session on ``local[2]``: classic, or of Spark Connect where ``REMOTE`` is set."""
     from pyspark.sql import SparkSession
 
+    if os.environ.get(REMOTE):
+        session = SparkSession.builder.remote("local[2]").getOrCreate()
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        yield session
+        session.stop()
+        return
     builder = SparkSession.builder.master("local[2]").appName("delta-sharing-client")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)

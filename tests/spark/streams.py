@@ -1,4 +1,5 @@
-"""Tables of the shapes that the JVM connector's streaming suites use, and streaming queries that collect their batches."""
+"""Tables of the shapes that the JVM connector's streaming suites use, and streaming queries that collect their "
+"batches."""
 
 from __future__ import annotations
 
@@ -38,14 +39,16 @@ def changed_table(path: pathlib.Path) -> TableWriter:
 
 
 def feed_table(path: pathlib.Path) -> TableWriter:
-    """As ``streaming_cdf_table``: v1 two rows, v2 three, v3 four change files with eight, v4 two removed files with four."""
+    """As ``streaming_cdf_table``: v1 two rows, v2 three, v3 four change files with eight, v4 two removed files with "
+    "four."""
     table = TableWriter(path, ID, properties=FEED)
     table.commit(add=[table.file(rows_of([1, 2]), size=750)])
     table.commit(add=[table.file(rows_of([3, 4, 5]), size=760)])
     added = [table.file(rows_of(ids), size=size) for ids, size in (([10, 11], 900), ([12, 13], 910))]
     images = [
         table.change_file(
-            [{"id": old, "_change_type": "update_preimage"}, {"id": old + 100, "_change_type": "update_postimage"}], size=size
+            [{"id": old, "_change_type": "update_preimage"}, {"id": old + 100, "_change_type": "update_postimage"}],
+            size=size,
         )
         for old, size in ((1, 1200), (2, 1210), (3, 1220), (4, 1230))
     ]
@@ -108,7 +111,9 @@ def follow(frame: Any, checkpoint: pathlib.Path, sink: Sink | None = None, **tri
 def forget(checkpoint: pathlib.Path, batches: int, *, commits_only: bool = False) -> None:
     """Take the last batches out of a checkpoint, as if the query had been killed before they were done."""
     for folder in ("commits",) if commits_only else ("commits", "offsets"):
-        files = sorted((path for path in (checkpoint / folder).iterdir() if path.name.isdigit()), key=lambda p: int(p.name))
+        files = sorted(
+            (path for path in (checkpoint / folder).iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
+        )
         for path in files[-batches:]:
             path.unlink()
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)

@@ -19,7 +19,14 @@ CHANGES = (
 )
 CHANGE_ROWS = {1: (2,), 2: (3,), 3: (2, 2, 2, 2), 4: (2, 2)}
 # And `cdf_table_cdf_enabled` without its change feed: four added files of about one kilobyte.
-APPENDS = (Offered(0), Offered(1, (1030, 1030, 1030), (0, 1, 2)), Offered(2), Offered(3, (1100,), (0,)), Offered(4), Offered(5))
+APPENDS = (
+    Offered(0),
+    Offered(1, (1030, 1030, 1030), (0, 1, 2)),
+    Offered(2),
+    Offered(3, (1100,), (0,)),
+    Offered(4),
+    Offered(5),
+)
 APPEND_ROWS = {1: (1, 1, 1), 3: (1,)}
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-import delta_sharing_client as ds
-from tests.spark.streams import ID, changed_table
-from tests.tables import TableWriter, rows_of
+from tests.spark.conftest import REMOTE
+from tests.spark.streams import changed_table
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +36,9 @@ SCRIPT = """
         except Exception as error:
             print("error", "did you mean 'id'" in str(error))
         stream = spark.readStream.format("deltaSharing").option("startingVersion", 0)
-        stream = stream.option("ignoreChanges", "true").option("ignoreDeletes", "true").option("maxFilesPerTrigger", 1).load(url)
+        for name, value in (("ignoreChanges", "true"), ("ignoreDeletes", "true"), ("maxFilesPerTrigger", 1)):
+            stream = stream.option(name, value)
+        stream = stream.load(url)
         query = stream.writeStream.format("memory").queryName("m").option("checkpointLocation", checkpoint)
         query = query.trigger(availableNow=True).start()
         print("ended", query.awaitTermination(100))
@@ -69,3 +70,29 @@ def test_batch_views_options_errors_and_streams(lake: Any, tmp_path: pathlib.Pat
     assert lines["stream"] == "[1, 2, 3, 30]"
     token = lake.server.profile["bearerToken"]
     assert token not in run.stdout + run.stderr
+
+
+def test_golden_tables_and_those_of_our_own_are_the_same_through_connect() -> None:
+    """``test_golden.py`` once more, in a process whose session is one of Spark Connect."""
+    folder = pathlib.Path(__file__).parent
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        str(folder / "test_golden.py"),
+    ]
+    run = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=290,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, REMOTE: "1"},
+        cwd=folder.parent.parent,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-5000:]

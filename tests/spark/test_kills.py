@@ -56,7 +56,10 @@ class History:
             images = []
             for _ in range(self.random.randint(1, 3)):
                 old, new = self.random.randrange(self.next), self._fresh()
-                images += [{"id": old, "_change_type": "update_preimage"}, {"id": new, "_change_type": "update_postimage"}]
+                images += [
+                    {"id": old, "_change_type": "update_preimage"},
+                    {"id": new, "_change_type": "update_postimage"},
+                ]
             half = 2 * self.random.randint(0, len(images) // 2)
             files = [self.table.change_file(part) for part in (images[:half], images[half:]) if part]
             self.table.commit(change=files, add=[self.table.file(rows_of([0]))])
@@ -75,7 +78,7 @@ class History:
 
 
 def found(rows: list[Any]) -> Counter[tuple[int, str]]:
-    return Counter((row["id"], row["_change_type"] if "_change_type" in row else "insert") for row in map(dict_of, rows))
+    return Counter((row["id"], row.get("_change_type", "insert")) for row in map(dict_of, rows))
 
 
 def dict_of(row: Any) -> dict[str, Any]:
@@ -203,9 +206,7 @@ def _snapshot(lake: Any) -> list[dict[str, Any]]:
 # === Real queries ===
 
 
-def test_fifty_kills_of_real_queries_lose_and_double_nothing(
-    spark: Any, lake: Any, tmp_path: pathlib.Path
-) -> None:
+def test_fifty_kills_of_real_queries_lose_and_double_nothing(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     """Each life dies at a random point: in the sink before or after it wrote, in a task, or while it plans."""
     chance = random.Random(11)
     history = History(lake.root / "t", 5, feed=True)
@@ -257,16 +258,14 @@ SCRIPT = """
         part.write_text(json.dumps(rows))
         os.replace(part, out / f"{batch}.json")
 
-    frame = spark.readStream.format("deltaSharing").option("startingVersion", 0).option("maxFilesPerTrigger", 1).load(url)
-    query = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    query.awaitTermination()
+    reader = spark.readStream.format("deltaSharing").option("startingVersion", 0).option("maxFilesPerTrigger", 1)
+    writer = reader.load(url).writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
     (out / "done").write_text("")
 """
 
 
-def test_driver_processes_that_are_killed_by_signal_lose_and_double_nothing(
-    lake: Any, tmp_path: pathlib.Path
-) -> None:
+def test_driver_processes_that_are_killed_by_signal_lose_and_double_nothing(lake: Any, tmp_path: pathlib.Path) -> None:
     from tests.spark.conftest import SETTINGS
 
     table = TableWriter(lake.root / "t", ID)

@@ -27,7 +27,11 @@ def test_defaults() -> None:
     assert str(options.table) == "a.b.c"
     assert options.profile.endpoint == "https://sharing.example/api"
     assert (options.max_files, options.max_bytes, options.max_versions_per_rpc) == (None, None, 100)
-    assert (options.response_format, options.on_change, options.version_interval) == (ResponseFormat.AUTO, OnChange.FAIL, 30)
+    assert (options.response_format, options.on_change, options.version_interval) == (
+        ResponseFormat.AUTO,
+        OnChange.FAIL,
+        30,
+    )
     assert not options.read_change_feed
     assert options.starting_version is None
     assert TOKEN not in repr(options)
@@ -63,7 +67,12 @@ def test_profile_file_and_inline_credentials_are_not_both_taken() -> None:
         ({"type": "bearer_token", "shareCredentialsVersion": "2", "bearerToken": TOKEN}, "BearerToken"),
         ({"shareCredentialsVersion": "2", "bearerToken": TOKEN}, "BearerToken"),
         (
-            {"type": "oauth_client_credentials", "tokenEndpoint": "https://t.example", "clientId": "c", "clientSecret": TOKEN},
+            {
+                "type": "oauth_client_credentials",
+                "tokenEndpoint": "https://t.example",
+                "clientId": "c",
+                "clientSecret": TOKEN,
+            },
             "ClientCredentials",
         ),
     ],
@@ -157,7 +166,7 @@ def test_value_is_read(name: str, value: str, field: str, expected: object) -> N
 def test_two_bounds_of_one_kind_are_refused_naming_both(first: dict[str, str], second: dict[str, str]) -> None:
     message = refused(**first, **second)
     assert "Please either provide" in message
-    assert all(name in message for name in (list(first)[0], list(second)[0]))
+    assert all(name in message for name in (next(iter(first)), next(iter(second))))
 
 
 def test_misspelled_option_is_refused_with_the_nearest() -> None:

@@ -33,7 +33,9 @@ def test_large_file_is_cut_into_parts_for_all_cores() -> None:
 
 def test_no_partition_exceeds_the_most_by_more_than_a_file() -> None:
     packed = pack([task("a", 1000 * MB), task("b", 10 * MB)], parallelism=1, most=64 * MB)
-    assert all(sum(piece.task.size // piece.parts for piece in partition) <= 64 * MB + OPEN_COST for partition in packed)
+    assert all(
+        sum(piece.task.size // piece.parts for piece in partition) <= 64 * MB + OPEN_COST for partition in packed
+    )
 
 
 def test_small_table_is_one_partition() -> None:

@@ -6,7 +6,14 @@ import json
 
 import pytest
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, DeletionVectorDescriptor, FileAction, Metadata, RemoveFile
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    DeletionVectorDescriptor,
+    FileAction,
+    Metadata,
+    RemoveFile,
+)
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.spark.changes import appended_files, change_files, units
 from delta_sharing_client.spark.compatibility import difference, fingerprint, is_additive
@@ -32,7 +39,6 @@ def appended(actions: list[FileAction], policy: OnChange) -> object:
     try:
         return [file.file_id for file in appended_files(actions, 7, policy)]
     except DataError as error:
-        assert "7" in str(error)
         return str(error)
 
 
@@ -44,7 +50,7 @@ def test_appends_are_read_whatever_the_option() -> None:
 
 def test_deletes_alone() -> None:
     message = appended([remove("a")], OnChange.FAIL)
-    assert "Detected deleted data" in str(message)
+    assert "Detected deleted data in version 7" in str(message)
     assert "ignoreDeletes" in str(message)
     for policy in (OnChange.IGNORE_DELETES, OnChange.IGNORE_CHANGES, OnChange.SKIP_CHANGE_COMMITS):
         assert appended([remove("a")], policy) == []
@@ -54,7 +60,7 @@ def test_deletes_alone() -> None:
 def test_updates_and_deletion_vectors(actions: list[FileAction]) -> None:
     for policy in (OnChange.FAIL, OnChange.IGNORE_DELETES):
         message = str(appended(actions, policy))
-        assert "Detected a data update" in message
+        assert "Detected a data update in version 7" in message
         assert "skipChangeCommits" in message
     assert appended(actions, OnChange.IGNORE_CHANGES) == [actions[1].file_id]
     assert appended(actions, OnChange.SKIP_CHANGE_COMMITS) == []
@@ -147,7 +153,9 @@ def test_nested_changes_are_seen(wrap) -> None:
 
 def test_column_replaced_by_another_of_its_name_is_seen() -> None:
     def mapped(physical: str) -> Metadata:
-        fields = [{"name": "a", "type": "long", "nullable": True, "metadata": {"delta.columnMapping.physicalName": physical}}]
+        fields = [
+            {"name": "a", "type": "long", "nullable": True, "metadata": {"delta.columnMapping.physicalName": physical}}
+        ]
         text = json.dumps({"type": "struct", "fields": fields})
         return Metadata(id="t", schema_string=text, configuration={"delta.columnMapping.mode": "name"})
 

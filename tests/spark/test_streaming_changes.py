@@ -115,7 +115,9 @@ def test_initial_snapshot_comes_as_inserts_of_its_version(
 
 def test_filter_on_change_columns_prunes_and_is_exact(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     feed_table(lake.root / "t")
-    sink = follow(stream(spark, lake, **CHANGES, filter="_change_type = 'update_postimage' AND id > 102"), tmp_path / "a")
+    sink = follow(
+        stream(spark, lake, **CHANGES, filter="_change_type = 'update_postimage' AND id > 102"), tmp_path / "a"
+    )
     assert sink.ids == [103, 104]
     after = follow(stream(spark, lake, **CHANGES).where("_change_type LIKE 'delete'").select("id"), tmp_path / "b")
     assert after.ids == [10, 11, 12, 13]

@@ -72,7 +72,10 @@ def test_batch_gets_the_order_nullability_and_units_of_the_target() -> None:
     )
     struct = pa.struct([pa.field("y", pa.string()), pa.field("x", pa.int32(), nullable=False)])
     batch = pa.record_batch(
-        [pa.array([{"y": "a", "x": 1}, {"y": None, "x": 2}], struct), pa.array([1, None], pa.timestamp("ms", tz="UTC"))],
+        [
+            pa.array([{"y": "a", "x": 1}, {"y": None, "x": 2}], struct),
+            pa.array([1, None], pa.timestamp("ms", tz="UTC")),
+        ],
         schema=pa.schema([pa.field("s", struct, nullable=False), pa.field("t", pa.timestamp("ms", tz="UTC"))]),
     )
     found = conform(batch, target)
@@ -108,10 +111,26 @@ def test_rows_without_columns_are_counted() -> None:
 
 
 VALUES = st.recursive(
-    st.one_of(st.none(), st.integers(-5, 5)), lambda inner: st.one_of(st.none(), st.lists(inner, max_size=3)), max_leaves=4
+    st.one_of(st.none(), st.integers(-5, 5)),
+    lambda inner: st.one_of(st.none(), st.lists(inner, max_size=3)),
+    max_leaves=4,
 )
-STRICT = pa.list_(pa.field("element", pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("m", pa.map_(pa.string(), pa.list_(pa.int64())))])))
-LOOSE = pa.list_(pa.field("element", pa.struct([pa.field("m", pa.map_(pa.string(), pa.list_(pa.field("element", pa.int64())))), pa.field("x", pa.int32())])))
+STRICT = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(
+            [pa.field("x", pa.int32(), nullable=False), pa.field("m", pa.map_(pa.string(), pa.list_(pa.int64())))]
+        ),
+    )
+)
+LOOSE = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(
+            [pa.field("m", pa.map_(pa.string(), pa.list_(pa.field("element", pa.int64())))), pa.field("x", pa.int32())]
+        ),
+    )
+)
 ITEM = st.one_of(
     st.none(),
     st.fixed_dictionaries(
@@ -120,7 +139,9 @@ ITEM = st.one_of(
             "m": st.one_of(
                 st.none(),
                 st.dictionaries(
-                    st.text("ab", max_size=2), st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=3)), max_size=2
+                    st.text("ab", max_size=2),
+                    st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=3)),
+                    max_size=2,
                 ).map(lambda d: list(d.items())),
             ),
         }

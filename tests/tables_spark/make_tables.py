@@ -28,11 +28,23 @@ from pyspark.sql import DataFrame, SparkSession
 
 PACKAGES = "io.delta:delta-spark_4.2_2.13:4.4.0"
 # What Spark brings along in its own versions.
-EXCLUDED = (
-    "com.fasterxml.jackson.core com.fasterxml.jackson.datatype com.github.luben com.google.code.findbugs commons-logging "
-    "commons-pool io.airlift javax.annotation org.apache.hadoop org.apache.logging.log4j org.apache.parquet "
-    "org.locationtech.jts org.roaringbitmap org.slf4j org.xerial.snappy"
-).split()
+EXCLUDED = [
+    "com.fasterxml.jackson.core",
+    "com.fasterxml.jackson.datatype",
+    "com.github.luben",
+    "com.google.code.findbugs",
+    "commons-logging",
+    "commons-pool",
+    "io.airlift",
+    "javax.annotation",
+    "org.apache.hadoop",
+    "org.apache.logging.log4j",
+    "org.apache.parquet",
+    "org.locationtech.jts",
+    "org.roaringbitmap",
+    "org.slf4j",
+    "org.xerial.snappy",
+]
 HERE = pathlib.Path(__file__).parent
 MAKERS: dict[str, Callable[[Table], None]] = {}
 
@@ -68,7 +80,9 @@ class Table:
 
     def create(self, columns: str, properties: dict[str, str] | None = None, tail: str = "") -> None:
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in (properties or {}).items())
-        self.sql(f"CREATE TABLE {{t}} ({columns}) USING delta {tail}" + (f" TBLPROPERTIES ({listed})" if listed else ""))
+        self.sql(
+            f"CREATE TABLE {{t}} ({columns}) USING delta {tail}" + (f" TBLPROPERTIES ({listed})" if listed else "")
+        )
 
 
 def maker(function: Callable[[Table], None]) -> Callable[[Table], None]:
@@ -194,7 +208,9 @@ def deletion_vectors(t: Table) -> None:
         "UPDATE {t} SET v = 'u' WHERE id IN (3, 55)",
         "MERGE INTO {t} USING (SELECT id * 10 AS id FROM range(0, 8)) s ON {t}.id = s.id "
         "WHEN MATCHED AND s.id > 30 THEN DELETE WHEN MATCHED THEN UPDATE SET v = 'm' "
-        "WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, 'i')".replace("{t}.id", "tt.id").replace("INTO {t}", "INTO {t} tt"),
+        "WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, 'i')".replace("{t}.id", "tt.id").replace(
+            "INTO {t}", "INTO {t} tt"
+        ),
         "DELETE FROM {t} WHERE id >= 50 AND id < 60",
         "RESTORE TABLE {t} TO VERSION AS OF 4",
     )
@@ -202,7 +218,26 @@ def deletion_vectors(t: Table) -> None:
 
 @maker
 def type_widening(t: Table) -> None:
-    names = "b_s b_i b_l b_f b_d b_dec s_i s_l s_f s_d s_dec i_l i_d i_dec l_dec f_d dec_dec d_n".split()
+    names = [
+        "b_s",
+        "b_i",
+        "b_l",
+        "b_f",
+        "b_d",
+        "b_dec",
+        "s_i",
+        "s_l",
+        "s_f",
+        "s_d",
+        "s_dec",
+        "i_l",
+        "i_d",
+        "i_dec",
+        "l_dec",
+        "f_d",
+        "dec_dec",
+        "d_n",
+    ]
     changes = {
         "b_s": ("TINYINT", "SMALLINT"), "b_i": ("TINYINT", "INT"), "b_l": ("TINYINT", "LONG"), "b_f": ("TINYINT", "FLOAT"),
         "b_d": ("TINYINT", "DOUBLE"), "b_dec": ("TINYINT", "DECIMAL(10,0)"), "s_i": ("SMALLINT", "INT"),
@@ -213,7 +248,9 @@ def type_widening(t: Table) -> None:
     }  # fmt: skip
     changes = {name: changes[name] for name in names if name not in ("b_f", "s_f")}  # Delta Lake widens to double only
     t.create(
-        "id INT, " + ", ".join(f"{name} {old}" for name, (old, _) in changes.items()) + ", s STRUCT<x: INT>, l ARRAY<SMALLINT>, "
+        "id INT, "
+        + ", ".join(f"{name} {old}" for name, (old, _) in changes.items())
+        + ", s STRUCT<x: INT>, l ARRAY<SMALLINT>, "
         "m MAP<TINYINT, FLOAT>",
         PROPERTIES["widening"],
     )
@@ -344,9 +381,17 @@ def variant_shredded(t: Table) -> None:
         "spark.sql.variant.allowReadingShredded": "true",
         "spark.sql.variant.forceShreddingSchemaForTest": "a int, b string, c struct<d: double>, e array<int>",
     }
-    values = ("""{"a": 1, "b": "x", "c": {"d": 1.5}, "e": [1, 2]}""", """{"a": "text", "c": 7, "e": [1, "z"], "f": null}""", "null", "[1]", "{}")
+    values = (
+        """{"a": 1, "b": "x", "c": {"d": 1.5}, "e": [1, 2]}""",
+        """{"a": "text", "c": 7, "e": [1, "z"], "f": null}""",
+        "null",
+        "[1]",
+        "{}",
+    )
     rows = ", ".join(f"({i}, parse_json('{value}'))" for i, value in enumerate(values))
-    _with_conf(t, settings, lambda: t.sql(f"INSERT INTO {{t}} VALUES {rows}, (9, NULL)", "DELETE FROM {t} WHERE id = 4"))
+    _with_conf(
+        t, settings, lambda: t.sql(f"INSERT INTO {{t}} VALUES {rows}, (9, NULL)", "DELETE FROM {t} WHERE id = 4")
+    )
 
 
 def _variants(t: Table) -> None:
@@ -390,7 +435,11 @@ def checkpoint_multipart(t: Table) -> None:
 def checkpoint_struct_stats(t: Table) -> None:
     t.create(
         "id LONG, d DATE, p INT",
-        {"delta.checkpoint.writeStatsAsJson": "false", "delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpointInterval": "2"},
+        {
+            "delta.checkpoint.writeStatsAsJson": "false",
+            "delta.checkpoint.writeStatsAsStruct": "true",
+            "delta.checkpointInterval": "2",
+        },
         "PARTITIONED BY (p)",
     )
     for i in range(5):
@@ -425,7 +474,11 @@ def vacuumed(t: Table) -> None:
         "UPDATE {t} SET id = 20 WHERE id = 2",
         "DELETE FROM {t} WHERE id = 3",
     )
-    _with_conf(t, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}, lambda: t.sql("VACUUM {t} RETAIN 0 HOURS"))
+    _with_conf(
+        t,
+        {"spark.databricks.delta.retentionDurationCheck.enabled": "false"},
+        lambda: t.sql("VACUUM {t} RETAIN 0 HOURS"),
+    )
     t.sql("INSERT INTO {t} VALUES (4)")
 
 
@@ -443,12 +496,16 @@ def in_commit_timestamp(t: Table) -> None:
 @maker
 def char_varchar(t: Table) -> None:
     t.create("a CHAR(5), b VARCHAR(5), s STRUCT<c: CHAR(2)>, p CHAR(3)", tail="PARTITIONED BY (p)")
-    t.sql("INSERT INTO {t} VALUES ('ab', 'ab', named_struct('c', 'x'), 'p'), ('', '', NULL, ''), (NULL, NULL, NULL, NULL)")
+    t.sql(
+        "INSERT INTO {t} VALUES ('ab', 'ab', named_struct('c', 'x'), 'p'), ('', '', NULL, ''), (NULL, NULL, NULL, NULL)"
+    )
 
 
 @maker
 def void_columns(t: Table) -> None:
-    t.spark.sql("SELECT 1 AS id, NULL AS v, named_struct('x', 1, 'y', NULL) AS s").write.format("delta").save(str(t.path))
+    t.spark.sql("SELECT 1 AS id, NULL AS v, named_struct('x', 1, 'y', NULL) AS s").write.format("delta").save(
+        str(t.path)
+    )
     t.sql("INSERT INTO {t} SELECT 2, NULL, named_struct('x', 2, 'y', NULL)")
 
 
@@ -471,7 +528,9 @@ def identity(t: Table) -> None:
 @maker
 def generated(t: Table) -> None:
     t.create("ts TIMESTAMP, d DATE GENERATED ALWAYS AS (CAST(ts AS DATE)), v INT", tail="PARTITIONED BY (d)")
-    t.sql("INSERT INTO {t} (ts, v) VALUES (TIMESTAMP'2024-01-01 23:00:00 UTC', 1), (TIMESTAMP'2024-01-02 01:00:00 UTC', 2), (NULL, 3)")
+    t.sql(
+        "INSERT INTO {t} (ts, v) VALUES (TIMESTAMP'2024-01-01 23:00:00 UTC', 1), (TIMESTAMP'2024-01-02 01:00:00 UTC', 2), (NULL, 3)"
+    )
 
 
 @maker
@@ -495,7 +554,11 @@ def collated(t: Table) -> None:
 
 @maker
 def special_names(t: Table) -> None:
-    t.create("`a.b` INT, `c``d` STRING, `e f` INT, `Ünï` STRING, `p q=%` STRING", PROPERTIES["mapname"], "PARTITIONED BY (`p q=%`)")
+    t.create(
+        "`a.b` INT, `c``d` STRING, `e f` INT, `Ünï` STRING, `p q=%` STRING",
+        PROPERTIES["mapname"],
+        "PARTITIONED BY (`p q=%`)",
+    )
     t.sql("INSERT INTO {t} VALUES (1, 'x', 2, 'y', 'a/b=c %20 ü+&'), (2, NULL, NULL, NULL, NULL)")
 
 
@@ -597,7 +660,9 @@ def export(t: Table, target: pathlib.Path) -> None:
             snapshot = t.spark.read.format("delta").option("versionAsOf", version).load(str(t.path))
             found = rows(snapshot)
         except Exception as error:
-            if not any(part in str(error) for part in ("FAILED_READ_FILE", "FileNotFound", "does not exist", "FILE_NOT_EXIST")):
+            if not any(
+                part in str(error) for part in ("FAILED_READ_FILE", "FileNotFound", "does not exist", "FILE_NOT_EXIST")
+            ):
                 raise
             versions[str(version)] = {"refuse": "its files were vacuumed"}
             continue
@@ -623,7 +688,9 @@ def export(t: Table, target: pathlib.Path) -> None:
         "version_rows": version_rows,
     }
     if t.lineage:
-        tracked = frame.selectExpr(*[f"`{name}`" for name in frame.columns], "_metadata.row_id", "_metadata.row_commit_version")
+        tracked = frame.selectExpr(
+            *[f"`{name}`" for name in frame.columns], "_metadata.row_id", "_metadata.row_commit_version"
+        )
         expected["row_lineage"] = rows(tracked)
     _dump(target / "expected.json", expected)
     if t.feed_from is not None:
@@ -643,7 +710,7 @@ def export(t: Table, target: pathlib.Path) -> None:
 def rows(frame: DataFrame) -> list[list[object]]:
     """Return the rows of ``frame`` as JSON values, sorted by their text."""
     types = [field.dataType for field in frame.schema.fields]
-    found = [[jsonable(value, kind) for value, kind in zip(row, types)] for row in frame.collect()]
+    found = [[jsonable(value, kind) for value, kind in zip(row, types, strict=True)] for row in frame.collect()]
     return sorted(found, key=lambda row: json.dumps(row, sort_keys=True))
 
 

@@ -1,0 +1,177 @@
+"""Golden tables, and the tables that Delta Lake for Spark wrote for us, as Spark DataFrames: classic, both formats."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import mock_server
+from delta_sharing_client.delta import features, log
+from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
+from tests.golden import corpus
+from tests.tables_spark.make_tables import rows
+
+pytestmark = pytest.mark.spark
+
+OWN = pathlib.Path(__file__).parent.parent / "tables_spark"
+FORMATS = ("delta", "parquet")
+# A handful of tables at a time: the driver's work for one overlaps with the tasks of another.
+AT_ONCE = 4
+
+
+def own_tables() -> dict[str, corpus.GoldenTable]:
+    paths = sorted(OWN.glob("*/expected.json"))
+    return {p.parent.name: corpus.GoldenTable(p.parent.name, p.parent, json.loads(p.read_text("utf-8"))) for p in paths}
+
+
+def golden_tables() -> dict[str, corpus.GoldenTable]:
+    return {table.name: table for table in corpus.tables()}
+
+
+class Served:
+    """Staged tables behind a server."""
+
+    def __init__(self, root: pathlib.Path, tables: dict[str, corpus.GoldenTable], server: Any) -> None:
+        self.root, self.tables, self.server = root, tables, server
+
+    def url(self, name: str) -> str:
+        return f"{self.server.profile_path}#golden.corpus.{shared_name(name)}"
+
+    def readable(self) -> list[str]:
+        return sorted(name for name, table in self.tables.items() if table.outcome in ("read", "read-or-refuse"))
+
+    def snapshot(self, name: str) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some of these logs are odd on purpose
+            return log.DeltaLog.open(self.root / name).snapshot()
+
+    def refused_in_parquet(self, name: str) -> bool:
+        snapshot = self.snapshot(name)
+        return bool(features.parquet_format_refusals(snapshot.protocol, snapshot.metadata))
+
+
+def shared_name(name: str) -> str:
+    return name.replace(".", "_")  # a dot would end the name of the schema
+
+
+def serve(tables: dict[str, corpus.GoldenTable], base: pathlib.Path) -> Iterator[Served]:
+    for table in tables.values():
+        table.stage(base / table.name)
+    with mock_server.running(tables={f"golden.corpus.{shared_name(name)}": base / name for name in tables}) as server:
+        yield Served(base, tables, server)
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    if corpus.folder() is None:
+        pytest.skip(f"{corpus.ENVIRONMENT} is not set, and the conformance tables are not part of this repository")
+    yield from serve(golden_tables(), tmp_path_factory.mktemp("golden"))
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    assert own_tables(), f"{OWN} holds the tables that make_tables.py wrote"
+    yield from serve(own_tables(), tmp_path_factory.mktemp("own"))
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("wire", FORMATS)
+def test_every_golden_table_equals_its_expected_rows(spark: Any, golden: Served, wire: str) -> None:
+    check_all(spark, golden, wire)
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_every_table_of_our_own_equals_what_delta_lake_for_spark_reads(spark: Any, own: Served, wire: str) -> None:
+    check_all(spark, own, wire)
+
+
+def test_change_feeds_of_our_own_tables_equal_those_of_delta_lake_for_spark(spark: Any, own: Served) -> None:
+    checked = 0
+    for name, table in own.tables.items():
+        for query in table.change_queries:
+            frame = (
+                spark.read.format("deltaSharing").option("readChangeFeed", "true")
+                .option("startingVersion", query["start_version"]).option("endingVersion", query["end_version"])
+                .load(own.url(name))
+            )  # fmt: skip
+            wanted = [str(column) for column in query["columns"]]  # type: ignore[attr-defined]
+            assert_rows(frame.select(*[f"`{column}`" for column in wanted]), query["rows"], f"{name} changes")
+            checked += 1
+    assert checked >= 10
+
+
+def test_row_lineage_of_our_own_tables_equals_that_of_delta_lake_for_spark(spark: Any, own: Served) -> None:
+    checked = 0
+    for name, table in own.tables.items():
+        expected = table.expected.get("row_lineage")
+        if expected is not None:
+            frame = spark.read.format("deltaSharing").option("rowLineage", "true").load(own.url(name))
+            assert frame.columns[-2:] == ["_row_id", "_row_commit_version"]
+            assert_rows(frame, expected, f"{name} row lineage")
+            checked += 1
+    assert checked >= 5
+
+
+def check_all(spark: Any, served: Served, wire: str) -> None:
+    names = served.readable()
+    if wire == "parquet":
+        # A refusal costs a Python worker each; tests/golden shows them all, a few of them are enough here.
+        refused = [name for name in names if served.refused_in_parquet(name)]
+        names = [name for name in names if name not in refused[4:]]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        failures = [text for text in pool.map(lambda name: check(spark, served, name, wire), names) if text]
+    assert not failures, "\n".join(failures)
+
+
+def check(spark: Any, served: Served, name: str, wire: str) -> str | None:
+    """Return what is wrong with one table as a DataFrame, ``None`` if nothing is."""
+    table = served.tables[name]
+    refused = wire == "parquet" and served.refused_in_parquet(name)
+    try:
+        frame = spark.read.format("deltaSharing").option("responseFormat", wire).load(served.url(name))
+        if refused:
+            frame.collect()
+            return f"{name}: the format {wire} cannot carry it, but it was read"
+        schema = to_arrow_schema(parse_schema(served.snapshot(name).metadata.schema_string))
+        if name == "char-varchar" and wire == "parquet":
+            # The format has no column metadata, so Spark is not told to pad.
+            frame = frame.selectExpr(
+                "rpad(a, 5, ' ') AS a",
+                "b",
+                "IF(s IS NULL, NULL, struct(rpad(s.c, 2, ' ') AS c)) AS s",
+                "rpad(p, 3, ' ') AS p",
+            )
+        if table.expected.get("rows") is not None:
+            assert_rows(frame, table.expected["rows"], name)
+            return None
+        found = frame.toArrow()
+        expected = table.expected_rows(table.latest_version, schema)
+        if expected is not None:
+            assert sorted(map(repr, corpus.arrow_rows(found))) == sorted(map(repr, expected.elements()))
+        assert table.row_count(table.latest_version) in (None, found.num_rows)
+        return None
+    except Exception as error:
+        if refused and re.search(r"(?i)delta", str(error)):
+            return None
+        return f"{name}: {type(error).__name__}: {str(error)[-1500:]}"
+
+
+def assert_rows(frame: Any, expected: Any, name: str) -> None:
+    """Compare the rows of ``frame`` with JSON rows as the corpus writes them."""
+    if "variant" in frame.schema.simpleString():
+        # Arrow shows a variant as its two parts; Python knows what is in them.
+        assert rows(frame) == sorted(expected, key=lambda row: json.dumps(row, sort_keys=True)), name
+        return
+    found = frame.toArrow()
+    left = sorted(map(repr, corpus.arrow_rows(found)))
+    right = sorted(map(repr, corpus.json_rows(expected, found.schema)))
+    assert left == right, (
+        f"{name}: {[row for row in left if row not in right][:3]} != {[row for row in right if row not in left][:3]}"
+    )
