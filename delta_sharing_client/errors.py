@@ -20,6 +20,8 @@ URLs with their query strings, tokens, passwords and keys never do.
 
 from __future__ import annotations
 
+from delta_sharing_client.redact import scrub
+
 
 class DeltaSharingError(Exception):
     """Root of all errors raised by this package.
@@ -27,7 +29,8 @@ class DeltaSharingError(Exception):
     Parameters
     ----------
     message:
-        One sentence: expected, found, what to do.
+        One sentence: expected, found, what to do. The query strings of URLs in it are masked, wherever it took them
+        from.
     table:
         ``share.schema.table`` the error is about, if any.
     version:
@@ -44,11 +47,11 @@ class DeltaSharingError(Exception):
         version: int | None = None,
         file_id: str | None = None,
     ) -> None:
-        self.message = message
+        self.message = scrub(message)
         self.table = table
         self.version = version
         self.file_id = file_id
-        super().__init__(message)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         where = [
@@ -56,7 +59,7 @@ class DeltaSharingError(Exception):
             for label, value in (("table", self.table), ("version", self.version), ("file", self.file_id))
             if value is not None and str(value) not in self.message
         ]
-        return f"{self.message} ({', '.join(where)})" if where else self.message
+        return scrub(f"{self.message} ({', '.join(where)})") if where else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark ships exceptions from executors by pickle; keyword-only fields would be lost by the default reduce.

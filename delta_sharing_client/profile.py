@@ -150,12 +150,14 @@ def _from_text(content: object, where: str) -> Profile:
     try:
         text = content.decode("utf-8-sig") if isinstance(content, (bytes, bytearray)) else content
         fields = json.loads(text) if isinstance(text, str) else None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except ValueError as error:  # also a number of more digits than Python reads
         place = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         # The text itself is not shown: it holds the token.
         raise ProfileError(
             f"The profile {where} is not valid JSON{place}; download it again from the provider."
         ) from None
+    except RecursionError:
+        raise ProfileError(f"The profile {where} nests too deep to be one; download it again.") from None
     if not isinstance(fields, dict):
         raise ProfileError(f"The profile {where} is not a JSON object; download it again from the provider.")
     return _from_fields(fields, where)

@@ -183,7 +183,7 @@ class _Reader:
         if op not in ("column", "literal"):
             raise UsageError(f"Expected a column or a literal at {where}; found {op!r}.")
         kind = node.get("valueType")
-        if kind not in _READERS:
+        if not isinstance(kind, str) or kind not in _READERS:
             raise UsageError(f"The valueType at {where} must be one of {', '.join(_READERS)}; found {kind!r}.")
         if op == "column":
             name = node.get("name")
@@ -218,7 +218,7 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise UsageError(f"jsonPredicateHints is nested deeper than {MAX_DEPTH} levels.")
         op = node.get("op") if isinstance(node, dict) else None
-        if op not in _KNOWN:
+        if not isinstance(op, str) or op not in _KNOWN:
             raise UsageError(
                 f"Expected an object with an op at {where} of jsonPredicateHints, one of {', '.join(_KNOWN)};"
                 f" found {op if isinstance(node, dict) else type(node).__name__!r}."

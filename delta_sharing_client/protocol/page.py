@@ -188,7 +188,7 @@ class Page:
         self._check_head(self.head)
 
     def _version(self, metadata_version: int | None) -> int:
-        version = version_header(self._response, self._request.doing, self._table)
+        version = version_header(self._response, self._request.doing, self._table, self._transport.secrets())
         for fallback in (metadata_version, self._rules.fallback_version):
             version = fallback if version is None else version
         if version is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from delta_sharing_client.protocol.messages import (
     TemporaryCredentialsAnswer,
 )
 from delta_sharing_client.protocol.transport import Request, Transport
+from delta_sharing_client.redact import scrub
 
 VERSION_HEADER = "Delta-Table-Version"
 _UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
@@ -131,7 +132,7 @@ class RestClient:
                 response, _ = self.transport.fetch(_table_request("HEAD", table, (), doing))
             except RequestError:
                 raise error from None
-        version = version_header(response, doing, str(table))
+        version = version_header(response, doing, str(table), self.transport.secrets())
         if version is None:
             raise ProtocolError(f"{doing}: the answer has no {VERSION_HEADER} header.", table=str(table))
         return version
@@ -210,14 +211,17 @@ class _Page(Protocol):
     next_page_token: str | None
 
 
-def version_header(response: requests.Response, doing: str, table: str) -> int | None:
+def version_header(response: requests.Response, doing: str, table: str, secrets: Collection[str] = ()) -> int | None:
     """Return the ``Delta-Table-Version`` of an answer, ``None`` if it has none; ``ProtocolError`` if malformed."""
     text = response.headers.get(VERSION_HEADER)
     if text is None:
         return None
-    if not text.strip().isascii() or not text.strip().isdigit():
-        raise ProtocolError(f"{doing}: {VERSION_HEADER} is {text[:40]!r}; expected a version.", table=table)
-    return int(text)
+    digits = text.strip()
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 19:
+        raise ProtocolError(
+            f"{doing}: {VERSION_HEADER} is {scrub(text, secrets)[:40]!r}; expected a version.", table=table
+        )
+    return int(digits)
 
 
 def _table_request(

@@ -92,11 +92,11 @@ class RetryPolicy:
 def retry_after(response: requests.Response) -> float | None:
     """Return the seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3: seconds or a date), if any."""
     value = (response.headers.get("Retry-After") or "").strip()
-    if value.isdigit():
+    if value.isascii() and value.isdigit():
         return float(value)
     try:
         when = email.utils.parsedate_to_datetime(value)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
     if when.tzinfo is None:
         when = when.replace(tzinfo=dt.timezone.utc)

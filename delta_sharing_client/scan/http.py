@@ -26,7 +26,8 @@ from delta_sharing_client.scan.ranges import ByteRange
 
 _CHUNK = 1024 * 1024
 _MAX_REDIRECTS = 5
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\Z")
+_LONGEST_NUMBER = 19
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII)
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
@@ -171,7 +172,7 @@ def _span(response: urllib3.BaseHTTPResponse, wanted: ByteRange | int | None) ->
     if encoding not in ("", "identity"):
         raise DataError(f"the storage sent a data file with Content-Encoding {encoding}, which was not asked for")
     length = response.headers.get("Content-Length", "")
-    known = int(length) if length.isascii() and length.isdigit() else None
+    known = int(length) if length.isascii() and length.isdigit() and len(length) <= _LONGEST_NUMBER else None
     if response.status == 200:
         return Span(0, known, known)
     match = _CONTENT_RANGE.match(response.headers.get("Content-Range", "").strip())

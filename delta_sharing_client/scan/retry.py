@@ -52,7 +52,6 @@ def parse_retry_after(value: str | None, now: Callable[[], float] = time.time) -
     if text.isascii() and text.isdigit():
         return float(text)
     try:
-        moment = email.utils.parsedate_to_datetime(text)
-    except (TypeError, ValueError):
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - now())
+    except (TypeError, ValueError, OverflowError):
         return None
-    return max(0.0, moment.timestamp() - now())

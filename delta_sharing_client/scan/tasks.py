@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.redact import scrub
 
 if TYPE_CHECKING:
     from delta_sharing_client.delta.column_mapping import ColumnMappingMode
@@ -128,7 +129,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             for name in ("num_records", "without", "only", "change", "row_groups")
             if (value := getattr(self, name)) is not None
         ]
-        return f"FileTask({', '.join(shown)})"
+        return scrub(f"FileTask({', '.join(shown)})")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
