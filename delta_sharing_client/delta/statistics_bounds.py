@@ -36,7 +36,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _EPOCH_NTZ = datetime.datetime(1970, 1, 1)
 _EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
 _MICROSECOND = datetime.timedelta(microseconds=1)
-_TRUNCATED_TEXT = 32  # characters; writers cut text at this length, and the maximum may lack a mark of it
+_TRUNCATED_TEXT = 32  # UTF-16 units; writers cut text at this length, and the maximum may lack a mark of it
 _DOUBLE_DIGITS = 15  # decimals of more digits may not survive a double
 _DOUBLE_ERROR = Decimal(2) ** -52
 _MOST_DIGITS = 76
@@ -76,15 +76,23 @@ _DATETIME = msgspec.json.Decoder(datetime.datetime)
 
 def _text_above(raw: msgspec.Raw) -> str | None:
     text = _TEXT.decode(raw)
-    if len(text) < _TRUNCATED_TEXT:
+    if _utf16_length(text) < _TRUNCATED_TEXT:
         return text
     # The successor of a prefix is above everything that starts with it. The last character of all has no successor, and
     # is also the mark that writers put after what they cut; surrogates are no characters.
     prefix = text.rstrip("\U0010ffff")
+    if prefix.endswith("\ufffd"):
+        # The mark of older writers is above what they cut in the order of UTF-16 only; and they may have cut a pair of
+        # surrogates in two, of which a question mark is left.
+        prefix = prefix.rstrip("\U0010ffff\ufffd").removesuffix("?")
     if not prefix:
         return None
     last = ord(prefix[-1])
     return prefix[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
+
+
+def _utf16_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _double(raw: msgspec.Raw) -> float | None:
