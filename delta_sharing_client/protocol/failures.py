@@ -31,6 +31,7 @@ def request_error(
     what was asked ("Listing the shares"). ``secrets`` are masked should the server repeat them.
     """
     code, message = _parse(body)
+    code = None if code is None else scrub(code, secrets)[:_MAX_SHOWN]
     return error_for(status, code, scrub(message, secrets), doing, table=table, auth_hint=auth_hint)
 
 

@@ -9,7 +9,16 @@ from typing import Union
 
 import msgspec
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, Format, Metadata, Protocol, RemoveFile
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    Count,
+    Format,
+    Long,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
 
 PartitionValues = dict[str, Union[str, None]]
 
@@ -118,7 +127,7 @@ class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):
     aws_temp_credentials: Union[AwsCredentials, None] = None
     azure_user_delegation_sas: Union[AzureUserDelegationSas, None] = None
     gcp_oauth_token: Union[GcpOauthToken, None] = None
-    expiration_time: Union[int, None] = None
+    expiration_time: Union[Long, None] = None
 
 
 class TemporaryCredentialsAnswer(msgspec.Struct):
@@ -133,9 +142,9 @@ class TemporaryCredentialsAnswer(msgspec.Struct):
 class ProtocolLine(msgspec.Struct, rename="camel"):
     """``protocol``: ``minReaderVersion`` in parquet format, ``deltaProtocol`` in delta format."""
 
-    min_reader_version: Union[int, None] = None
+    min_reader_version: Union[Long, None] = None
     delta_protocol: Union[Protocol, None] = None
-    version: Union[int, None] = None
+    version: Union[Count, None] = None
 
 
 class MetadataLine(msgspec.Struct, rename="camel"):
@@ -149,9 +158,9 @@ class MetadataLine(msgspec.Struct, rename="camel"):
     configuration: Union[dict[str, Union[str, None]], None] = None
     name: Union[str, None] = None
     description: Union[str, None] = None
-    version: Union[int, None] = None
-    size: Union[int, None] = None
-    num_files: Union[int, None] = None
+    version: Union[Count, None] = None
+    size: Union[Count, None] = None
+    num_files: Union[Count, None] = None
     location: Union[str, None] = None
     auxiliary_locations: Union[list[str], None] = None
     access_modes: Union[list[str], None] = None
@@ -171,11 +180,11 @@ class FileLine(msgspec.Struct, rename="camel", gc=False):
     id: str
     url: Union[str, None] = None
     partition_values: Union[PartitionValues, None] = None
-    size: Union[int, None] = None
+    size: Union[Count, None] = None
     stats: Union[str, None] = None
-    version: Union[int, None] = None
-    timestamp: Union[int, None] = None
-    expiration_timestamp: Union[int, None] = None
+    version: Union[Count, None] = None
+    timestamp: Union[Long, None] = None
+    expiration_timestamp: Union[Long, None] = None
     deletion_vector_file_id: Union[str, None] = None
     delta_single_action: Union[SingleAction, None] = None
 
@@ -185,9 +194,9 @@ class EndStreamAction(msgspec.Struct, rename="camel"):
 
     refresh_token: Union[str, None] = None
     next_page_token: Union[str, None] = None
-    min_url_expiration_timestamp: Union[int, None] = None
+    min_url_expiration_timestamp: Union[Long, None] = None
     error_message: Union[str, None] = None
-    http_status_error_code: Union[int, None] = None
+    http_status_error_code: Union[Long, None] = None
 
 
 class QueryStatus(msgspec.Struct, rename="camel"):

@@ -1,0 +1,59 @@
+"""A short run of the fuzzers of answers and of data files with every test run; the long ones are started by hand."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import fuzz_parquet
+from tests.fuzz.fuzz_wire import TARGETS, Failed, fuzz, main, run_one, seeds
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_malformed_inputs_raise_nothing_but_our_errors(name: str) -> None:
+    seed = random.randrange(1 << 31)
+    try:
+        fuzz([name], seed=seed, inputs=250)
+    except Failed as failure:
+        pytest.fail(f"seed {seed}: {failure}")
+
+
+@pytest.mark.parametrize("name", sorted(set(TARGETS) - {"failure"}))
+def test_the_inputs_that_are_damaged_are_valid(name: str) -> None:
+    assert any(run_one(name, data) for data in seeds(name))
+
+
+def test_a_broken_promise_is_reported_with_its_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(data: bytes) -> None:
+        raise KeyError("no such key")
+
+    monkeypatch.setitem(TARGETS, "schema", broken)
+    assert main(["--target", "schema", "--seconds", "1", "--seed", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert "KeyError" in shown
+    assert "--target schema --input" in shown
+
+
+def test_damaged_data_files_end_in_rows_or_in_an_error_that_names_them() -> None:
+    """In a process of their own: what this looks for may be the death of the process."""
+    lines: list[str] = []
+    seed = random.randrange(1 << 31)
+
+    assert fuzz_parquet.supervise(10, seed, lines.append) == 0, "\n".join(lines)
+
+
+def test_the_files_that_are_damaged_are_valid_in_every_way_of_reading() -> None:
+    for data in fuzz_parquet.seeds():
+        assert all(fuzz_parquet.read_file(data, read) for read in range(len(fuzz_parquet.READS)))
+
+
+def test_a_process_that_dies_counts_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_parquet.sys, "executable", "false")
+    monkeypatch.setattr(fuzz_parquet.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(fuzz_parquet.time, "monotonic", iter((0.0, 0.0, 9.0)).__next__)
+
+    assert fuzz_parquet.supervise(2, 1, lambda line: None) == 1
