@@ -147,17 +147,19 @@ def _read(path: str) -> bytes:
 
 
 def _from_text(content: object, where: str) -> Profile:
+    fields, reason = None, None
     try:
         text = content.decode("utf-8-sig") if isinstance(content, (bytes, bytearray)) else content
         fields = json.loads(text) if isinstance(text, str) else None
-    except ValueError as error:  # also a number of more digits than Python reads
-        place = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        # The text itself is not shown: it holds the token.
-        raise ProfileError(
-            f"The profile {where} is not valid JSON{place}; download it again from the provider."
-        ) from None
+    except json.JSONDecodeError as error:
+        reason = f"is not valid JSON (line {error.lineno}, column {error.colno})"
+    except ValueError:  # no UTF-8, or a number of more digits than Python reads
+        reason = "is not valid JSON"
     except RecursionError:
-        raise ProfileError(f"The profile {where} nests too deep to be one; download it again.") from None
+        reason = "nests too deep to be one"
+    if reason is not None:
+        # Raised out here, or the error would carry along the one of the decoder, and with it the text and its token.
+        raise ProfileError(f"The profile {where} {reason}; download it again from the provider.")
     if not isinstance(fields, dict):
         raise ProfileError(f"The profile {where} is not a JSON object; download it again from the provider.")
     return _from_fields(fields, where)

@@ -76,9 +76,15 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 class _MaskSignedUrls(logging.Filter):
-    """Masks query strings that hold a signature in the debug log of urllib3, which logs every request line."""
+    """Masks query strings that hold a signature in the debug log of urllib3, which logs every request line.
 
-    _SIGNED = re.compile(r"\?\S*(?:signature|token|credential|sig=)\S*", re.IGNORECASE)
+    By the names that storages give it, or by its look, a long value without a space: the log is that of the whole
+    program, so what is certainly no credential stays.
+    """
+
+    _SIGNED = re.compile(
+        r"\?\S*(?:signature|token|credential|secret|policy|sig=|sign=|auth|=[\w%+/=.~-]{20,})\S*", re.IGNORECASE
+    )
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):

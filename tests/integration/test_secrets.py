@@ -110,10 +110,50 @@ def test_a_broken_profile_file_is_refused_without_its_content(tmp_path: Path) ->
     _assert_clean(_all_of(caught.value))
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("shares",),
+        ("ls", "--json"),
+        ("describe", "s.d.orders"),
+        ("version", "s.d.orders"),
+        ("head", "s.d.orders", "--json"),
+        ("read", "s.d.orders", "--filter", "id >= 50", "--explain"),
+        ("read", "s.d.orders", "--verbose"),
+        ("read", "s.d.missing"),
+        ("changes", "s.d.orders", "--starting-version", "0"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("fault", [None, "expire-urls-now", "503-first=2@data"])
+def test_the_command_line_prints_no_credential(
+    server: Any,
+    command: tuple[str, ...],
+    fault: str | None,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    if fault is not None:
+        server.set_fault(fault)
+
+    main([*command, "-p", str(server.profile_path)])
+
+    printed = capsys.readouterr()
+    assert printed.out or printed.err
+    _assert_clean([printed.out, printed.err, *_lines(caplog)])
+
+
 def _all_of(error: BaseException) -> list[str]:
-    """Everything that an unhandled ``error`` would print, its causes and attributes included."""
-    chain = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return [str(error), repr(error), repr(vars(error)), repr(pickle.loads(pickle.dumps(error))), chain]
+    """Everything that an unhandled ``error`` would print, its causes and attributes included, suppressed ones too."""
+    texts = [repr(pickle.loads(pickle.dumps(error)))]
+    pending: list[BaseException | None] = [error]
+    while pending:
+        if (found := pending.pop()) is not None:
+            texts += [str(found), repr(found), repr(vars(found))]
+            texts.append("".join(traceback.format_exception(type(found), found, found.__traceback__)))
+            pending += [found.__cause__, found.__context__]
+    return texts
 
 
 def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
