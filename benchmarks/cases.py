@@ -23,7 +23,7 @@ class Case:
         A physical limit to compare with: ``chunks`` (bytes of the needed column chunks and footers), ``table`` (bytes
         of all files) or ``line`` (seconds that the line needs for all files).
     action:
-        What a worker does: ``pandas``, ``batches``, ``plan`` or ``changes``.
+        What a worker does: ``pandas``, ``batches``, ``plan``, ``changes``, or one of the ``spark-`` ones.
     arguments:
         Columns, filter and limit of the read.
     latency, bandwidth:
@@ -52,6 +52,10 @@ def full() -> pathlib.Path:
     return data.wide_table("full", files=16, rows=100_000)
 
 
+def many() -> pathlib.Path:
+    return data.wide_table("many", files=64, rows=10_000)
+
+
 CASES = {
     case.name: case
     for case in (
@@ -63,7 +67,7 @@ CASES = {
         ),
         Case(
             name="latency-many",
-            table=lambda: data.wide_table("many", files=64, rows=10_000),
+            table=many,
             contenders=ALL,
             latency=0.05,
             repeats=3,
@@ -91,7 +95,7 @@ CASES = {
         ),
         Case(
             name="limit",
-            table=lambda: data.wide_table("many", files=64, rows=10_000),
+            table=many,
             contenders=("ours", "incumbent-delta", "incumbent-parquet"),
             arguments={"limit": 10},
             latency=0.05,
@@ -136,6 +140,22 @@ CASES = {
             table=lambda: data.deleted_table("deleted", files=16, rows=100_000, fraction=0.1),
             contenders=("ours", "incumbent-delta"),
             goal="within 1.2x of loopback-full; at most one more request per file",
+        ),
+        *(
+            Case(
+                name=f"spark-{name}",
+                table=table,
+                contenders=("spark-ours", "spark-local"),
+                action=f"spark-{name}",
+                repeats=3,
+                goal=goal,
+            )
+            for name, table, goal in (
+                ("scan", full, "full scan to noop within 1.1x of spark.read.parquet on the local files"),
+                ("sum", full, "sum of one column, against spark.read.parquet on the local files"),
+                ("count", full, "filtered count, against spark.read.parquet on the local files"),
+                ("many", many, "full scan of many small files, against spark.read.parquet on the local files"),
+            )
         ),
         Case(
             name="changes-1000",

@@ -111,7 +111,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
         timeout=_RUN_SECONDS,
         check=False,
         cwd=HERE.parent,
-        env={**os.environ, "PYTHONPATH": ""},
+        env={**os.environ, "PYTHONPATH": "", "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
     )
     if finished.returncode:
         raise RuntimeError(f"{job['contender']} failed: {finished.stderr.strip().splitlines()[-1:]}")
