@@ -23,7 +23,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent)]
 
 # What Spark does not read, and why; one that it starts to read must be taken out.
-KNOWN: dict[str, str] = {}
+KNOWN = {
+    f"golden.table-with-icebegCompatV2Enabled {log}": "PySpark makes dicts of maps, whose keys cannot be lists"
+    for log in ("copy", "copy before", "log")
+}
 
 
 def main(spark_python: str, chosen: list[str]) -> int:
@@ -47,7 +50,7 @@ def main(spark_python: str, chosen: list[str]) -> int:
 def written(base: pathlib.Path, chosen: list[str]) -> tuple[list[dict[str, Any]], list[tuple[Any, list[Any]]]]:
     """Write all logs below ``base``; return what Spark shall read, and our rows with the types of their columns."""
     import delta_sharing_client as ds
-    from delta_sharing_client.delta.schema import parse_schema
+    from delta_sharing_client.delta.log import DeltaLog
     from tests.integration import spark_rows
     from tests.interop.rebuilt import rebuild_feed, rebuild_snapshot
     from tests.interop.served_tables import change_queries, names, serving
@@ -55,6 +58,9 @@ def written(base: pathlib.Path, chosen: list[str]) -> tuple[list[dict[str, Any]]
     jobs: list[dict[str, Any]] = []
     expected: list[tuple[Any, list[Any]]] = []
     long, text = {"type": "long"}, {"type": "string"}
+
+    def columns(schema_string: str) -> list[Any]:
+        return [spark_rows.sized(field) for field in json.loads(schema_string)["fields"]]
 
     def add(name: str, path: pathlib.Path, read: ds.Scan | ds.Changes, fields: list[Any], **job: Any) -> None:
         rows = read.to_arrow()
@@ -69,29 +75,26 @@ def written(base: pathlib.Path, chosen: list[str]) -> tuple[list[dict[str, Any]]
             table, place = served.table(name), base / str(number)
             versions = served.readable_versions(name)
             copies = [table.replicate(place / "copy", version=version) for version in versions]
-            details = table.metadata()
-            fields = [spark_rows.sized(field) for field in json.loads(details.schema_string)["fields"]]
-            add(f"{name} copy", place / "copy", table.scan(), fields, version=copies[-1].local_version)
             snapshot = rebuild_snapshot(served, name, place / "log")
+            fields = columns(snapshot.metadata.schema_string)
+            add(f"{name} copy", place / "copy", table.scan(), fields, version=copies[-1].local_version)
             add(f"{name} log", place / "log", table.scan(), fields, version=snapshot.version)
-            if details.configuration.get("delta.enableRowTracking") == "true":
+            if snapshot.metadata.properties.get("delta.enableRowTracking") == "true":
                 lineage = table.scan(row_lineage=True, response_format="delta")
                 tracked = [*fields, long, long]
                 add(f"{name} copy row ids", place / "copy", lineage, tracked, lineage=True)
                 add(f"{name} log row ids", place / "log", lineage, tracked, lineage=True)
             middle = len(versions) // 2
             earlier = table.scan(version=versions[middle])
-            schema = table.metadata(version=versions[middle]).schema_string
-            older = [spark_rows.sized(field) for field in json.loads(schema)["fields"]]
-            assert parse_schema(schema).names == [field["name"] for field in older]
+            older = columns(DeltaLog.open(served.paths[name]).snapshot(versions[middle]).metadata.schema_string)
             add(f"{name} copy before", place / "copy", earlier, older, version=copies[middle].local_version)
         feeds = [query for query in change_queries() if not chosen or query[0] in chosen]
         for number, (name, start, end) in enumerate(feeds):
             place = base / f"feed{number}"
             first = rebuild_feed(served, name, start, end, place)
             changes = served.table(name).changes(start, end)
-            schema = json.loads(served.table(name).metadata(version=end).schema_string)["fields"]
-            fields = [*map(spark_rows.sized, schema), text, long]
+            schema = DeltaLog.open(served.paths[name]).snapshot(end).metadata.schema_string
+            fields = [*columns(schema), text, long]
             add(f"{name} changes {start} to {end}", place, changes, fields, changes=[first, end])
     return jobs, expected
 
@@ -133,6 +136,7 @@ def read(base: pathlib.Path) -> None:
                 frame = frame.selectExpr(*named, *added)
             answers.append({"columns": frame.columns, "rows": make_tables.rows(frame)})
         except Exception as error:
+            spark.sql("SELECT 1").collect()  # an error of one table leaves Spark alive
             answers.append({"error": str(error)[:400]})
     (base / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
 
