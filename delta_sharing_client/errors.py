@@ -20,6 +20,9 @@ URLs with their query strings, tokens, passwords and keys never do.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from delta_sharing_client.redact import scrub
 
 
@@ -72,6 +75,17 @@ def _rebuild(cls: type[DeltaSharingError], message: str, fields: dict[str, objec
     error.message = message
     vars(error).update(fields)
     return error
+
+
+@contextlib.contextmanager
+def about_table(table: str) -> Iterator[None]:
+    """Name ``table`` in the errors of a block that do not name one; not in a ``UsageError``, which is the caller's."""
+    try:
+        yield
+    except DeltaSharingError as error:
+        if error.table is None and not isinstance(error, UsageError):
+            error.table = table
+        raise
 
 
 class UsageError(DeltaSharingError, ValueError):

@@ -6,14 +6,16 @@ The one place where the protocol, the log and the scan engine meet; every output
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from delta_sharing_client.columns import ColumnName, resolve_columns
 from delta_sharing_client.delta.actions import Action, AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
 from delta_sharing_client.delta.snapshot import FileKey, Snapshot, logical_file_key
-from delta_sharing_client.errors import ProtocolError
+from delta_sharing_client.errors import ProtocolError, about_table
 from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.predicates.binding import bind
@@ -33,6 +35,8 @@ from delta_sharing_client.scan.changes import plan_changes
 from delta_sharing_client.scan.plan import plan_files, plan_snapshot
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.scan.tasks import CHANGE_FIELDS, ROW_LINEAGE_FIELDS, ScanPlan
+
+ReadT = TypeVar("ReadT")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,18 @@ class SnapshotRead:
         )
 
 
+def _naming_the_table(
+    plan: Callable[[RestClient, TableName, ReadT, ReadOptions], ScanPlan],
+) -> Callable[[RestClient, TableName, ReadT, ReadOptions], ScanPlan]:
+    @functools.wraps(plan)
+    def named(rest: RestClient, table: TableName, read: ReadT, options: ReadOptions) -> ScanPlan:
+        with about_table(str(table)):
+            return plan(rest, table, read, options)
+
+    return named
+
+
+@_naming_the_table
 def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: ReadOptions) -> ScanPlan:
     """Query ``table`` and return the files that ``read`` needs.
 
@@ -169,6 +185,7 @@ class ChangesRead:
         )
 
 
+@_naming_the_table
 def plan_change_feed(rest: RestClient, table: TableName, read: ChangesRead, options: ReadOptions) -> ScanPlan:
     """Ask for the changes of ``table`` and return the files that ``read`` needs.
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.actions import Protocol
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import UsageError, about_table
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
@@ -72,6 +72,8 @@ class SharedTable:
         """Return the table's description, at a version or timestamp where one is given."""
         answer = self._describe(version, timestamp)
         metadata = answer.metadata
+        with about_table(str(self.name)):
+            schema = to_arrow_schema(parse_schema(metadata.schema_string))
         return TableDetails(
             id=metadata.id,
             name=metadata.name,
@@ -79,7 +81,7 @@ class SharedTable:
             version=answer.version,
             response_format=answer.response_format,
             protocol=answer.protocol,
-            schema=to_arrow_schema(parse_schema(metadata.schema_string)),
+            schema=schema,
             schema_string=metadata.schema_string,
             partition_columns=tuple(metadata.partition_columns),
             configuration=dict(metadata.properties),
