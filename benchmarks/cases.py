@@ -147,7 +147,7 @@ CASES = {
                 table=table,
                 contenders=("spark-ours", "spark-local"),
                 action=f"spark-{name}",
-                repeats=3,
+                repeats=2,
                 goal=goal,
             )
             for name, table, goal in (

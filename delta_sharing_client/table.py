@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Union
 import pyarrow as pa
 
 from delta_sharing_client.delta.actions import Protocol
-from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
+from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import UsageError, about_table
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.names import TableName
@@ -22,6 +22,7 @@ from delta_sharing_client.protocol.answer import TableHead
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
+from delta_sharing_client.scan.align import output_field
 from delta_sharing_client.replica import Replica, replicate
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class TableDetails:
     """What the server says of a table, besides its rows.
 
     ``version`` is the one described; ``size`` (bytes) and ``num_files`` are ``None`` where the server does not tell;
-    ``response_format`` is the format the server chose; ``schema`` has logical names and Arrow types, ``schema_string``
+    ``response_format`` is the format the server chose; ``schema`` is that of a read: logical names, Arrow types. ``schema_string``
     is the same as the server sent it, with comments; ``protocol`` has the versions and features a reader needs.
     """
 
@@ -73,7 +74,8 @@ class SharedTable:
         answer = self._describe(version, timestamp)
         metadata = answer.metadata
         with about_table(str(self.name)):
-            schema = to_arrow_schema(parse_schema(metadata.schema_string))
+            columns = parse_schema(metadata.schema_string)
+            schema = pa.schema([output_field(column, self.options.variant_as) for column in columns])
         return TableDetails(
             id=metadata.id,
             name=metadata.name,

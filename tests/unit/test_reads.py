@@ -130,3 +130,13 @@ def test_bad_arguments_are_refused_at_once(arguments: dict[str, object], message
 def test_bad_dtype_backend_is_refused(table: ds.SharedTable) -> None:
     with pytest.raises(ds.UsageError, match="dtype_backend"):
         table.scan().to_pandas("numba")
+
+
+def test_schema_of_a_table_is_that_of_its_scan(tmp_path: pathlib.Path) -> None:
+    kind = '{"type":"struct","fields":[{"name":"v","type":"variant","nullable":true,"metadata":{}}]}'
+    made = HandMadeTable(tmp_path / "t").create(kind, features=["variantType"])
+    with mock_server.running(tables={"s.s.t": made.root}) as server:
+        for mode in ds.VariantAs:
+            with ds.SharingClient(server.profile, ds.ReadOptions(variant_as=mode)) as client:
+                table = client.table("s.s.t")
+                assert table.schema == table.scan().schema
