@@ -22,8 +22,8 @@ from delta_sharing_client.protocol.answer import TableHead
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
-from delta_sharing_client.scan.align import output_field
 from delta_sharing_client.replica import Replica, replicate
+from delta_sharing_client.scan.align import output_field
 
 if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
@@ -39,8 +39,9 @@ class TableDetails:
     """What the server says of a table, besides its rows.
 
     ``version`` is the one described; ``size`` (bytes) and ``num_files`` are ``None`` where the server does not tell;
-    ``response_format`` is the format the server chose; ``schema`` is that of a read: logical names, Arrow types. ``schema_string``
-    is the same as the server sent it, with comments; ``protocol`` has the versions and features a reader needs.
+    ``response_format`` is the format the server chose; ``schema`` is that of a read: logical names, Arrow types.
+    ``schema_string`` is the same as the server sent it, with comments; ``protocol`` has the versions and features a
+    reader needs.
     """
 
     id: str
