@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from delta_sharing_client.errors import UsageError
@@ -59,8 +60,7 @@ def _load(
     read: Read, spark: SparkSession | None, options: dict[str, Any], columns: Sequence[ColumnName] | None
 ) -> DataFrame:
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    # Registered under our own name, which no jar takes; a class of an importable package is pickled by its name.
-    session.dataSource.register(DeltaSharingAlias)
+    _register(session)
     request = read.request  # type: ignore[attr-defined]
     options["responseFormat"] = request.response_format.value
     options["filter"] = None if request.filter is None else str(request.filter)
@@ -72,6 +72,15 @@ def _load(
         if value is not None:
             reader = reader.option(name, value)
     return reader.load(str(read.table))
+
+
+def _register(session: SparkSession) -> None:
+    # Under our own name, which no jar takes. Newer PySpark replaces a source that it has found itself, older refuses.
+    try:
+        session.dataSource.register(DeltaSharingAlias)
+    except AnalysisException as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def _column(column: ColumnName) -> object:

@@ -7,7 +7,9 @@ that) and every batch is cast to the one target schema.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +45,8 @@ _SIMPLE: Mapping[str, Callable[[], spark.DataType]] = {
     "variant": spark.VariantType,
 }
 _CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
+# PySpark 4.0 and 4.1 know no other time zone.
+_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(spark_to_arrow).parameters else {}
 VARIANTS = VariantAs.STRUCT
 """How the scan engine must hand out variants for ``conform``."""
 
@@ -92,7 +96,7 @@ def to_spark_type(data_type: DataType, column: str) -> spark.DataType:
 def target_schema(schema: spark.StructType) -> pa.Schema:
     """Return the Arrow schema that every batch of a relation with ``schema`` must have."""
     bare = spark.StructType([spark.StructField(field.name, field.dataType, field.nullable) for field in schema.fields])
-    return spark_to_arrow(bare, timezone="UTC")
+    return spark_to_arrow(bare, **_IN_UTC)
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:

@@ -7,9 +7,15 @@ import pathlib
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from delta_sharing_client.spark.limits import HAS_LIMITS
 from tests.tables import DataFile, TableWriter, rows_of
 
+limited = pytest.mark.skipif(
+    not HAS_LIMITS, reason="PySpark before 4.2 tells a Python source no limits: available-now is one batch there"
+)
+"""For tests of several micro-batches in one query."""
 ID = pa.schema([("id", pa.int64())])
 FEED = {"delta.enableChangeDataFeed": "true"}
 VECTORS = {

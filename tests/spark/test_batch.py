@@ -7,7 +7,9 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 import pytest
+from pyspark.sql.datasource import DataSourceReader
 
 import delta_sharing_client as ds
 from tests.tables import TableWriter, rows_of
@@ -15,6 +17,11 @@ from tests.tables import TableWriter, rows_of
 pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.string())])
+
+
+OLD = [i * 10 + j for i in range(4) for j in range(3)]
+# PySpark 4.0 plans a relation anew for each query, newer ones keep the first plan.
+PLANS_ONCE = not pyspark.__version__.startswith("4.0.")
 
 
 @pytest.fixture
@@ -249,7 +256,7 @@ def test_planned_frame_reads_again_after_its_urls_expired_with_few_requests(
         table.insert([{"id": 100 + i, "v": "new", "p": "p0"}])
     lake.server.expire_urls()
     before = lake.server.stats()["requests"]
-    assert ids(frame) == [i * 10 + j for i in range(4) for j in range(3)]
+    assert ids(frame) == (OLD if PLANS_ONCE else [*OLD, *range(100, 120)])
     asked = lake.server.stats()["requests"]["query"] - before["query"]
     assert 1 <= asked <= 4, "one refresh for each Python worker at most, with a fall-back"
     assert load(spark, lake).count() == 32
@@ -275,7 +282,7 @@ def test_table_that_changed_never_mixes_versions(spark: Any, lake: Any, table: T
     table.commit(add=[replacement], remove=files)
     lake.server.expire_urls()
     assert len(old) == 4
-    assert ids(frame) == [i * 10 + j for i in range(4) for j in range(3)]
+    assert ids(frame) == (OLD if PLANS_ONCE else [1000])
 
 
 def test_schema_changed_between_load_and_read_is_refused(spark: Any, lake: Any, table: TableWriter) -> None:
@@ -333,7 +340,7 @@ def test_no_secret_shows_in_plans_errors_and_text(spark: Any, lake: Any, table: 
         lambda: reader.option("versionAsOf", 50).load("share.schema.t"),
         lambda: reader.option("bearerTokenn", token).load("x"),
     ):
-        with pytest.raises(Exception, match=r"share\.schema\.t|bearerTokenn") as error:
+        with pytest.raises(Exception, match=r"(?i)share\.schema\.t|bearertokenn") as error:
             bad()
         shown.append(str(error.value))
     text = "\n".join(shown)
@@ -376,9 +383,10 @@ def test_scan_to_spark_with_a_profile_in_memory_and_awkward_names(spark: Any, la
 # === PySpark's push-down ===
 
 
+@pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="PySpark before 4.1 has no push-down")
 def test_pushed_filters_still_leak_into_later_scans_in_this_pyspark(spark: Any) -> None:
     """Fails when PySpark is fixed: then ``pushFilters`` can be used, and docs/spark.md must say so."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputPartition
+    from pyspark.sql.datasource import DataSource, EqualTo, InputPartition
 
     class Reader(DataSourceReader):
         wanted: Any = None
@@ -420,8 +428,6 @@ def test_pushed_filters_still_leak_into_later_scans_in_this_pyspark(spark: Any) 
 def test_our_reader_does_not_push_filters_and_is_right_with_push_down_on(
     spark: Any, lake: Any, table: TableWriter
 ) -> None:
-    from pyspark.sql.datasource import DataSourceReader
-
     from delta_sharing_client.spark.batch import BatchReader
 
     assert getattr(BatchReader, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)

@@ -22,7 +22,7 @@ from delta_sharing_client.spark.columns import relation_columns
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.stream import StreamReader
-from tests.spark.streams import FEED, ID, Sink, follow, stream
+from tests.spark.streams import FEED, ID, Sink, follow, limited, stream
 from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
@@ -144,6 +144,7 @@ class Engine:
             raise Killed
 
 
+@limited
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
 @pytest.mark.parametrize(
     "options",
@@ -266,6 +267,7 @@ SCRIPT = """
 """
 
 
+@limited
 @pytest.mark.timeout(600)
 def test_driver_processes_that_are_killed_by_signal_lose_and_double_nothing(lake: Any, tmp_path: pathlib.Path) -> None:
     from tests.spark.conftest import SETTINGS

@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from tests.spark.streams import ID, VECTORS, Sink, changed_table, deleted, follow, forget, offsets, stream
+from tests.spark.streams import ID, VECTORS, Sink, changed_table, deleted, follow, forget, limited, offsets, stream
 from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
@@ -109,6 +109,7 @@ def test_wrong_options_are_refused(
 # === How much goes into a batch ===
 
 
+@limited
 @pytest.mark.parametrize(("files", "expected"), [(1, [1, 1, 1, 1]), (2, [2, 2]), (3, [3, 1]), (4, [4]), (5, [4])])
 def test_max_files_per_trigger(
     spark: Any, lake: Any, checkpoint: pathlib.Path, files: int, expected: list[int]
@@ -117,6 +118,7 @@ def test_max_files_per_trigger(
     assert follow(stream(spark, lake, **ALL, maxFilesPerTrigger=files), checkpoint).sizes == expected
 
 
+@limited
 @pytest.mark.parametrize(
     ("size", "expected"), [("1b", [1] * 4), ("1000b", [1] * 4), ("2000b", [2, 2]), ("3000b", [3, 1]), ("5000b", [4])]
 )
@@ -125,6 +127,7 @@ def test_max_bytes_per_trigger(spark: Any, lake: Any, checkpoint: pathlib.Path, 
     assert follow(stream(spark, lake, **ALL, maxBytesPerTrigger=size), checkpoint).sizes == expected
 
 
+@limited
 @pytest.mark.parametrize(
     "limits",
     [{"maxFilesPerTrigger": 1, "maxBytesPerTrigger": "1g"}, {"maxFilesPerTrigger": 9, "maxBytesPerTrigger": "1b"}],
@@ -136,6 +139,7 @@ def test_both_limits_hold_whichever_binds(
     assert follow(stream(spark, lake, **ALL, **limits), checkpoint).sizes == [1, 1, 1, 1]
 
 
+@limited
 @pytest.mark.parametrize("limits", [{"maxFilesPerTrigger": 1}, {"maxBytesPerTrigger": "1b"}])
 def test_trigger_once_takes_all_windows_in_one_batch(
     spark: Any, lake: Any, checkpoint: pathlib.Path, limits: dict[str, object]
@@ -145,6 +149,7 @@ def test_trigger_once_takes_all_windows_in_one_batch(
     assert sink.sizes == [4]
 
 
+@limited
 @pytest.mark.parametrize(("versions", "expected"), [(1, [3, 1]), (2, [3, 1]), (4, [4])])
 def test_windows_of_versions_bound_batches(
     spark: Any, lake: Any, checkpoint: pathlib.Path, versions: int, expected: list[int]
@@ -153,6 +158,7 @@ def test_windows_of_versions_bound_batches(
     assert follow(stream(spark, lake, **ALL, maxVersionsPerRpc=versions), checkpoint).sizes == expected
 
 
+@limited
 def test_snapshot_is_limited_too_and_resumes_in_its_middle(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(*[rows_of([i]) for i in range(5)])
@@ -165,6 +171,7 @@ def test_snapshot_is_limited_too_and_resumes_in_its_middle(spark: Any, lake: Any
     assert sorted([row.id for row in sink.batches[0]] + again.ids) == [0, 1, 2, 3, 4, 9]
 
 
+@limited
 def test_available_now_ends_at_the_version_it_started_with(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]), rows_of([2]))
@@ -214,6 +221,7 @@ def test_a_running_query_polls_for_versions_at_its_interval_only(
 # === Sinks, filters, columns ===
 
 
+@limited
 def test_parquet_sink_and_memory_sink_hold_every_row_once(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     changed_table(lake.root / "t")
     frame = stream(spark, lake, **ALL, maxFilesPerTrigger=1)
@@ -307,6 +315,7 @@ def test_optimize_and_settings_move_the_offset_without_rows(spark: Any, lake: An
 # === Restart ===
 
 
+@limited
 def test_restart_replays_exactly_the_batches_that_were_not_committed(
     spark: Any, lake: Any, checkpoint: pathlib.Path
 ) -> None:
@@ -519,6 +528,7 @@ def test_error_in_an_answer_fails_the_query_and_a_restart_goes_on(
     assert follow(frame, checkpoint).ids == [1, 2]
 
 
+@limited
 def test_urls_that_expired_between_planning_and_reading_are_renewed(
     spark: Any, lake: Any, checkpoint: pathlib.Path
 ) -> None:

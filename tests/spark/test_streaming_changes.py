@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.spark.streams import FEED, ID, VECTORS, Sink, deleted, feed_table, follow, forget, offsets, stream
+from tests.spark.streams import FEED, ID, VECTORS, Sink, deleted, feed_table, follow, forget, limited, offsets, stream
 from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
@@ -43,6 +43,7 @@ def test_every_change_comes_with_its_type_and_version(
     assert (last["tableVersion"], last["index"], last["changeFeed"]) == (5, -1, True)
 
 
+@limited
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
@@ -71,6 +72,7 @@ def test_batch_sizes(
     assert follow(stream(spark, lake, **CHANGES, **limit), checkpoint).sizes == expected
 
 
+@limited
 def test_restart_replays_the_last_three_batches(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     feed_table(lake.root / "t")
     whole = follow(stream(spark, lake, **CHANGES, maxFilesPerTrigger=1), checkpoint)
@@ -123,6 +125,7 @@ def test_filter_on_change_columns_prunes_and_is_exact(spark: Any, lake: Any, tmp
     assert after.ids == [10, 11, 12, 13]
 
 
+@limited
 def test_deletion_vectors_become_deletes_and_inserts_never_split(
     spark: Any, lake: Any, checkpoint: pathlib.Path
 ) -> None:
