@@ -188,9 +188,17 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture(autouse=True)
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that would have been slept."""
+    """The seconds that the test's own thread would have slept; servers of other tests go on sleeping in theirs."""
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    sleep = time.sleep
+
+    def record(seconds: float) -> None:
+        if threading.current_thread() is threading.main_thread():
+            slept.append(seconds)
+        else:
+            sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", record)
     return slept
 
 
