@@ -37,5 +37,5 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return self._source.reader(schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return self._source.streamReader(schema)
