@@ -100,7 +100,7 @@ class Follower:
             window = self._snapshot_at(resolved.position.version, resolved.response_format)
             return self._advance(resolved, window, budget)
         latest = self._clock.latest()
-        # A stream may begin at a version that is still to come; one that has read versions cannot be ahead of the table.
+        # A stream may begin at a version that is still to come; one that has read some cannot be ahead of the table.
         if resolved.position.version > max(latest + 1, resolved.first_version):
             raise DataError(
                 f"The checkpoint is at version {resolved.position.version} of the table, whose latest version is "
