@@ -54,7 +54,9 @@ def test_latest_starts_after_the_version_of_the_first_run_whenever_it_crashes(
     assert follow(frame, checkpoint).rows == []
     forget(checkpoint, 1, commits_only=True)
     table.insert(rows_of([50]))
-    assert follow(stream(spark, lake, startingVersion="latest", responseFormat=wire), checkpoint).ids == [50]
+    again = stream(spark, lake, startingVersion="latest", responseFormat=wire)
+    # On PySpark before 4.2 the replay is all that one run with available-now does.
+    assert follow(again, checkpoint).ids + follow(again, checkpoint).ids == [50]
 
 
 def test_starting_timestamp(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
@@ -261,6 +263,7 @@ def test_two_streams_of_one_table_in_a_union(spark: Any, lake: Any, checkpoint: 
 # === Deletes and updates ===
 
 
+@limited
 def test_deletes_and_updates_fail_by_default_with_the_option_that_helps(
     spark: Any, lake: Any, tmp_path: pathlib.Path
 ) -> None:
@@ -383,6 +386,7 @@ def test_history_that_is_gone_is_refused(spark: Any, lake: Any, checkpoint: path
     assert follow(stream(spark, lake), checkpoint.with_name("new")).ids == [0, 1, 2, 3]
 
 
+@limited
 def test_table_that_was_created_anew_while_running_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))
@@ -412,6 +416,7 @@ def test_data_file_that_is_gone_fails_the_query_and_loses_nothing(
 # === Schema ===
 
 
+@limited
 def test_added_column_stops_the_stream_and_a_restart_reads_on(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))

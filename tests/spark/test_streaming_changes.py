@@ -174,6 +174,7 @@ def test_feed_that_was_off_in_the_range_is_refused(spark: Any, lake: Any, checkp
     assert kinds(follow(later, checkpoint.with_name("later")).rows) == [(2, "insert", 3)]
 
 
+@limited
 def test_added_column_stops_the_feed_and_a_restart_reads_on(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     table.insert(rows_of([1]))
