@@ -254,7 +254,10 @@ class FileRead:
             self._r.fetched.release(order)
             raise
         return [
-            start(self._located(self._decoded_unit((self._number, place), layout, groups, blocks, selection, bytes_)))
+            # Each unit forgets its blocks once it is decoded, so each has a list of its own.
+            start(
+                self._located(self._decoded_unit((self._number, place), layout, groups, [*blocks], selection, bytes_))
+            )
             for place, groups in enumerate(pieces)
         ]
 

@@ -62,6 +62,14 @@ def test_a_filter_column_that_is_not_selected_is_read_and_dropped(table: Table) 
     assert found.to_pydict() == {"name": ["row 150", "row 151"]}
 
 
+def test_a_whole_file_that_is_decoded_in_several_pieces_keeps_its_bytes_for_all_of_them(make_table: MakeTable) -> None:
+    rows = pa.table({"id": range(800_000), "other": range(800_000, 1_600_000)})
+    table = make_table(rows.schema)
+    table.add(rows, write={"row_group_size": 40_000, "compression": "none", "use_dictionary": False})
+    assert table.storage.bytes_of("part-0.parquet") > 12 * 1024 * 1024
+    assert table.read().equals(rows)
+
+
 def test_an_empty_table_has_the_schema(make_table: MakeTable) -> None:
     found = make_table(SCHEMA).read()
     assert found.num_rows == 0
