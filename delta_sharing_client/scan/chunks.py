@@ -15,16 +15,19 @@ from typing import Any, NamedTuple, Union
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.scan.ranges import ByteRange
 from delta_sharing_client.scan.thrift import fields, list_header, read_struct, skip, skip_struct, varint
 
 # Field ids (Apache Parquet, parquet.thrift).
 _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS = 4, 6, 7
 _COLUMNS = 1
 _FILE_PATH, _META_DATA, _CRYPTO = 1, 3, 8
-_TYPE, _UNCOMPRESSED, _COMPRESSED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 1, 6, 7, 9, 11, 12
+_OFFSET_INDEX, _COLUMN_INDEX = (4, 5), (6, 7)
+_TYPE, _VALUES, _UNCOMPRESSED, _COMPRESSED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 1, 5, 6, 7, 9, 11, 12
 _NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 3, 5, 6
 _TYPE_DEFINED_ORDER = 1
 _BINARY, _LIST = 8, 9
+_MAGIC = b"PAR1"
 
 Plain = Union[bool, int, float, bytes]
 
@@ -32,7 +35,8 @@ Plain = Union[bool, int, float, bytes]
 class Chunk(NamedTuple):
     """One column of one row group: its first byte, its length, its length decompressed, its statistics.
 
-    ``bounds`` are smallest and largest value as the physical type has them, of a file that states its column orders.
+    ``bounds`` are smallest and largest value as the physical type has them, of a file that states its column orders:
+    then it is ``ordered``. ``values`` counts nulls as well. The indexes are where the file says they are, if anywhere.
     """
 
     start: int
@@ -40,6 +44,11 @@ class Chunk(NamedTuple):
     uncompressed: int
     null_count: int | None
     bounds: tuple[Plain, Plain] | None
+    values: int
+    physical: int
+    ordered: bool
+    offset_index: ByteRange | None
+    column_index: ByteRange | None
 
 
 class Chunks:
@@ -130,12 +139,27 @@ class Chunks:
         nulls = statistics.get(_NULL_COUNT)
         bounds = None
         if ordered and _MIN_VALUE in statistics and _MAX_VALUE in statistics:
-            lower = _plain(statistics[_MIN_VALUE], meta[_TYPE])
-            upper = _plain(statistics[_MAX_VALUE], meta[_TYPE])
+            lower = plain(statistics[_MIN_VALUE], meta[_TYPE])
+            upper = plain(statistics[_MAX_VALUE], meta[_TYPE])
             bounds = None if lower is None or upper is None else (lower, upper)
         return Chunk(
-            start, length, max(0, meta[_UNCOMPRESSED]), nulls if isinstance(nulls, int) and nulls >= 0 else None, bounds
+            start=start,
+            length=length,
+            uncompressed=max(0, meta[_UNCOMPRESSED]),
+            null_count=nulls if isinstance(nulls, int) and nulls >= 0 else None,
+            bounds=bounds,
+            values=meta[_VALUES],
+            physical=meta[_TYPE],
+            ordered=ordered,
+            offset_index=self._index(raw, *_OFFSET_INDEX),
+            column_index=self._index(raw, *_COLUMN_INDEX),
         )
+
+    def _index(self, raw: dict[int, Any], offset: int, length: int) -> ByteRange | None:
+        start, size = raw.get(offset), raw.get(length)
+        if not isinstance(start, int) or not isinstance(size, int) or start < len(_MAGIC) or size <= 0:
+            return None
+        return ByteRange(start, start + size) if start + size <= self._end else None
 
 
 # Physical types; INT96 (3) has no order.
@@ -149,7 +173,8 @@ _FIXED = {
 _BYTES = (6, 7)
 
 
-def _plain(value: bytes, physical: int) -> Plain | None:
+def plain(value: bytes, physical: int) -> Plain | None:
+    """Return a bound as its physical type has it, ``None`` of a type without order or of another length than it has."""
     if physical in _BYTES:
         return value
     layout = _FIXED.get(physical)

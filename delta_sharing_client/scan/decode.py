@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -53,15 +53,22 @@ class Selection:
         return rows if self._without is None else rows - self._without.count_in(0, rows)
 
 
-def open_parquet(size: int, blocks: list[Block], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+def open_parquet(
+    size: int,
+    blocks: list[Block],
+    metadata: pq.FileMetaData | None = None,
+    replaced: Mapping[tuple[int, int], pa.Buffer] | None = None,
+) -> pq.ParquetFile:
     """Return a Parquet reader over the bytes at hand, with the settings that make its types exact.
+
+    ``replaced`` as of ``SparseFile``.
 
     INT96 becomes microseconds, as Spark reads it, so that years beyond the range of nanoseconds stay right.
     """
-    if len(blocks) == 1 and blocks[0].start == 0 and blocks[0].stop == size:
+    if len(blocks) == 1 and blocks[0].start == 0 and blocks[0].stop == size and not replaced:
         source = pa.BufferReader(blocks[0].data)
     else:
-        source = pa.PythonFile(SparseFile(size, blocks), mode="r")
+        source = pa.PythonFile(SparseFile(size, blocks, replaced), mode="r")
     return pq.ParquetFile(source, metadata=metadata, pre_buffer=False, **_settings())
 
 
@@ -93,10 +100,15 @@ class FileDecoder:
                 position = self._layout.row_starts[group]
                 stop = self._layout.row_starts[group + 1]
                 for raw, rows in self._raw(file, group, threads):
-                    batch = self._batch(raw, position, rows)
+                    # Rows whose pages were left out are no rows at all: they go before anything looks at them.
+                    for first, end in self._layout.stretches(group, position, position + rows):
+                        part = raw
+                        if raw is not None and end - first < rows:
+                            part = raw.slice(first - position, end - first)
+                        batch = self._batch(part, first, end - first)
+                        if batch is not None and batch.num_rows:
+                            yield batch
                     position += rows
-                    if batch is not None and batch.num_rows:
-                        yield batch
                 if position != stop:
                     raise DataError(f"row group {group} should hold {stop} rows up to its end, found {position}")
         except DeltaSharingError as error:

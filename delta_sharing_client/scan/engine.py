@@ -10,12 +10,14 @@ import pyarrow as pa
 from delta_sharing_client.delta.file_keys import without_query
 from delta_sharing_client.scan.cache import FileCache
 from delta_sharing_client.scan.downloads import Downloads
-from delta_sharing_client.scan.file_read import FileRead, Ratio, Resources, Unit
+from delta_sharing_client.scan.file_read import FileRead
 from delta_sharing_client.scan.footer import FooterGuess
 from delta_sharing_client.scan.http import Http
+from delta_sharing_client.scan.page_plan import PageGains
 from delta_sharing_client.scan.ranges import ByteRange
 from delta_sharing_client.scan.remote import Reader, RemoteFile, Transfers
 from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.scan.resources import Ratio, Resources, Unit
 from delta_sharing_client.scan.retry import RetryPolicy
 from delta_sharing_client.scan.shape import Shape
 from delta_sharing_client.scan.sparse import Block
@@ -63,6 +65,7 @@ class Engine:
             cache=FileCache.from_options(options, context.table_id),
             guess=FooterGuess(len(context.schema.fields)),
             ratio=Ratio(),
+            gains=PageGains(),
             vectors=Vectors(tasks, self._fetch_vector, context.table),
             part=_SMALL_PART if len(tasks) < _FEW_FILES else _PART,
             # Decoding is bound by the processor: files side by side, or one file's columns.

@@ -57,6 +57,7 @@ def explain(plan: ScanPlan) -> str:
         )
     if context.predicate is not None and plan.tasks:
         lines.append("  row groups: chosen by the statistics in each file's footer; every row is checked")
+        lines.append("  pages: chosen by the files' page indexes, where they have one and it saves more than it costs")
     return "\n".join(lines)
 
 

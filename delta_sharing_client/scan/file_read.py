@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import TypeVar
 
 import pyarrow as pa
@@ -14,19 +13,18 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, DeltaSharingError
-from delta_sharing_client.scan.cache import FileCache
 from delta_sharing_client.scan.decode import FileDecoder, Selection, constant_batches, open_parquet
-from delta_sharing_client.scan.downloads import Downloads
-from delta_sharing_client.scan.footer import Footer, FooterGuess, footer_length, parse_footer
+from delta_sharing_client.scan.footer import Footer, footer_length, parse_footer
+from delta_sharing_client.scan.page_plan import index_ranges, rebuild, with_pages, without_pages
+from delta_sharing_client.scan.page_stubs import PageMismatch
 from delta_sharing_client.scan.ranges import ByteRange, coalesce, split, subtract
-from delta_sharing_client.scan.remote import Download, Reader, RemoteFile
-from delta_sharing_client.scan.report import ScanReport
-from delta_sharing_client.scan.shape import Layout, Shape, lay_out
-from delta_sharing_client.scan.sparse import Block
+from delta_sharing_client.scan.remote import Download, RemoteFile
+from delta_sharing_client.scan.resources import Resources, Unit
+from delta_sharing_client.scan.shape import Layout, lay_out
+from delta_sharing_client.scan.sparse import Block, SparseFile
 from delta_sharing_client.scan.steps import Steps, gather, start
 from delta_sharing_client.scan.tasks import FileTask
-from delta_sharing_client.scan.vectors import Vectors
-from delta_sharing_client.scan.window import Order, Window
+from delta_sharing_client.scan.window import Order
 
 T = TypeVar("T")
 
@@ -44,65 +42,8 @@ _DECODE_UNIT = 4 * _MB
 _LARGE_UNIT = 48 * _MB
 # A limit of so few rows needs the first batches of a row group only.
 _FEW_ROWS = 262_144
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Unit:
-    """Rows of one or more row groups; call ``release`` when they were consumed."""
-
-    batches: Iterable[pa.RecordBatch]
-    release: Callable[[], None]
-
-
-class Ratio:
-    """How much larger decoded rows are than their compressed bytes, learned as the scan goes."""
-
-    def __init__(self) -> None:
-        self._compressed = 1
-        self._decoded = 2
-
-    def decoded(self, compressed: int) -> int:
-        """Return the memory that the rows in ``compressed`` bytes probably take."""
-        return compressed * self._decoded // self._compressed
-
-    def learn(self, compressed: int, decoded: int) -> None:
-        # A race loses one observation at most, which is harmless.
-        if self._compressed < 64 * 1024:
-            self._compressed, self._decoded = max(1, compressed), decoded
-        else:
-            self._compressed, self._decoded = self._compressed + compressed, self._decoded + decoded
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """What the files of a scan share. ``fetched`` bounds compressed bytes, ``decoded`` rows that wait to be consumed.
-
-    ``part`` is the size of one request; ``threads_inside`` says that Arrow's threads decode one file side by side.
-    """
-
-    shape: Shape
-    report: ScanReport
-    limit: int | None
-    reader: Reader
-    downloads: Downloads
-    decoders: ThreadPoolExecutor
-    fetched: Window
-    decoded: Window
-    cache: FileCache | None
-    guess: FooterGuess
-    ratio: Ratio
-    vectors: Vectors
-    part: int
-    threads_inside: bool
-
-    def submit(self, order: Order, nbytes: int, call: Callable[[], T]) -> Future[T]:
-        """Run a download of about ``nbytes`` when its turn has come, timed."""
-
-        def timed() -> T:
-            with self.report.stage("fetch"):
-                return call()
-
-        return self.downloads.submit(order, nbytes, timed)
+# The parts of a page index are small against a request: gaps between them are read along, up to this many bytes.
+_INDEX_GAPS = 64 * 1024
 
 
 class FileRead:
@@ -147,8 +88,9 @@ class FileRead:
         selection: Selection = yield selecting
         if not needs_file:
             return [self._constant_unit(selection.count(footer.metadata.num_rows))]
-        layout = self._lay_out(footer, whole=False)
         held = Block(self._file.size - int(tail.size), tail)
+        layout = yield from self._skip_pages(self._lay_out(footer, whole=False), held)
+        self._count(layout)
         pieces = self._pieces(layout, selection, _FETCH_UNIT)
         return [
             start(self._located(self._fetched_unit((self._number, place), layout, groups, held, selection)))
@@ -208,8 +150,24 @@ class FileRead:
             arrow = open_parquet(0, [], footer.metadata).schema_arrow
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"the schema in the Parquet footer does not decode: {error}") from None
-        layout = lay_out(self._r.shape, self._task, footer, arrow, whole=whole)
+        return lay_out(self._r.shape, self._task, footer, arrow, whole=whole)
+
+    def _count(self, layout: Layout) -> None:
         self._r.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
+
+    def _skip_pages(self, layout: Layout, held: Block) -> Steps[Layout]:
+        """Steps that return ``layout`` without the pages that the file's page index rules out."""
+        predicate, groups = self._context.predicate, index_ranges(layout, held, self._r.gains)
+        if not groups or predicate is None:
+            return layout
+        ranges = coalesce((item for each in groups.values() for item in each), waste_floor=_INDEX_GAPS)
+        blocks = yield from self._fetch((self._number, -1), _missing(ranges, held))
+        if blocks:
+            # The next file's end is asked for with its page index, if that is not long.
+            self._r.guess.learn_index(self._file.size - ranges[0].start)
+        read = SparseFile(self._file.size, [*blocks, held]).slice
+        layout, skipped = with_pages(layout, groups, predicate, read, self._r.gains)
+        self._r.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
         return layout
 
     def _pieces(self, layout: Layout, selection: Selection, target: int) -> list[tuple[int, ...]]:
@@ -247,6 +205,7 @@ class FileRead:
             blocks = yield from self._fetch(order, [ByteRange(0, self._file.size)])
             footer = parse_footer(blocks[0].data if blocks else pa.py_buffer(b""), self._file.size)
             layout = self._lay_out(footer, whole=True)
+            self._count(layout)
             selection: Selection = yield selecting
             pieces = self._pieces(layout, selection, _DECODE_UNIT)
             bytes_ = _Shared(lambda: self._r.fetched.release(order), len(pieces))
@@ -268,13 +227,21 @@ class FileRead:
         yield self._r.fetched.acquire(order, sum(item.length for item in ranges))
         bytes_ = _Shared(lambda: self._r.fetched.release(order), 1)
         try:
-            # A range that the footer's request cut in two is fetched in one piece again, not put together.
-            have = [ByteRange(held.start, held.stop)]
-            blocks = yield from self._fetch(order, [item for item in coalesce(ranges) if subtract([item], have)])
+            blocks = yield from self._fetch(order, _missing(coalesce(ranges), held))
+            try:
+                read = SparseFile(self._file.size, [*blocks, held]).slice
+                kept, replaced = rebuild(layout, groups, [*blocks, held], read)
+            except PageMismatch:
+                # An index that lies about one page is not believed about any.
+                layout = without_pages(layout, groups)
+                ranges = layout.ranges(groups)
+                self._r.fetched.resize(order, sum(item.length for item in ranges))
+                kept, replaced = [*(yield from self._fetch(order, _missing(coalesce(ranges), held))), held], {}
+            del blocks
         except BaseException:
             bytes_.release()
             raise
-        return (yield from self._decoded_unit(order, layout, groups, [*blocks, held], selection, bytes_))
+        return (yield from self._decoded_unit(order, layout, groups, kept, selection, bytes_, replaced))
 
     def _decoded_unit(
         self,
@@ -284,17 +251,20 @@ class FileRead:
         blocks: list[Block],
         selection: Selection,
         bytes_: _Shared,
+        replaced: dict[tuple[int, int], pa.Buffer] | None = None,
     ) -> Steps[Unit]:
         decoder = FileDecoder(self._r.shape, self._task, layout, selection, self._r.report)
         few = self._r.limit is not None and self._r.limit <= _FEW_ROWS
         if few or layout.decoded_size(groups) > _LARGE_UNIT:
-            return Unit(decoder.batches(self._parquet(layout, blocks), groups, threads=True), bytes_.release)
+            parquet = self._parquet(layout, blocks, replaced)
+            return Unit(decoder.batches(parquet, groups, threads=True), bytes_.release)
         compressed = layout.compressed_size(groups)
         yield self._r.decoded.acquire(order, self._r.ratio.decoded(compressed))
 
         def decode() -> list[pa.RecordBatch]:
             with self._r.report.stage("decode"):
-                return list(decoder.batches(self._parquet(layout, blocks), groups, threads=self._r.threads_inside))
+                parquet = self._parquet(layout, blocks, replaced)
+                return list(decoder.batches(parquet, groups, threads=self._r.threads_inside))
 
         try:
             batches: list[pa.RecordBatch] = yield self._r.decoders.submit(decode)
@@ -303,14 +273,20 @@ class FileRead:
             raise
         finally:
             blocks.clear()
+            if replaced is not None:
+                replaced.clear()
             bytes_.release()
         size = sum(batch.nbytes for batch in batches)
         self._r.ratio.learn(compressed, size)
         self._r.decoded.resize(order, size)
         return Unit(_draining(batches), lambda: self._r.decoded.release(order))
 
-    def _parquet(self, layout: Layout, blocks: list[Block]) -> pq.ParquetFile | None:
-        return open_parquet(self._file.size, blocks, layout.footer.metadata) if layout.leaves else None
+    def _parquet(
+        self, layout: Layout, blocks: list[Block], replaced: dict[tuple[int, int], pa.Buffer] | None
+    ) -> pq.ParquetFile | None:
+        if not layout.leaves:
+            return None
+        return open_parquet(self._file.size, blocks, layout.footer.metadata, replaced)
 
     def _fetch(self, order: Order, ranges: list[ByteRange]) -> Steps[list[Block]]:
         """Steps that return one block for each of ``ranges``, from the cache or the network."""
@@ -353,6 +329,11 @@ class _Shared:
             last = self._users == 0
         if last:
             self._give_back()
+
+
+def _missing(ranges: list[ByteRange], held: Block) -> list[ByteRange]:
+    """Return those of ``ranges`` that ``held`` does not cover. One that it cuts in two is fetched in one piece."""
+    return [item for item in ranges if subtract([item], [ByteRange(held.start, held.stop)])]
 
 
 def _draining(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -55,6 +55,11 @@ class FooterGuess:
         with self._lock:
             self._seen = max(self._seen, length)
 
+    def learn_index(self, length: int) -> None:
+        """Take note of the length of page index and footer, where both were needed; long ones are asked for apart."""
+        if length <= _MOST:
+            self.learn(length)
+
 
 def footer_length(tail: pa.Buffer, file_size: int) -> int:
     """Return the length of the footer, trailer included, from the last bytes of a file.

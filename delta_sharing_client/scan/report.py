@@ -36,7 +36,10 @@ class ScanReport:
     files, files_skipped:
         Files read, and files that the plan left out or that a limit made unnecessary.
     row_groups, row_groups_skipped:
-        Row groups read, and left out by their statistics.
+        Row groups read, and left out by their statistics or by those of their pages.
+    pages_skipped, page_bytes_skipped:
+        Pages of the needed columns left out by the page index of the row groups that it was read of, and their bytes;
+        those of row groups in which no page was left are among them.
     rows, rows_deleted:
         Rows returned, and rows hidden by deletion vectors.
     seconds:
@@ -53,6 +56,8 @@ class ScanReport:
     files_skipped: int = 0
     row_groups: int = 0
     row_groups_skipped: int = 0
+    pages_skipped: int = 0
+    page_bytes_skipped: int = 0
     rows: int = 0
     rows_deleted: int = 0
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -78,8 +83,9 @@ class ScanReport:
 
     def __str__(self) -> str:
         seconds = ", ".join(f"{name} {value:.3f} s" for name, value in self.seconds.items())
+        pages = f", {self.pages_skipped} pages skipped" if self.pages_skipped else ""
         return (
             f"{self.rows} rows from {self.files} files ({self.files_skipped} skipped) and {self.row_groups} row "
-            f"groups ({self.row_groups_skipped} skipped); {self.requests} requests, {self.bytes} bytes, {self.retries} "
-            f"retries, {self.cache_hits} from cache" + (f"; {seconds}" if seconds else "")
+            f"groups ({self.row_groups_skipped} skipped){pages}; {self.requests} requests, {self.bytes} bytes, "
+            f"{self.retries} retries, {self.cache_hits} from cache" + (f"; {seconds}" if seconds else "")
         )

@@ -60,9 +60,18 @@ class RowGroupBounds:
                 kept.append(ordinal)
         return kept
 
+    @property
+    def leaves(self) -> dict[ColumnPath, tuple[StructField, int, pa.DataType]]:
+        """The predicate's columns that are each one Parquet column of the file: its number and Arrow type."""
+        return {path: (field, *leaf) for path, (field, leaf) in self._leaves.items() if leaf and leaf[0] >= 0}
+
     def bounds(self, path: ColumnPath) -> ColumnBounds | None:
+        return self.bounds_in(self._group, path)
+
+    def bounds_in(self, group: int, path: ColumnPath) -> ColumnBounds | None:
+        """Return what is known of a column in one row group."""
         constant = self._constants.get(path)
-        rows = self._rows[self._group]
+        rows = self._rows[group]
         if constant is not None:
             return constant._replace(null_count=rows if constant.null_count else 0, row_count=rows)
         if path not in self._leaves:
@@ -72,8 +81,8 @@ class RowGroupBounds:
             return ColumnBounds(None, None, rows, rows)
         if leaf[0] < 0:
             return None
-        chunk = self._chunks.get(self._group, leaf[0])
-        lower, upper, without_nan = _bounds(chunk.bounds, field, leaf[1])
+        chunk = self._chunks.get(group, leaf[0])
+        lower, upper, without_nan = typed_bounds(chunk.bounds, field, leaf[1])
         return ColumnBounds(lower, upper, chunk.null_count, rows, without_nan)
 
 
@@ -89,10 +98,13 @@ def _resolve(schema: StructType, path: ColumnPath) -> tuple[StructField, ...] | 
     return tuple(fields)
 
 
-def _bounds(
+def typed_bounds(
     bounds: tuple[Plain, Plain] | None, field: StructField, found: pa.DataType
 ) -> tuple[Any, Any, float | None]:
-    """Return lower and upper bound, and the upper bound apart from NaN, as ``ColumnBounds`` has them."""
+    """Return lower and upper bound, and the upper bound apart from NaN, as ``ColumnBounds`` has them.
+
+    ``found`` is the Arrow type of the Parquet column that holds ``field``. What is not to be trusted is ``None``.
+    """
     if bounds is None or field.collation is not None:
         return None, None, None
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+from collections.abc import Mapping
 from typing import Union
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from delta_sharing_client.scan.align import Aligner, FileColumn
 from delta_sharing_client.scan.chunks import Chunks
 from delta_sharing_client.scan.columns import Origin, ReadColumn, context_columns, filter_columns, needed_share
 from delta_sharing_client.scan.footer import Footer
+from delta_sharing_client.scan.page_stubs import GroupPages
 from delta_sharing_client.scan.ranges import ByteRange
 from delta_sharing_client.scan.row_groups import RowGroupBounds
 from delta_sharing_client.scan.tasks import CHANGE_TYPE, Change, ChangeKind, FileTask, ScanContext
@@ -108,10 +110,15 @@ def partition_text(task: FileTask, field: StructField, mode: ColumnMappingMode) 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """One file against the scan: columns, row groups to read and where each begins."""
+    """One file against the scan: columns, row groups to read and where each begins.
+
+    ``bounds`` are given where there is a predicate; ``pages`` where not all rows of a row group are wanted.
+    """
 
     footer: Footer
+    arrow: pa.Schema
     chunks: Chunks
+    bounds: RowGroupBounds | None
     whole: bool
     output: tuple[FileColumn | None, ...]
     filter: tuple[FileColumn | None, ...]
@@ -122,19 +129,33 @@ class Layout:
     groups: tuple[int, ...]
     groups_skipped: int
     row_starts: tuple[int, ...]
+    pages: Mapping[int, GroupPages] = dataclasses.field(default_factory=dict)
 
     def rows(self, group: int) -> int:
         return self.row_starts[group + 1] - self.row_starts[group]
 
+    def stretches(self, group: int, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return which of the file's rows ``[start, stop)``, all of ``group``, are wanted."""
+        if group not in self.pages:
+            return [(start, stop)]
+        first = self.row_starts[group]
+        cut = [(max(start, first + left), min(stop, first + right)) for left, right in self.pages[group].rows]
+        return [(left, right) for left, right in cut if left < right]
+
     def ranges(self, groups: tuple[int, ...]) -> list[ByteRange]:
-        """Return the bytes of the needed column chunks of ``groups``; ``DataError`` if they lie outside the file."""
-        padding = _OLD_WRITER_PADDING if _OLD_WRITER.match(self.chunks.created_by) else 0
+        """Return the needed bytes of the column chunks of ``groups``; ``DataError`` if they lie outside the file."""
         found = []
         for group in groups:
+            partial = self.pages[group].chunks if group in self.pages else {}
             for leaf in self.leaves:
-                chunk = self.chunks.get(group, leaf)
-                found.append(ByteRange(chunk.start, min(chunk.start + chunk.length + padding, self.footer.start)))
+                found += partial[leaf].ranges if leaf in partial else [self.chunk_range(group, leaf)]
         return found
+
+    def chunk_range(self, group: int, leaf: int) -> ByteRange:
+        """Return the bytes that the Parquet reader reads for a whole column chunk."""
+        padding = _OLD_WRITER_PADDING if _OLD_WRITER.match(self.chunks.created_by) else 0
+        chunk = self.chunks.get(group, leaf)
+        return ByteRange(chunk.start, min(chunk.start + chunk.length + padding, self.footer.start))
 
     def compressed_size(self, groups: tuple[int, ...]) -> int:
         """Return how many bytes of the file ``groups`` need; roughly, where all of it is there."""
@@ -147,7 +168,12 @@ class Layout:
         """Return roughly how many bytes the needed columns of ``groups`` have before encoding's savings."""
         if self.whole:
             return sum(max(0, self.footer.metadata.row_group(group).total_byte_size) for group in groups)
-        return sum(self.chunks.get(group, leaf).uncompressed for group in groups for leaf in self.leaves)
+        return sum(self._uncompressed(group, leaf) for group in groups for leaf in self.leaves)
+
+    def _uncompressed(self, group: int, leaf: int) -> int:
+        chunk = self.chunks.get(group, leaf)
+        partial = self.pages[group].chunks.get(leaf) if group in self.pages else None
+        return chunk.uncompressed if partial is None else chunk.uncompressed * partial.size // max(1, chunk.length)
 
 
 def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, whole: bool = False) -> Layout:
@@ -198,15 +224,17 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
     kept = [group for group in wanted if starts[group + 1] > starts[group]]
     leaves = tuple(sorted({leaf for column in used for leaf in column.leaves}))
     chunks = Chunks(footer.data, leaves, footer.start)
+    bounds = None
     if context.predicate is not None and kept:
         rows = [starts[group + 1] - starts[group] for group in range(metadata.num_row_groups)]
         constants = shape.constant_bounds(task)
-        kept = RowGroupBounds(chunks, rows, filter_aligner, context.schema, shape.filter_paths, constants).matching(
-            context.predicate, kept
-        )
+        bounds = RowGroupBounds(chunks, rows, filter_aligner, context.schema, shape.filter_paths, constants)
+        kept = bounds.matching(context.predicate, kept)
     return Layout(
         footer=footer,
+        arrow=arrow,
         chunks=chunks,
+        bounds=bounds,
         whole=whole,
         output=output,
         filter=filters,

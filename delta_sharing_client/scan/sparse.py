@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -27,18 +27,24 @@ class SparseFile(io.RawIOBase):
     """A read-only file of ``size`` bytes that holds ``blocks`` and refuses to read anything else.
 
     Reads are slices of the blocks without a copy. A read that touches a byte which was not fetched raises
-    ``DataError``: zeros in its place would decode to wrong rows.
+    ``DataError``: zeros in its place would decode to wrong rows. ``replaced`` are reads that are answered with other
+    bytes than the file's, by start and length: column chunks of which only some pages were fetched.
     """
 
-    def __init__(self, size: int, blocks: Iterable[Block]) -> None:
+    def __init__(
+        self, size: int, blocks: Iterable[Block], replaced: Mapping[tuple[int, int], pa.Buffer] | None = None
+    ) -> None:
         super().__init__()
         self._size = size
+        self._replaced = replaced or {}
         self._blocks = sorted(blocks, key=lambda block: block.start)
         self._starts = [block.start for block in self._blocks]
         self._position = 0
 
     def slice(self, start: int, length: int) -> pa.Buffer:
         """Return ``length`` bytes from ``start`` on, which must lie in one block."""
+        if (replaced := self._replaced.get((start, length))) is not None:
+            return replaced
         index = bisect.bisect_right(self._starts, start) - 1
         if index >= 0 and start + length <= self._blocks[index].stop:
             block = self._blocks[index]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.scan.chunks import Chunk, Chunks
+from delta_sharing_client.scan.chunks import Chunks
 from delta_sharing_client.scan.footer import parse_footer
 from delta_sharing_client.scan.thrift import read_struct, skip_struct
 from delta_sharing_client.scan.validity import checker
@@ -66,13 +66,17 @@ def test_chunks_are_those_that_pyarrow_reads(write: dict[str, Any]) -> None:
             statistics = theirs.statistics
             bounded = statistics is not None and statistics.has_min_max
             start = theirs.dictionary_page_offset if theirs.has_dictionary_page else theirs.data_page_offset
-            assert chunks.get(group, leaf) == Chunk(
+            found = chunks.get(group, leaf)
+            assert found[:6] == (
                 start,
                 theirs.total_compressed_size,
                 theirs.total_uncompressed_size,
                 statistics.null_count if statistics is not None else None,
                 (statistics.min_raw, statistics.max_raw) if bounded else None,
+                theirs.num_values,
             )
+            assert (found.offset_index is not None) == theirs.has_offset_index
+            assert (found.column_index is not None) == theirs.has_column_index
 
 
 def test_a_chunk_that_the_footer_does_not_have_is_refused() -> None:

@@ -1,0 +1,82 @@
+"""What the files of one scan share: connections, threads, memory, and what was learned so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import pyarrow as pa
+
+from delta_sharing_client.scan.cache import FileCache
+from delta_sharing_client.scan.downloads import Downloads
+from delta_sharing_client.scan.footer import FooterGuess
+from delta_sharing_client.scan.page_plan import PageGains
+from delta_sharing_client.scan.remote import Reader
+from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.scan.shape import Shape
+from delta_sharing_client.scan.vectors import Vectors
+from delta_sharing_client.scan.window import Order, Window
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unit:
+    """Rows of one or more row groups; call ``release`` when they were consumed."""
+
+    batches: Iterable[pa.RecordBatch]
+    release: Callable[[], None]
+
+
+class Ratio:
+    """How much larger decoded rows are than their compressed bytes, learned as the scan goes."""
+
+    def __init__(self) -> None:
+        self._compressed = 1
+        self._decoded = 2
+
+    def decoded(self, compressed: int) -> int:
+        """Return the memory that the rows in ``compressed`` bytes probably take."""
+        return compressed * self._decoded // self._compressed
+
+    def learn(self, compressed: int, decoded: int) -> None:
+        # A race loses one observation at most, which is harmless.
+        if self._compressed < 64 * 1024:
+            self._compressed, self._decoded = max(1, compressed), decoded
+        else:
+            self._compressed, self._decoded = self._compressed + compressed, self._decoded + decoded
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What the files of a scan share. ``fetched`` bounds compressed bytes, ``decoded`` rows that wait to be consumed.
+
+    ``part`` is the size of one request; ``threads_inside`` says that Arrow's threads decode one file side by side.
+    """
+
+    shape: Shape
+    report: ScanReport
+    limit: int | None
+    reader: Reader
+    downloads: Downloads
+    decoders: ThreadPoolExecutor
+    fetched: Window
+    decoded: Window
+    cache: FileCache | None
+    guess: FooterGuess
+    ratio: Ratio
+    gains: PageGains
+    vectors: Vectors
+    part: int
+    threads_inside: bool
+
+    def submit(self, order: Order, nbytes: int, call: Callable[[], T]) -> Future[T]:
+        """Run a download of about ``nbytes`` when its turn has come, timed."""
+
+        def timed() -> T:
+            with self.report.stage("fetch"):
+                return call()
+
+        return self.downloads.submit(order, nbytes, timed)
