@@ -119,7 +119,7 @@ class Read(abc.ABC):
         backend = frames.check_dtype_backend(dtype_backend)
         decoded = self.options.variant_as is VariantAs.OBJECT
         plan = self.plan(dataclasses.replace(self.options, variant_as=VariantAs.STRUCT) if decoded else None)
-        frame = frames.to_pandas(plan.output_schema, self._run(plan), backend)
+        frame = frames.to_pandas(plan.output_schema, self._run(plan), backend, plan.known_rows)
         return frames.decode_variants(frame, plan.context.schema) if decoded else frame
 
     def to_polars(self) -> pl.DataFrame:

@@ -210,3 +210,16 @@ class ScanPlan:
     @property
     def output_schema(self) -> pa.Schema:
         return self.context.output_schema
+
+    @property
+    def known_rows(self) -> int | None:
+        """How many rows the plan has, where the log tells; ``None`` where only reading does."""
+        if self.context.predicate is not None:
+            return None
+        total = 0
+        for task in self.tasks:
+            rows = task.live_records if task.row_groups is None else None
+            if rows is None or rows < 0:
+                return None
+            total += rows
+        return total if self.limit is None else min(total, self.limit)
