@@ -77,16 +77,16 @@ class PartialChunk:
         """
         starts, rows = self.pages.starts, self.pages.rows
         parts: dict[int, Any] = dict(self.stubs)
-        prefix = read(self.chunk.start, starts[0] - self.chunk.start)
-        if prefix.size:
-            _check(prefix, None)
+        if starts[0] > self.chunk.start:
+            parts[-1] = read(self.chunk.start, starts[0] - self.chunk.start)
+            _check(parts[-1], None)
         for page in self.kept:
             parts[page] = read(starts[page], starts[page + 1] - starts[page])
             _check(parts[page], rows[page + 1] - rows[page])
         # Untouched pages of an anonymous mapping take no memory.
         whole = mmap.mmap(-1, self.chunk.length)
-        for part in (prefix, *(part for _, part in sorted(parts.items()))):
-            whole.write(memoryview(part))
+        for page in sorted(parts):
+            whole.write(memoryview(parts[page]))
         return pa.py_buffer(whole)
 
 
