@@ -21,7 +21,8 @@ from delta_sharing_client.redact import Secret, safe_url
 ENVIRONMENT_VARIABLE = "DELTA_SHARING_PROFILE"
 NEWEST_VERSION = 2
 
-_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+# fsspec also chains file systems: simplecache::s3://bucket/my.share
+_URL = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*::)*[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,13 +137,18 @@ def _read(path: str) -> bytes:
         with open(os.path.expanduser(path), "rb") as file:
             return file.read()
     except FileNotFoundError:
-        raise ProfileError(
-            f"There is no profile file at {_shown(path)}; check the path (relative ones start at {os.getcwd()})."
-        ) from None
+        hint = (
+            "check the URL, and that it can be reached from here"
+            if _URL.match(path)
+            else f"check the path (relative ones start at {os.getcwd()})"
+        )
+        raise ProfileError(f"There is no profile file at {_shown(path)}; {hint}.") from None
     except ImportError as error:
         raise ProfileError(f"Reading the profile {_shown(path)} needs another package: {error}") from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+        if isinstance(error, ValueError) and "rotocol not known" in str(error):
+            reason = "no file system is known for such a URL"
         raise ProfileError(f"The profile file {_shown(path)} cannot be read: {reason}.") from None
 
 
@@ -150,6 +156,7 @@ def _from_text(content: object, where: str) -> Profile:
     fields, reason = None, None
     try:
         text = content.decode("utf-8-sig") if isinstance(content, (bytes, bytearray)) else content
+        text = text.removeprefix("\ufeff") if isinstance(text, str) else text
         fields = json.loads(text) if isinstance(text, str) else None
     except json.JSONDecodeError as error:
         reason = f"is not valid JSON (line {error.lineno}, column {error.colno})"

@@ -31,22 +31,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _leave_pipe()
     except Exception as error:
-        if usage := _usage_message(error):
+        usage = _usage_message(error)
+        if usage == "":
+            return ExitCode.USAGE  # the help that was printed in place of a command says it all
+        if usage is not None:
             return _fail(usage, ExitCode.USAGE)
         return _fail(f"unexpected {type(error).__name__}: {one_line(error)}; please report this", ExitCode.INTERNAL)
 
 
 def _usage_message(error: Exception) -> str | None:
-    """Return the text of a mistake on the command line, None for any other error.
+    """Return the text of a mistake on the command line, "" if there is nothing to say, None for any other error.
 
     Older releases of typer raise click's exceptions and newer ones their own; both kinds format themselves.
     """
     formatter = getattr(error, "format_message", None)
     if formatter is None:
         return None
+    message = " ".join(str(formatter()).split()).rstrip(".")
+    if not message:
+        return ""
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or PROGRAM
-    return f"{' '.join(str(formatter()).split()).rstrip('.')}; see: {path} --help"
+    return f"{message}; see: {path} --help"
 
 
 def _leave_pipe() -> int:

@@ -42,7 +42,8 @@ def error_for(
     shown = " ".join(message.split())
     shown = shown if len(shown) <= _MAX_SHOWN else shown[:_MAX_SHOWN] + " ..."
     facts = ", ".join(str(fact) for fact in (status, code) if fact is not None)
-    text = f"{doing} failed ({facts}): {shown}" if shown else f"{doing} failed ({facts})"
+    failed = f"{doing} failed ({facts})" if facts else f"{doing} failed"
+    text = f"{failed}: {shown}" if shown else failed
     text = text if text.endswith((".", "!", "?")) else text + "."
     if status == 401:
         return AuthError(

@@ -22,7 +22,7 @@ from delta_sharing_client.protocol.answer import (
     read_protocol,
 )
 from delta_sharing_client.protocol.capabilities import HEADER, promises_end_stream_action
-from delta_sharing_client.protocol.failures import error_for
+from delta_sharing_client.protocol.failures import error_for, request_error
 from delta_sharing_client.protocol.messages import EndStreamAction, FileLine, Line, QueryStatus
 from delta_sharing_client.protocol.ndjson import split_blocks
 from delta_sharing_client.protocol.rest import VERSION_HEADER, version_header
@@ -43,6 +43,7 @@ _KEYS = {
 }
 
 _decoder = msgspec.json.Decoder(Line)
+_NOTHING = Line()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,11 +229,15 @@ class Page:
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if not raw.strip():
                         continue
-                    if not block.complete:
+                    if not block.complete and raw.lstrip().startswith(b"{"):
                         raise Transient(self._incomplete(f"it is cut off in line {number}")) from None
                     self._number = number
+                    if number == 1 and not raw.lstrip().startswith(b"{"):
+                        raise self._another_page(raw) from None
                     raise self._malformed(scrub(str(error))) from None
                 self._number = number
+                if number == 1 and line == _NOTHING:
+                    self._check_error(raw)
                 if self.end is not None:
                     raise self._malformed("endStreamAction must be the last line")
                 yield line
@@ -289,6 +294,26 @@ class Page:
     def _malformed(self, reason: str) -> ProtocolError:
         return ProtocolError(
             f"{self._request.doing}: line {self._number} of the answer is malformed: {reason}.", table=self._table
+        )
+
+    def _check_error(self, body: bytes) -> None:
+        """Raise what the server reports; some send an error with a status that means success."""
+        if b'"errorCode"' in body:
+            raise request_error(
+                self._response.status_code,
+                body,
+                self._request.doing,
+                table=self._table,
+                secrets=self._transport.secrets(),
+            )
+
+    def _another_page(self, start: bytes) -> ProtocolError:
+        kind = self._response.headers.get("Content-Type", "no content type")
+        text = scrub(start[:60].decode("utf-8", "replace"), self._transport.secrets())
+        return ProtocolError(
+            f"{self._request.doing}: expected lines of JSON, found {scrub(kind)[:60]} that begins with {text!r}; check "
+            "the endpoint of the profile, and whether a proxy or a login page answers in its place.",
+            table=self._table,
         )
 
     def _incomplete(self, reason: str) -> TransportError:

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import requests
 import tenacity
@@ -127,13 +128,16 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _is_unknown_host(error: Exception) -> bool:
+    found = next((cause for cause in _causes(error) if isinstance(cause, socket.gaierror)), None)
+    return found is not None and found.errno == socket.EAI_NONAME
+
+
+def _causes(error: Exception) -> list[BaseException]:
     seen: list[BaseException] = [error]
     for candidate in seen:  # grows while it is walked: causes, contexts and wrapped reasons
-        if isinstance(candidate, socket.gaierror):
-            return candidate.errno == socket.EAI_NONAME
         inner = (candidate.__cause__, candidate.__context__, getattr(candidate, "reason", None), *candidate.args)
         seen += [e for e in inner if isinstance(e, BaseException) and not any(e is s for s in seen)]
-    return False
+    return seen
 
 
 def _reason(error: Exception) -> str:
@@ -143,7 +147,21 @@ def _reason(error: Exception) -> str:
         return "no bytes within the time limit"
     if isinstance(error, requests.exceptions.ChunkedEncodingError):
         return f"the answer was cut off ({_short(error)})"
+    if isinstance(error, requests.exceptions.ProxyError):
+        return _short(error)  # what failed was the way to the proxy, whatever the request's host
+    host = _host_of(error)
+    causes = _causes(error)
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return f"the host {host} is not known here; check the endpoint, the network and the proxy"
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return f"{host} refuses the connection; check that the server is running and the endpoint right"
     return _short(error)
+
+
+def _host_of(error: Exception) -> str:
+    request = getattr(error, "request", None)
+    parts = urlsplit(str(getattr(request, "url", None) or ""))
+    return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "of the server"
 
 
 def _short(error: Exception) -> str:

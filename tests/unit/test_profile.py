@@ -9,6 +9,7 @@ import pickle
 from datetime import datetime, timezone
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from delta_sharing_client.errors import ProfileError
@@ -72,6 +73,27 @@ def test_file_object_stays_open():
     Profile.load(file)
 
     assert not file.closed
+
+
+def test_byte_order_mark_of_an_open_text_file_is_no_part_of_the_profile():
+    text = '{"shareCredentialsVersion": 1, "endpoint": "https://h/p", "bearerToken": "t"}'
+    assert Profile.load(io.StringIO("\ufeff" + text)).endpoint == "https://h/p"
+
+
+def test_profile_is_read_through_chained_file_systems():
+    fsspec.filesystem("memory").pipe(
+        "/chained.share", b'{"shareCredentialsVersion": 1, "endpoint": "https://h/p", "bearerToken": "t"}'
+    )
+    assert Profile.load("simplecache::memory://chained.share").endpoint == "https://h/p"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [("memory://absent.share", "check the URL"), ("nosuch://x/y.share", "no file system is known")],
+)
+def test_url_without_a_profile_says_what_to_check(url, said):
+    with pytest.raises(ProfileError, match=said):
+        Profile.load(url)
 
 
 def test_environment_without_a_profile_says_which_variable(monkeypatch):

@@ -35,6 +35,14 @@ def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
     assert printed.err.count("\n") == 1
 
 
+def test_no_command_shows_the_help_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == ExitCode.USAGE
+
+    printed = capsys.readouterr()
+    assert "describe" in printed.out + printed.err
+    assert "delta-sharing: " not in printed.err
+
+
 def test_a_missing_profile_is_one_line_that_says_where_it_was_looked_for(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

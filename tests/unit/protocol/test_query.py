@@ -195,8 +195,9 @@ P1 = '{"protocol": {"minReaderVersion": 1}}'
         (["{}"], "line 1 .*found none of them"),
         (['{"surprise": {"a": 1}}'], "line 1 .*found none of them"),
         (['{"protocol": {"minReaderVersion": 1}, "metaData": {"id": "x"}}'], "found protocol, metaData"),
-        (["not json"], "line 1"),
-        (["[1]"], "line 1"),
+        (["not json"], "begins with 'not json'"),
+        (["[1]"], r"begins with '\[1\]'"),
+        (["{bad"], "line 1"),
         (['{"protocol": {}}'], "minReaderVersion or deltaProtocol"),
         (['{"metaData": {"id": "x"}}'], "first line must hold protocol"),
         (
@@ -331,6 +332,34 @@ def test_error_in_the_stream_fails_the_read_with_its_status(server, rest, table,
     assert caught.value.status == 400
     assert wire.token not in str(caught.value)
     assert len(server.seen) == 1
+
+
+def test_login_page_in_place_of_an_answer_is_named_at_once_and_not_tried_again(server, rest, table, wire):
+    page = wire.ndjson(f"<html>{wire.token}</html>")
+    page.body = page.body.strip()  # nor taken for an answer that was cut off
+    page.headers["Content-Type"] = "text/html"
+    server.on("POST", QUERY, page)
+
+    with pytest.raises(ProtocolError, match="found text/html that begins with '<html>.*endpoint") as caught:
+        query_table(rest, table)
+    assert wire.token not in str(caught.value)
+    assert len(server.seen) == 1
+
+
+def test_error_with_a_status_of_success_is_the_error_that_it_reports(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson({"errorCode": "QUOTA", "message": f"no more for {wire.token}"}))
+
+    with pytest.raises(RequestError, match="QUOTA.*no more for") as caught:
+        query_table(rest, table)
+    assert caught.value.error_code == "QUOTA"
+    assert wire.token not in str(caught.value)
+
+
+def test_error_report_without_a_status_reads_well(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson({"endStreamAction": {"errorMessage": "broke"}}))
+
+    with pytest.raises(RequestError, match=r"^Querying s\.d\.t failed: broke\.$"):
+        query_table(rest, table)
 
 
 def test_error_report_may_be_the_whole_answer(server, rest, table, wire):

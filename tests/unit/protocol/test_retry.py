@@ -108,6 +108,24 @@ def test_failures_that_stay_are_not_tried_again(error):
     assert isinstance(network_failure(error, "Asking", None), TransportError)
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://127.0.0.1:9/x?sig=planted", "127.0.0.1:9 refuses the connection"),
+        ("http://nowhere.invalid/x?sig=planted", "the host nowhere.invalid is not known here"),
+    ],
+)
+def test_unreachable_servers_are_named_in_plain_words(url, said):
+    with pytest.raises(requests.ConnectionError) as caught:
+        requests.get(url, timeout=5, proxies={"http": ""})
+
+    failure = network_failure(caught.value, "Asking", None)
+
+    message = failure.error.message if isinstance(failure, Transient) else failure.message
+    assert message.startswith(f"Asking failed: {said}")
+    assert "planted" not in message
+
+
 def test_messages_of_libraries_are_scrubbed():
     failure = network_failure(requests.exceptions.InvalidURL("https://u:planted@h/x?sig=planted"), "Asking", None)
 
