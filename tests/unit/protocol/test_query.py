@@ -340,7 +340,7 @@ def test_login_page_in_place_of_an_answer_is_named_at_once_and_not_tried_again(s
     page.headers["Content-Type"] = "text/html"
     server.on("POST", QUERY, page)
 
-    with pytest.raises(ProtocolError, match="found text/html that begins with '<html>.*endpoint") as caught:
+    with pytest.raises(ProtocolError, match=r"found text/html that begins with '<html>.*endpoint") as caught:
         query_table(rest, table)
     assert wire.token not in str(caught.value)
     assert len(server.seen) == 1
@@ -349,7 +349,7 @@ def test_login_page_in_place_of_an_answer_is_named_at_once_and_not_tried_again(s
 def test_error_with_a_status_of_success_is_the_error_that_it_reports(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson({"errorCode": "QUOTA", "message": f"no more for {wire.token}"}))
 
-    with pytest.raises(RequestError, match="QUOTA.*no more for") as caught:
+    with pytest.raises(RequestError, match=r"QUOTA.*no more for") as caught:
         query_table(rest, table)
     assert caught.value.error_code == "QUOTA"
     assert wire.token not in str(caught.value)
