@@ -15,7 +15,7 @@ from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.last_checkpoint import hinted_checkpoint
 from delta_sharing_client.delta.log_files import LOG_DIRECTORY, LogFile, LogListing, LogSegment
 from delta_sharing_client.delta.log_json import read_actions
-from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled
+from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled, without_conflicts
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, UsageError
 
 
@@ -190,7 +190,7 @@ class DeltaLog:
             yield read_checkpoint(segment.checkpoint, want)
         for delta in segment.deltas:
             if delta.first == delta.last:
-                yield self._read(delta)
+                yield without_conflicts(self._read(delta), delta.path.name)
             else:
                 yield from self._compacted(listing, delta)
 
@@ -206,7 +206,8 @@ class DeltaLog:
                     f"{delta.path.name} must hold one action for each file, and the commits it stands for are gone",
                     table=self._table,
                 )
-            yield self._read(listing.commits[version])
+            commit = listing.commits[version]
+            yield without_conflicts(self._read(commit), commit.path.name)
 
     def _read(self, delta: LogFile) -> Iterator[Action]:
         try:
@@ -216,7 +217,8 @@ class DeltaLog:
             raise DataError(f"the log file {delta.path.name} cannot be read: {error.strerror}") from None
 
     def _commit(self, file: LogFile, times: CommitTimes) -> Commit:
-        commit = Commit.from_actions(file.first, times.at(file.first), self._named(self._read(file), file.first))
+        actions = self._named(without_conflicts(self._read(file), file.path.name), file.first)
+        commit = Commit.from_actions(file.first, times.at(file.first), actions)
         if commit.protocol is not None:
             check_readable(commit.protocol, operation=Operation.CHANGES, table=self._table)
         return commit

@@ -21,6 +21,7 @@ import pyarrow as pa
 from delta_sharing_client.delta.arrow_types import to_arrow_type
 from delta_sharing_client.delta.civil_time import MICROS_PER_DAY, MICROS_PER_SECOND, civil_of, days_of
 from delta_sharing_client.delta.data_types import DataType, DecimalType, PrimitiveType
+from delta_sharing_client.delta.intervals import DAY_TIME, YEAR_MONTH, interval_text, parse_interval
 from delta_sharing_client.errors import DataError, UsageError
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
@@ -52,6 +53,7 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
     ``int``, ``float``, ``bool``, ``str``, ``bytes``, :class:`~decimal.Decimal` (with the type's scale),
     :class:`~datetime.date`, and :class:`~datetime.datetime` (aware, UTC, for ``timestamp``; naive for
     ``timestamp_ntz``). Dates and timestamps outside the years 1 to 9999 are ``int``: days, or microseconds, since 1970.
+    Intervals are ``int``: months, or microseconds.
     ``None`` and the empty text are null for every type.
 
     Parameters
@@ -144,6 +146,8 @@ def _parse(text: str, data_type: DataType) -> object:
         return _float(text, base)
     if base == "binary":
         return _binary(text)
+    if base in (YEAR_MONTH, DAY_TIME):
+        return parse_interval(text, base)
     if base == "void":
         raise DataError("a partition value of type void must be null")
     raise DataError(f"a partition column must have a simple type, {data_type.name} is not one")
@@ -298,8 +302,8 @@ def _serialize(value: object, data_type: DataType) -> str:
     base = data_type.base if isinstance(data_type, PrimitiveType) else name
     if base == "boolean" and isinstance(value, bool):
         return "true" if value else "false"
-    if base in _INTEGER_BITS and isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if base in (*_INTEGER_BITS, YEAR_MONTH, DAY_TIME) and isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if base in _INTEGER_BITS else interval_text(value, base)
     if base in ("float", "double") and isinstance(value, float):
         return _float_text(value)
     if base == "decimal" and isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) <= _MOST_DIGITS:

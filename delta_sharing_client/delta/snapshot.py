@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Union
@@ -151,6 +151,41 @@ def is_reconciled(actions: Iterable[Action]) -> bool:
             return False
         seen.add(key)
     return True
+
+
+def without_conflicts(actions: Iterable[Action], source: str) -> Iterator[Action]:
+    """Pass on the actions of one commit, unless two of them contradict each other.
+
+    The order of actions within a commit means nothing (Delta log protocol, "Add File and Remove File" and "Requirements
+    for Writers"), so where two of them set the protocol or the metadata, add one path, remove one path, or add and
+    remove one logical file, the commit does not say what it leaves behind.
+
+    Raises
+    ------
+    ProtocolError
+        The commit, called ``source``, holds such a pair.
+    """
+    added: dict[str, FileKey] = {}
+    removed: dict[str, FileKey] = {}
+    single: set[type] = set()
+    for action in actions:
+        kind = type(action)
+        if isinstance(action, (AddFile, RemoveFile)):
+            path = canonical_path(action.path)
+            own, other = (added, removed) if kind is AddFile else (removed, added)
+            key = path if action.deletion_vector is None else logical_file_key(action)
+            if path in own or other.get(path) == key:
+                raise ProtocolError(
+                    f"{source} must say once what becomes of each file, found two actions for "
+                    f"{action.path.partition('?')[0][:200]!r}"
+                )
+            own[path] = key
+        elif kind is Protocol or kind is Metadata:
+            if kind in single:
+                name = "protocol" if kind is Protocol else "metaData"
+                raise ProtocolError(f"{source} must hold at most one {name} action, found several")
+            single.add(kind)
+        yield action
 
 
 class Replay:

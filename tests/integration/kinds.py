@@ -154,9 +154,14 @@ KINDS = {
             datetime.timedelta(hours=5),
         ),
         stored=pa.int64(),
+        partitions={"INTERVAL '-1 02:03:04.000005' DAY TO SECOND": -datetime.timedelta(1, 7384, 5)},
     ),
     "year-month interval": Kind(
-        row="interval year to month", delta="interval year to month", arrow=pa.int32(), values=(-14, 0, 2**31 - 1)
+        row="interval year to month",
+        delta="interval year to month",
+        arrow=pa.int32(),
+        values=(-14, 0, 2**31 - 1),
+        partitions={"INTERVAL '-1-2' YEAR TO MONTH": -14},
     ),
     "void": Kind(row="void", delta="void", arrow=pa.null(), values=(None,)),
 }

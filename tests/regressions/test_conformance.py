@@ -102,6 +102,31 @@ def test_line_of_two_actions_is_refused_instead_of_dropping_one(table: HandMadeT
     assert "must be one Delta action, found several" in refusal(table)
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("add", "add"), "two actions for 'part-00001.parquet'"),
+        (("add", "remove"), "two actions for 'part-00001.parquet'"),
+        (("remove", "remove"), "two actions for 'part-00001.parquet'"),
+        (("protocol", "protocol"), "at most one protocol action"),
+        (("metaData", "metaData"), "at most one metaData action"),
+    ],
+)
+def test_commit_whose_actions_contradict_each_other_is_refused(
+    table: HandMadeTable, names: tuple[str, str], message: str
+) -> None:
+    table.create(LONGS, properties={"delta.enableChangeDataFeed": "true"})
+    added = table.file(pa.table({"a": [1]}))
+    version = table.commit(added)
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
+    known = {**added, **table.removal(added), **protocol, **table.metadata(LONGS)}
+    # The order within a commit means nothing, so neither does which of the two comes last.
+    table.commit(*({name: known[name]} for name in names))
+    assert message in refusal(table)
+    with shared(table) as found, pytest.raises(ds.DeltaSharingError, match=message):
+        found.changes(starting_version=version + 1).to_arrow()
+
+
 @pytest.mark.parametrize("spelling", ["./x.parquet", "x.parquet", "d/../x.parquet", "%78.parquet"])
 def test_removed_file_is_gone_under_other_spellings_of_its_path(table: HandMadeTable, spelling: str) -> None:
     table.create(LONGS)
