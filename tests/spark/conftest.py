@@ -13,7 +13,6 @@ import pytest
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-REMOTE = "DELTA_SHARING_TEST_SPARK_CONNECT"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -35,22 +34,30 @@ TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session on ``local[2]``: classic, or of Spark Connect where ``REMOTE`` is set."""
+    """A classic session on ``local[2]``, in whose JVM a server of Spark Connect runs too, on a port of its own."""
     from pyspark.sql import SparkSession
 
-    if os.environ.get(REMOTE):
-        session = SparkSession.builder.remote("local[2]").getOrCreate()
-        session.conf.set("spark.sql.session.timeZone", "UTC")
-        yield session
-        session.stop()
-        return
     builder = SparkSession.builder.master("local[2]").appName("delta-sharing-client")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
-    session = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse"))).getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    builder = builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+    builder = builder.config("spark.connect.grpc.binding.port", "0")
+    with pytest.MonkeyPatch.context() as patch:
+        # Python workers by the hundred: each would compile every module it imports.
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def connect_url(spark: Any) -> str:
+    """Where ``SparkSession.builder.remote`` finds the server of Spark Connect."""
+    service = getattr(spark.sparkContext._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    return f"sc://localhost:{getattr(service, 'MODULE$').localPort()}"
 
 
 @pytest.fixture

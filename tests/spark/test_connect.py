@@ -1,8 +1,7 @@
-"""The same source through Spark Connect."""
+"""The same source through Spark Connect; ``test_golden.py`` reads all its tables that way, too."""
 
 from __future__ import annotations
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.spark.conftest import REMOTE
 from tests.spark.streams import changed_table
 
 pytestmark = pytest.mark.spark
@@ -19,8 +17,8 @@ pytestmark = pytest.mark.spark
 SCRIPT = """
     import sys, time
     from pyspark.sql import SparkSession
-    url, checkpoint = sys.argv[1:3]
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    remote, url, checkpoint = sys.argv[1:4]
+    spark = SparkSession.builder.remote(remote).getOrCreate()
     try:
         frame = spark.read.format("deltaSharing").load(url)
         print("rows", sorted(row.id for row in frame.collect()))
@@ -48,16 +46,16 @@ SCRIPT = """
 """
 
 
-def test_batch_views_options_errors_and_streams(lake: Any, tmp_path: pathlib.Path) -> None:
+def test_batch_views_options_errors_and_streams(connect_url: str, lake: Any, tmp_path: pathlib.Path) -> None:
+    """In a process of its own, which has no JVM."""
     changed_table(lake.root / "t")
     script = tmp_path / "connect.py"
     script.write_text(textwrap.dedent(SCRIPT))
     run = subprocess.run(
-        [sys.executable, str(script), lake.url("t"), str(tmp_path / "c")],
+        [sys.executable, str(script), connect_url, lake.url("t"), str(tmp_path / "c")],
         capture_output=True,
         text=True,
         timeout=250,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         check=False,
     )
     lines = dict(line.split(" ", 1) for line in run.stdout.splitlines() if " " in line)
@@ -70,29 +68,3 @@ def test_batch_views_options_errors_and_streams(lake: Any, tmp_path: pathlib.Pat
     assert lines["stream"] == "[1, 2, 3, 30]"
     token = lake.server.profile["bearerToken"]
     assert token not in run.stdout + run.stderr
-
-
-def test_golden_tables_and_those_of_our_own_are_the_same_through_connect() -> None:
-    """``test_golden.py`` once more, in a process whose session is one of Spark Connect."""
-    folder = pathlib.Path(__file__).parent
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        str(folder / "test_golden.py"),
-    ]
-    run = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=290,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, REMOTE: "1"},
-        cwd=folder.parent.parent,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-5000:]

@@ -1,4 +1,5 @@
-"""Golden tables, and the tables that Delta Lake for Spark wrote for us, as Spark DataFrames: classic, both formats."""
+"""Golden tables, and the tables that Delta Lake for Spark wrote for us, as Spark DataFrames: both formats, classic
+and Spark Connect."""
 
 from __future__ import annotations
 
@@ -33,6 +34,19 @@ def own_tables() -> dict[str, corpus.GoldenTable]:
 
 def golden_tables() -> dict[str, corpus.GoldenTable]:
     return {table.name: table for table in corpus.tables()}
+
+
+@pytest.fixture(scope="module", params=["classic", "connect"])
+def session(request: pytest.FixtureRequest, spark: Any, connect_url: str) -> Iterator[Any]:
+    """A session of either kind; both have the same JVM behind them."""
+    if request.param == "classic":
+        yield spark
+        return
+    from pyspark.sql.connect.session import SparkSession
+
+    remote = SparkSession.builder.remote(connect_url).getOrCreate()
+    yield remote
+    remote.stop()
 
 
 class Served:
@@ -83,21 +97,21 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.golden
 @pytest.mark.parametrize("wire", FORMATS)
-def test_every_golden_table_equals_its_expected_rows(spark: Any, golden: Served, wire: str) -> None:
-    check_all(spark, golden, wire)
+def test_every_golden_table_equals_its_expected_rows(session: Any, golden: Served, wire: str) -> None:
+    check_all(session, golden, wire)
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_every_table_of_our_own_equals_what_delta_lake_for_spark_reads(spark: Any, own: Served, wire: str) -> None:
-    check_all(spark, own, wire)
+def test_every_table_of_our_own_equals_what_delta_lake_for_spark_reads(session: Any, own: Served, wire: str) -> None:
+    check_all(session, own, wire)
 
 
-def test_change_feeds_of_our_own_tables_equal_those_of_delta_lake_for_spark(spark: Any, own: Served) -> None:
+def test_change_feeds_of_our_own_tables_equal_those_of_delta_lake_for_spark(session: Any, own: Served) -> None:
     checked = 0
     for name, table in own.tables.items():
         for query in table.change_queries:
             frame = (
-                spark.read.format("deltaSharing").option("readChangeFeed", "true")
+                session.read.format("deltaSharing").option("readChangeFeed", "true")
                 .option("startingVersion", query["start_version"]).option("endingVersion", query["end_version"])
                 .load(own.url(name))
             )  # fmt: skip
@@ -107,12 +121,12 @@ def test_change_feeds_of_our_own_tables_equal_those_of_delta_lake_for_spark(spar
     assert checked >= 10
 
 
-def test_row_lineage_of_our_own_tables_equals_that_of_delta_lake_for_spark(spark: Any, own: Served) -> None:
+def test_row_lineage_of_our_own_tables_equals_that_of_delta_lake_for_spark(session: Any, own: Served) -> None:
     checked = 0
     for name, table in own.tables.items():
         expected = table.expected.get("row_lineage")
         if expected is not None:
-            frame = spark.read.format("deltaSharing").option("rowLineage", "true").load(own.url(name))
+            frame = session.read.format("deltaSharing").option("rowLineage", "true").load(own.url(name))
             assert frame.columns[-2:] == ["_row_id", "_row_commit_version"]
             assert_rows(frame, expected, f"{name} row lineage")
             checked += 1
