@@ -226,14 +226,20 @@ def get_table_version(url: str, starting_timestamp: Timestamp = None) -> int:
     return _table(url).version(starting_timestamp)
 
 
-def get_table_metadata(url: str) -> TableDetails:
-    """Return the description of a shared table."""
-    return _table(url).metadata()
+def get_table_metadata(url: str, use_delta_format: bool = True) -> TableDetails:
+    """Return the description of a shared table.
+
+    ``use_delta_format`` lets the server choose the response format; ``False`` insists on parquet.
+    """
+    return _table(url).metadata(response_format=_described_format(use_delta_format))
 
 
-def get_table_protocol(url: str) -> Protocol:
-    """Return the protocol versions and features of a shared table."""
-    return _table(url).protocol()
+def get_table_protocol(url: str, use_delta_format: bool = True) -> Protocol:
+    """Return the protocol versions and features of a shared table; ``use_delta_format`` as in ``get_table_metadata``.
+
+    The parquet response format tells a reader version of its own, and none of the table's features.
+    """
+    return _table(url).protocol(response_format=_described_format(use_delta_format))
 
 
 def _table(url: str, profile: ProfileSource = None) -> SharedTable:
@@ -286,6 +292,10 @@ def _changes(
         response_format=_response_format(use_delta_format),
         options=options,
     )
+
+
+def _described_format(use_delta_format: bool) -> ResponseFormat:
+    return ResponseFormat.AUTO if use_delta_format else ResponseFormat.PARQUET
 
 
 def _response_format(use_delta_format: bool | None) -> ResponseFormat:

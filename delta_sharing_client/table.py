@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Union
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.actions import Protocol
+from delta_sharing_client.delta.actions import Format, Protocol
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import UsageError, about_table
 from delta_sharing_client.instants import to_instant
@@ -38,8 +38,9 @@ _WEEK = datetime.timedelta(days=7)
 class TableDetails:
     """What the server says of a table, besides its rows.
 
-    ``version`` is the one described; ``size`` (bytes) and ``num_files`` are ``None`` where the server does not tell;
-    ``response_format`` is the format the server chose; ``schema`` is that of a read: logical names, Arrow types.
+    ``version`` is the one described; ``size`` (bytes) and ``num_files`` are ``None`` where the server does not tell, as
+    is ``created_time`` (epoch milliseconds); ``response_format`` is the format the server chose; ``format.provider`` is
+    the encoding of the data files, ``"parquet"``; ``schema`` is that of a read: logical names, Arrow types.
     ``schema_string`` is the same as the server sent it, with comments; ``protocol`` has the versions and features a
     reader needs.
     """
@@ -56,6 +57,8 @@ class TableDetails:
     configuration: Mapping[str, str]
     size: int | None
     num_files: int | None
+    created_time: int | None
+    format: Format
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +73,18 @@ class SharedTable:
         """Return the current version, or the earliest one at or after ``starting_timestamp`` (UTC without a zone)."""
         return self.rest.table_version(self.name, _instant(starting_timestamp, "starting_timestamp"))
 
-    def metadata(self, *, version: int | None = None, timestamp: Timestamp = None) -> TableDetails:
-        """Return the table's description, at a version or timestamp where one is given."""
-        answer = self._describe(version, timestamp)
+    def metadata(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: Timestamp = None,
+        response_format: ResponseFormat | str = ResponseFormat.AUTO,
+    ) -> TableDetails:
+        """Return the table's description, at a version or timestamp where one is given.
+
+        With ``"auto"`` the server chooses the response format in which it describes the table.
+        """
+        answer = self._describe(version, timestamp, response_format)
         metadata = answer.metadata
         with about_table(str(self.name)):
             columns = parse_schema(metadata.schema_string)
@@ -90,11 +102,16 @@ class SharedTable:
             configuration=dict(metadata.properties),
             size=answer.table_size,
             num_files=answer.num_files,
+            created_time=metadata.created_time,
+            format=metadata.format,
         )
 
-    def protocol(self) -> Protocol:
-        """Return the reader and writer versions and the features that the table needs."""
-        return self._describe(None, None).protocol
+    def protocol(self, *, response_format: ResponseFormat | str = ResponseFormat.AUTO) -> Protocol:
+        """Return the reader and writer versions and the features that the table needs.
+
+        The parquet response format has a reader version of its own, 1, and tells none of the table's.
+        """
+        return self._describe(None, None, response_format).protocol
 
     @property
     def schema(self) -> pa.Schema:
@@ -219,10 +236,16 @@ class SharedTable:
         )
         return replicate(self.rest, self.name, directory, read, options or self.options, retention=retention)
 
-    def _describe(self, version: int | None, timestamp: Timestamp) -> TableHead:
+    def _describe(self, version: int | None, timestamp: Timestamp, response_format: ResponseFormat | str) -> TableHead:
         if version is not None and timestamp is not None:
             raise UsageError("give either version or timestamp, not both")
-        return table_metadata(self.rest, self.name, version=version, timestamp=_instant(timestamp, "timestamp"))
+        return table_metadata(
+            self.rest,
+            self.name,
+            version=version,
+            timestamp=_instant(timestamp, "timestamp"),
+            response_format=_format(response_format),
+        )
 
 
 def _instant(value: Timestamp, name: str) -> str | None:
