@@ -16,11 +16,12 @@ from delta_sharing_client.delta.last_checkpoint import hinted_checkpoint
 from delta_sharing_client.delta.log_files import LOG_DIRECTORY, LogFile, LogListing, LogSegment
 from delta_sharing_client.delta.log_json import read_actions
 from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled, without_conflicts
+from delta_sharing_client.delta.writer import LocalFiles, write_log
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, UsageError
 
 
 class DeltaLog:
-    """The log of a table directory, read-only.
+    """The log of a table directory, read-only once it is there (``write``).
 
     Every call looks at the directory anew, so a table that is written to meanwhile is seen as it is then; a
     :class:`Snapshot` stays as it was. Errors name the table by its directory's name.
@@ -45,6 +46,17 @@ class DeltaLog:
         log = cls(Path(os.path.abspath(table_root)))
         log._list()
         return log
+
+    @classmethod
+    def write(
+        cls, directory: str | os.PathLike[str], snapshot: Snapshot, *, local_files: LocalFiles | None = None
+    ) -> DeltaLog:
+        """Write the log of ``snapshot``, rebuilt from a sharing answer, into ``directory``, and open it.
+
+        Parameters and errors are those of :func:`delta_sharing_client.delta.writer.write_log`.
+        """
+        write_log(directory, snapshot, local_files=local_files)
+        return cls.open(directory)
 
     def latest_version(self) -> int:
         """Return the newest version."""

@@ -10,9 +10,10 @@ from urllib.parse import quote
 import delta_sharing_client as ds
 from delta_sharing_client.delta.actions import Action, AddCdcFile
 from delta_sharing_client.delta.changes import Commit
+from delta_sharing_client.delta.log import DeltaLog
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
-from delta_sharing_client.delta.writer import write_changes_log, write_log
+from delta_sharing_client.delta.writer import write_changes_log
 from delta_sharing_client.planning import SnapshotRead, query_snapshot
 from delta_sharing_client.protocol.query import ChangesQuery, query_changes
 from tests.interop.served_tables import ServedTables
@@ -25,7 +26,7 @@ def rebuild_snapshot(served: ServedTables, name: str, directory: pathlib.Path) -
     snapshot, _ = query_snapshot(table.rest, table.name, read, ds.ReadOptions())
     vectors = [item.deletion_vector for item in snapshot.files if item.deletion_vector is not None]
     urls = [item.path for item in snapshot.files] + [v.path_or_inline_dv for v in vectors if v.storage_type == "p"]
-    write_log(directory, snapshot, local_files={url: _uri(served.local_file(name, url)) for url in urls})
+    DeltaLog.write(directory, snapshot, local_files={url: _uri(served.local_file(name, url)) for url in urls})
     return snapshot
 
 

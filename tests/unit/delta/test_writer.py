@@ -66,7 +66,8 @@ def _queried(root: Path) -> list[int]:
 def test_a_snapshot_keeps_its_version_and_rows_for_another_engine(source: Path, tmp_path: Path, version: int) -> None:
     target = _data_beside(source, tmp_path / "copy")
     snapshot = DeltaLog.open(source).snapshot(version)
-    write_log(target, snapshot)
+    written = DeltaLog.write(target, snapshot)
+    assert (written.table_root, written.latest_version()) == (target, version)
     assert DeltaTable(target).version() == version
     assert _rows(target) == sorted(DeltaTable(source, version=version).to_pyarrow_table().column("a").to_pylist())
     back = DeltaLog.open(target).snapshot()
