@@ -58,13 +58,17 @@ def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.St
     Raises
     ------
     UsageError
-        ``wanted`` has a column that the table does not have, or has of another type.
+        ``wanted`` has a column that the table does not have, or has of another type, or that the option ``columns``
+        leaves out.
     """
     table = parse_schema(schema_string)
-    whole = _spark_schema(table, None, dataclasses.replace(options, columns=None))
+    whole = _spark_schema(table, None, options)
+    selected = None if options.columns is None else relation_columns(schema_string, options).schema
     paths: list[ColumnPath] = []
     for field in wanted.fields:
         paths += _paths(field, whole, ())
+        if selected is not None:
+            _check_selected(field, selected)
     if not paths:
         raise UsageError("The schema given has no column; name at least one column of the table")
     return Columns(wanted, tuple(paths))
@@ -131,6 +135,16 @@ def _paths(wanted: spark.StructField, having: spark.StructType, above: ColumnPat
         f"Column {name!r} of the schema given has the type {wanted.dataType.simpleString()}, but the table has "
         f"{found.dataType.simpleString()}; select it and cast it instead"
     )
+
+
+def _check_selected(wanted: spark.StructField, selected: spark.StructType) -> None:
+    try:
+        _paths(wanted, selected, ())
+    except UsageError:
+        raise UsageError(
+            f"The schema given has {wanted.simpleString()!r}, and the option 'columns' selects "
+            f"{selected.simpleString()}; use one of the two"
+        ) from None
 
 
 def _nullable(data_type: spark.DataType) -> spark.DataType:

@@ -225,7 +225,7 @@ class Follower:
     def _snapshot_at(self, version: int, response_format: ResponseFormat) -> Window:
         held = self._window
         if held is None or not held.is_snapshot or held.first != version or not _fits(held, response_format):
-            held = self._table.snapshot_window(version, response_format)
+            held = self._table.snapshot_window(version, self._stream.metadata, response_format)
             self._require_format(held, response_format)
             self._window = held
         return held

@@ -31,6 +31,13 @@ def text(name: str, value: str) -> str:
     return value
 
 
+def product(name: str, value: str) -> str | None:
+    """Return ``value`` if it can be part of a User-Agent; ``None`` where it is empty."""
+    if not re.fullmatch(r"[ -~]*", value):
+        raise UsageError(f"Invalid value {value!r} for option '{name}', must be printable ASCII characters")
+    return value.strip() or None
+
+
 def flag(name: str, value: str) -> bool:
     """Read ``true`` or ``false``, in any case."""
     known = {"true": True, "false": False}
@@ -96,7 +103,14 @@ def timestamp(name: str, value: str) -> str:
     )
 
 
-def _instant(match: re.Match[str]) -> str:
+def moment(instant: str) -> datetime.datetime:
+    """Return a text that ``timestamp`` returned as a moment, to compare."""
+    match = _TIMESTAMP.fullmatch(instant)
+    assert match is not None
+    return _moment(match)
+
+
+def _moment(match: re.Match[str]) -> datetime.datetime:
     local = datetime.datetime(
         int(match["year"]),
         int(match["month"] or 1),
@@ -107,9 +121,13 @@ def _instant(match: re.Match[str]) -> str:
         int((match["fraction"] or "0")[:6].ljust(6, "0")),
         tzinfo=_zone(match["zone"]),
     )
-    moment = local.astimezone(datetime.timezone.utc)
-    fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
-    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}{fraction}Z"
+    return local.astimezone(datetime.timezone.utc)
+
+
+def _instant(match: re.Match[str]) -> str:
+    found = _moment(match)
+    fraction = f".{found.microsecond:06d}".rstrip("0") if found.microsecond else ""
+    return f"{found.year:04d}-{found:%m-%dT%H:%M:%S}{fraction}Z"
 
 
 def _zone(zone: str | None) -> datetime.tzinfo:

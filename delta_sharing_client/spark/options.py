@@ -7,6 +7,7 @@ an unknown name fails when the data source is loaded.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import difflib
 import enum
 import json
@@ -156,6 +157,10 @@ class SparkOptions:
         return self
 
     def _check_combinations(self, given: Mapping[str, str]) -> None:
+        if isinstance(self.starting_version, int) and self.ending_version is not None:
+            _in_order("Version", self.starting_version, self.ending_version)
+        if self.starting_timestamp is not None and self.ending_timestamp is not None:
+            _in_order("Timestamp", values.moment(self.starting_timestamp), values.moment(self.ending_timestamp))
         if self.read_change_feed:
             for name in ("versionAsOf", "timestampAsOf", "rowLineage"):
                 if name.lower() in given and given[name.lower()].lower() != "false":
@@ -197,7 +202,8 @@ def _json_columns(name: str, value: str) -> tuple[ColumnName, ...]:
         found = json.loads(value)
     except ValueError:
         found = None
-    if not isinstance(found, list) or not all(isinstance(part, str) for item in found for part in _parts(item)):
+    parts = [part for item in found for part in _parts(item)] if isinstance(found, list) else []
+    if not parts or not all(isinstance(part, str) for part in parts) or [] in found:
         raise UsageError(
             f'Invalid value \'{value}\' for option \'{name}\', must be JSON such as ["id", ["struct", "field"]]'
         )
@@ -253,7 +259,7 @@ _OPTIONS = {
         _Option("queryTableVersionIntervalSeconds", "version_interval", values.seconds),
         _Option("maxPartitionBytes", "max_partition_bytes", values.size),
         _Option("parallelism", "parallelism", values.positive),
-        _Option("callerOrg", "caller_org", values.text),
+        _Option("callerOrg", "caller_org", values.product),
     )
 }
 _FLAGS = ("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss")
@@ -309,6 +315,11 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
 def _one_of(given: Mapping[str, str], first: str, second: str) -> None:
     if first.lower() in given and second.lower() in given:
         raise UsageError(f"Please either provide '{first}' or '{second}', not both of them")
+
+
+def _in_order(bound: str, start: int | datetime.datetime, end: int | datetime.datetime) -> None:
+    if end < start:
+        raise UsageError(f"Option 'ending{bound}' ({end}) lies before 'starting{bound}' ({start})")
 
 
 def _is_true(given: Mapping[str, str], name: str) -> bool:

@@ -96,10 +96,9 @@ class ServedTable:
     def metadata_at(self, version: int) -> Metadata | None:
         """Return the metadata as of ``version``, ``None`` where the server cannot say."""
         try:
-            head = self._head(version, None)
+            return self._head(version, None).metadata
         except RequestError:
             return None
-        return head.metadata if head.version == version else None
 
     def current_version(self) -> int:
         """Return the latest version of the table."""
@@ -142,11 +141,20 @@ class ServedTable:
 
     # === Streams ===
 
-    def snapshot_window(self, version: int, response_format: ResponseFormat) -> Window:
-        """Return the files of the snapshot at ``version``, in order of file id."""
+    def snapshot_window(self, version: int, stream: Metadata, response_format: ResponseFormat) -> Window:
+        """Return the files of the snapshot at ``version``, in order of file id.
+
+        Raises
+        ------
+        SchemaChangeError
+            The table's description at ``version`` does not fit ``stream``: it changed after the stream was loaded.
+        """
         query = QueryRequest(version=version, include_refresh_token=False)
         answer = query_table(self._rest, self.options.table, query, response_format=response_format)
-        check_readable(answer.protocol, answer.metadata, operation=self._operation, table=self.name)
+        problem = self._problem(version, answer.protocol, answer.metadata, stream)
+        if problem is not None:
+            answer.close()
+            raise problem
         head: tuple[Action, ...] = (answer.protocol, answer.metadata)
         adds = (action for action in answer.actions if isinstance(action, AddFile))
         snapshot = Snapshot.from_actions(version, itertools.chain(head, adds), table=self.name)
@@ -291,14 +299,26 @@ class ServedTable:
         return None if found is None else schema_change(self.name, version, found, metadata, stream)
 
     def _head(self, version: int | None, timestamp: str | None) -> TableHead:
-        head = table_metadata(
-            self._rest,
-            self.options.table,
-            version=version,
-            timestamp=timestamp,
-            response_format=self.options.response_format,
-            operation=self._operation,
-        )
+        response_format = self.options.response_format
+        try:
+            head = table_metadata(
+                self._rest,
+                self.options.table,
+                version=version,
+                timestamp=timestamp,
+                response_format=response_format,
+                operation=self._operation,
+            )
+        except (RequestError, ProtocolError) as error:
+            if version is None:
+                raise
+            # Not every server tells the metadata of a version by itself; a snapshot begins with it everywhere.
+            query = QueryRequest(version=version, limit_hint=1)
+            try:
+                with query_table(self._rest, self.options.table, query, response_format=response_format) as answer:
+                    head = answer.head
+            except DeltaSharingError:
+                raise error from None
         check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
         return head
 

@@ -120,7 +120,8 @@ def test_every_kind_of_credentials_can_be_given_inline(given: dict[str, str], ki
         ("schemaTrackingLocation", "/x", "startingVersion"),
         ("excludeRegex", ".*", "filter"),
         ("provider", "deltaSharing", "CREATE TEMPORARY VIEW"),
-        ("callerOrg", "", "must not be empty"),
+        ("callerOrg", "a\nb", "must be printable ASCII"),
+        ("columns", "[]", "must be JSON"),
     ],
 )
 def test_bad_value_is_refused_with_what_fits(name: str, value: str, fragment: str) -> None:
@@ -167,6 +168,31 @@ def test_two_bounds_of_one_kind_are_refused_naming_both(first: dict[str, str], s
     message = refused(**first, **second)
     assert "Please either provide" in message
     assert all(name in message for name in (next(iter(first)), next(iter(second))))
+
+
+@pytest.mark.parametrize(
+    ("given", "fragment"),
+    [
+        ({"startingVersion": "5", "endingVersion": "3"}, "'endingVersion' (3) lies before 'startingVersion' (5)"),
+        (
+            {"startingTimestamp": "2024-01-02 00:00:00.5", "endingTimestamp": "2024-01-02"},
+            "'endingTimestamp' (2024-01-02",
+        ),
+    ],
+)
+def test_end_before_the_start_is_refused(given: dict[str, str], fragment: str) -> None:
+    assert fragment in refused(readChangeFeed="true", **given)
+
+
+def test_end_may_be_the_start() -> None:
+    assert parse(readChangeFeed="true", startingVersion="5", endingVersion="5").ending_version == 5
+    same = parse(readChangeFeed="true", startingTimestamp="2024-01-02T01:00:00+01:00", endingTimestamp="2024-01-02")
+    assert same.starting_timestamp == same.ending_timestamp
+
+
+def test_caller_that_is_empty_is_none() -> None:
+    assert parse(callerOrg="").caller_org is None
+    assert parse(callerOrg="acme").caller_org == "acme"
 
 
 def test_misspelled_option_is_refused_with_the_nearest() -> None:
