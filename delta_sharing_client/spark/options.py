@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from delta_sharing_client.columns import ColumnName
 from delta_sharing_client.errors import UsageError
@@ -28,6 +28,8 @@ from delta_sharing_client.spark.option_values import Start
 
 LEAST_VERSION_INTERVAL = 10
 DEFAULT_MAX_FILES = 1000
+
+_Bound = TypeVar("_Bound", int, datetime.datetime)
 
 
 class OnChange(enum.Enum):
@@ -317,7 +319,7 @@ def _one_of(given: Mapping[str, str], first: str, second: str) -> None:
         raise UsageError(f"Please either provide '{first}' or '{second}', not both of them")
 
 
-def _in_order(bound: str, start: int | datetime.datetime, end: int | datetime.datetime) -> None:
+def _in_order(bound: str, start: _Bound, end: _Bound) -> None:
     if end < start:
         raise UsageError(f"Option 'ending{bound}' ({end}) lies before 'starting{bound}' ({start})")
 
