@@ -94,6 +94,16 @@ CASES = {
             goal="under 3% of the table's bytes",
         ),
         Case(
+            name="pages",
+            table=lambda: data.wide_table("pages", files=1, rows=1_600_000, page_index=True),
+            contenders=("ours",),
+            reference="table",
+            arguments={"filter": "id = 1234567"},
+            latency=0.05,
+            bandwidth=50 * MEGA,
+            goal="under 3% of the table's bytes, which are one row group",
+        ),
+        Case(
             name="limit",
             table=many,
             contenders=("ours", "incumbent-delta", "incumbent-parquet"),

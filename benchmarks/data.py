@@ -37,8 +37,14 @@ def wide_batch(rows: int, first_id: int, seed: int) -> pa.Table:
     return pa.table(columns)
 
 
-def wide_table(name: str, files: int, rows: int, row_groups: int = 1, distinct: int | None = None) -> pathlib.Path:
-    """Return a table of ``files`` files of ``rows`` rows each; past ``distinct`` files, contents repeat."""
+def wide_table(
+    name: str, files: int, rows: int, row_groups: int = 1, distinct: int | None = None, page_index: bool = False
+) -> pathlib.Path:
+    """Return a table of ``files`` files of ``rows`` rows each; past ``distinct`` files, contents repeat.
+
+    With a ``page_index``, pages have up to 20,000 rows, as Spark's writer makes them.
+    """
+    paging = {"write_page_index": True, "data_page_size": 8 * 20_000} if page_index else {}
 
     def write(root: pathlib.Path) -> None:
         adds = []
@@ -47,7 +53,7 @@ def wide_table(name: str, files: int, rows: int, row_groups: int = 1, distinct: 
             source = number % (distinct or files)
             if source == number:
                 batch = wide_batch(rows, number * rows, number)
-                pq.write_table(batch, path, row_group_size=-(-rows // row_groups), compression="snappy")
+                pq.write_table(batch, path, row_group_size=-(-rows // row_groups), compression="snappy", **paging)
             else:
                 os.link(root / f"part-{source:05d}.parquet", path)
             adds.append(add(path, rows, {"id": (source * rows, source * rows + rows - 1)}))

@@ -24,6 +24,9 @@ _COLUMNS = 1
 _FILE_PATH, _META_DATA, _CRYPTO = 1, 3, 8
 _OFFSET_INDEX, _COLUMN_INDEX = (4, 5), (6, 7)
 _TYPE, _VALUES, _UNCOMPRESSED, _COMPRESSED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 1, 5, 6, 7, 9, 11, 12
+_ENCODING_STATS = 13
+_PAGE_TYPE, _ENCODING, _COUNT = 1, 2, 3
+_DATA_PAGES, _DICTIONARY_ENCODINGS = (0, 3), (2, 8)
 _NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 3, 5, 6
 _TYPE_DEFINED_ORDER = 1
 _BINARY, _LIST = 8, 9
@@ -49,6 +52,25 @@ class Chunk(NamedTuple):
     ordered: bool
     offset_index: ByteRange | None
     column_index: ByteRange | None
+    encoding_stats: bytes | None = None
+
+    def dictionary_pages(self) -> int | None:
+        """Return how many data pages are encoded by the dictionary, ``None`` if the footer does not say.
+
+        A writer that gives up its dictionary does not come back to it: those pages are the first ones.
+        """
+        if self.encoding_stats is None:
+            return None
+        found = 0
+        try:
+            count, _, at = list_header(self.encoding_stats, 0)
+            for _ in range(count):
+                item, at = read_struct(self.encoding_stats, at)
+                if item[_PAGE_TYPE] in _DATA_PAGES and item[_ENCODING] in _DICTIONARY_ENCODINGS:
+                    found += item[_COUNT]
+        except (IndexError, ValueError, TypeError, KeyError):
+            return None
+        return found
 
 
 class Chunks:
@@ -153,6 +175,7 @@ class Chunks:
             ordered=ordered,
             offset_index=self._index(raw, *_OFFSET_INDEX),
             column_index=self._index(raw, *_COLUMN_INDEX),
+            encoding_stats=meta.get(_ENCODING_STATS),
         )
 
     def _index(self, raw: dict[int, Any], offset: int, length: int) -> ByteRange | None:

@@ -102,9 +102,7 @@ class FileDecoder:
                 for raw, rows in self._raw(file, group, threads):
                     # Rows whose pages were left out are no rows at all: they go before anything looks at them.
                     for first, end in self._layout.stretches(group, position, position + rows):
-                        part = raw
-                        if raw is not None and end - first < rows:
-                            part = raw.slice(first - position, end - first)
+                        part = raw if end - first == rows else _part(raw, first - position, end - first)
                         batch = self._batch(part, first, end - first)
                         if batch is not None and batch.num_rows:
                             yield batch
@@ -262,6 +260,15 @@ class _Columns:
 
     def _materialized(self, file: FileColumn | None) -> pa.Array | None:
         return None if file is None or not file.leaves else self._from_file(file)
+
+
+def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch | None:
+    """Return a stretch of a batch; one that is small against it does not keep all of it in memory."""
+    if raw is None:
+        return None
+    if 2 * rows > raw.num_rows:
+        return raw.slice(start, rows)
+    return raw.take(pa.array(np.arange(start, start + rows, dtype=np.int64)))
 
 
 def rows_without_columns(rows: int) -> pa.RecordBatch:

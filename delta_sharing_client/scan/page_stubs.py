@@ -28,6 +28,8 @@ _PAGE_TYPE, _COMPRESSED_SIZE = 1, 3
 _BODIES = {0: 5, 3: 8}  # data pages of either version, and the field of their own header
 _DICTIONARY_PAGE = 2
 _NUM_VALUES, _NUM_ROWS_V2 = 1, 3
+_PAGE_ENCODING = {0: 2, 3: 4}
+_DICTIONARY_ENCODINGS = (2, 8)
 _PLAIN, _RLE, _DELTA_BINARY_PACKED, _DELTA_LENGTH_BYTE_ARRAY, _RLE_DICTIONARY = 0, 3, 5, 6, 8
 _BOOLEAN, _INT32, _INT64, _BYTE_ARRAY = 0, 1, 2, 6
 # A run's length and a page's counts are 32-bit numbers; twice the first must fit as well.
@@ -48,20 +50,23 @@ class ColumnShape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartialChunk:
-    """A chunk and the ``kept`` ones of its ``pages``, ascending; ``stubs`` by the first page that each replaces."""
+    """A chunk and the ``kept`` ones of its ``pages``, ascending; ``stubs`` by the first page that each replaces.
+
+    ``has_dictionary`` says that the dictionary in front of the pages is needed, too.
+    """
 
     chunk: Chunk
     pages: Pages
     kept: tuple[int, ...]
     stubs: dict[int, bytes]
+    has_dictionary: bool
 
     @property
     def ranges(self) -> list[ByteRange]:
-        """The bytes to fetch: what is in front of the first page, and the kept pages."""
+        """The bytes to fetch: the dictionary if it is needed, and the kept pages."""
         starts = self.pages.starts
-        return merge(
-            [ByteRange(self.chunk.start, starts[0]), *(ByteRange(starts[page], starts[page + 1]) for page in self.kept)]
-        )
+        found = [ByteRange(starts[page], starts[page + 1]) for page in self.kept]
+        return merge([ByteRange(self.chunk.start, starts[0]), *found] if self.has_dictionary else found)
 
     @property
     def size(self) -> int:
@@ -77,12 +82,12 @@ class PartialChunk:
         """
         starts, rows = self.pages.starts, self.pages.rows
         parts: dict[int, Any] = dict(self.stubs)
-        if starts[0] > self.chunk.start:
+        if self.has_dictionary:
             parts[-1] = read(self.chunk.start, starts[0] - self.chunk.start)
-            _check(parts[-1], None)
+            _check(parts[-1], None, True)
         for page in self.kept:
             parts[page] = read(starts[page], starts[page + 1] - starts[page])
-            _check(parts[page], rows[page + 1] - rows[page])
+            _check(parts[page], rows[page + 1] - rows[page], self.has_dictionary)
         # Untouched pages of an anonymous mapping take no memory.
         whole = mmap.mmap(-1, self.chunk.length)
         for page in sorted(parts):
@@ -116,7 +121,11 @@ def partial_chunk(
             if stub is None:
                 return None
             stubs[before + 1] = stub
-    found = PartialChunk(chunk, pages, kept, stubs)
+    has_dictionary = pages.starts[0] > chunk.start
+    encoded = chunk.dictionary_pages()
+    if encoded is not None and not (kept and kept[0] < encoded) and not (stubs and _refers(chunk, shape)):
+        has_dictionary = False
+    found = PartialChunk(chunk, pages, kept, stubs, has_dictionary)
     return found if found.size + sum(map(len, stubs.values())) <= chunk.length else None
 
 
@@ -131,8 +140,8 @@ def _overlapping(pages: Pages, rows: Sequence[tuple[int, int]]) -> tuple[int, ..
     return tuple(kept)
 
 
-def _check(page: pa.Buffer, rows: int | None) -> None:
-    """Compare a page's header with its place in the index; ``rows`` of ``None`` is for the dictionary."""
+def _check(page: pa.Buffer, rows: int | None, has_dictionary: bool) -> None:
+    """Compare a page's header with its place in the index; ``rows`` of ``None`` is for the dictionary itself."""
     try:
         header, at = read_struct(memoryview(page).cast("B"), 0)  # type: ignore[arg-type]
         kind, size = header[_PAGE_TYPE], header[_COMPRESSED_SIZE]
@@ -142,6 +151,7 @@ def _check(page: pa.Buffer, rows: int | None) -> None:
         else:
             body = header[_BODIES[kind]]
             right = right and body[_NUM_VALUES] == rows and (kind == 0 or body[_NUM_ROWS_V2] == rows)
+            right = right and (has_dictionary or body[_PAGE_ENCODING[kind]] not in _DICTIONARY_ENCODINGS)
     except (IndexError, KeyError, ValueError, TypeError) as error:
         raise PageMismatch(f"a page header does not decode: {error}") from None
     if not right:
@@ -166,10 +176,15 @@ def _stub(rows: int, chunk: Chunk, pages: Pages, shape: ColumnShape) -> bytes | 
         return _page(rows, 0, _DELTA_LENGTH_BYTE_ARRAY, values=_zeros(rows))
     if chunk.physical == _BOOLEAN:
         return _page(rows, 0, _RLE, values=len(run).to_bytes(4, "little") + run)
-    if pages.starts[0] > chunk.start:
+    if _refers(chunk, shape) and pages.starts[0] > chunk.start:
         # One bit for the index, which is 0: the dictionary's first value.
         return _page(rows, 0, _RLE_DICTIONARY, values=b"\1" + run)
     return None
+
+
+def _refers(chunk: Chunk, shape: ColumnShape) -> bool:
+    """Whether a stub takes its value from the dictionary: no encoding has a short way to say it."""
+    return not shape.max_definition_level and chunk.physical not in (_BOOLEAN, _INT32, _INT64, _BYTE_ARRAY)
 
 
 def _zeros(rows: int) -> bytes:

@@ -66,7 +66,7 @@ def fields(data: bytes, at: int) -> Generator[tuple[int, int, int], int, None]:
 
 
 def read_struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Read a struct as a dict from field ids: bool, int, bytes, list or dict."""
+    """Read a struct as a dict from field ids: bool, int, bytes or dict; a list is the bytes that it is written in."""
     if depth > _DEEPEST:
         raise ValueError("structs are nested too deep")
     found: dict[int, Any] = {}
@@ -152,8 +152,9 @@ def _read(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return data[at : at + size], _inside(data, at + size)
     if kind == _STRUCT:
         return read_struct(data, at, depth + 1)
-    # Nothing that is wanted of a footer is in a list.
-    return None, skip(data, at, kind, depth)
+    # Hardly anything that is wanted of a footer is in a list.
+    after = skip(data, at, kind, depth)
+    return data[at:after], after
 
 
 def _inside(data: bytes, at: int) -> int:

@@ -196,6 +196,7 @@ def written(draw: st.DrawFn) -> dict[str, Any]:
         "write_batch_size": draw(st.sampled_from([1, 3, 10, 64])),
         "data_page_version": draw(st.sampled_from(["1.0", "2.0"])),
         "use_dictionary": draw(st.booleans()),
+        "dictionary_pagesize_limit": draw(st.sampled_from([1, 60, 2**20])),
         "compression": draw(st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli", "lz4"])),
         "row_group_size": draw(st.sampled_from([37, 100, 1000])),
         "write_page_checksum": draw(st.booleans()),
@@ -336,6 +337,21 @@ def test_pages_are_left_out_in_every_kind_of_column(make_table: MakeTable, stora
         # Without a dictionary nothing stands for pages of a required float, double or decimal.
         whole = 0 if dictionary else 4
         assert report.pages_skipped == (len(fields) - whole) * 98
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_dictionary_is_only_fetched_for_pages_that_refer_to_it(make_table: MakeTable, storage: Storage) -> None:
+    words = pa.table({"n": list(range(2000)), "t": [f"{n:0100d}" for n in range(2000)]})
+    # After 500 words the dictionary is full, and the pages after that hold the words themselves.
+    write = {**PAGED, "dictionary_pagesize_limit": 50_000, "use_dictionary": ["t"], "compression": "NONE"}
+    table = make_table(words.schema)
+    table.add(words, write=write)
+    report = ScanReport()
+    assert table.read(report, filter=col("n") == 1700)["t"].to_pylist() == [f"{1700:0100d}"]
+    without = report.page_bytes_skipped
+    report = ScanReport()
+    assert table.read(report, filter=col("n") == 100)["t"].to_pylist() == [f"{100:0100d}"]
+    assert without - report.page_bytes_skipped > 40_000
 
 
 @pytest.mark.usefixtures("eager")
