@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 
+import mock_server
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import parse_schema
-from delta_sharing_client.errors import ProtocolError, SchemaChangeError, UsageError
+from delta_sharing_client.errors import (
+    DataError,
+    DeltaSharingError,
+    ProtocolError,
+    SchemaChangeError,
+    UsageError,
+)
+from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.spark import served_table
+from delta_sharing_client.spark.admission import Budget
 from delta_sharing_client.spark.columns import narrowed_columns, relation_columns
 from delta_sharing_client.spark.datasource import DeltaSharingSource
+from delta_sharing_client.spark.limits import default_limit
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.stream import StreamReader
-from delta_sharing_client.spark.types import to_spark_schema
-from tests.spark.streams import ID
+from delta_sharing_client.spark.types import target_schema, to_spark_schema
+from tests.golden import corpus
+from tests.spark.streams import FEED, ID, changed_table, limited
 from tests.tables import TableWriter, rows_of
 
+OWN = pathlib.Path(__file__).parent.parent / "tables_spark"
 WIDER = pa.schema([("id", pa.int64()), ("extra", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    base, tables = tmp_path_factory.mktemp("own"), {}
+    for path in OWN.glob("*/expected.json"):
+        name = path.parent.name
+        corpus.GoldenTable(name, path.parent, json.loads(path.read_text("utf-8"))).stage(base / name)
+        tables[f"golden.own.{name}"] = base / name
+    with mock_server.running(tables=tables) as server:
+        yield server
 
 
 def stream_reader(lake: Any, **options: str) -> StreamReader:
@@ -112,3 +138,154 @@ def test_schema_given_and_option_columns_must_agree(lake: Any) -> None:
     for wanted in (whole, type(whole)([whole["id"]]), type(whole)([whole["s"]])):
         with pytest.raises(UsageError, match="use one of the two"):
             narrowed_columns(text, options, wanted)
+
+
+def test_default_limit_is_a_thousand_files_or_the_bytes_given(lake: Any) -> None:
+    TableWriter(lake.root / "t", ID)
+    assert stream_reader(lake)._follower.budget() == Budget(1000, None)
+    assert stream_reader(lake, maxBytesPerTrigger="2k")._follower.budget() == Budget(None, 2048)
+    assert stream_reader(lake, maxBytesPerTrigger="2k", maxFilesPerTrigger="3")._follower.budget() == Budget(3, 2048)
+
+
+@limited
+def test_default_limit_is_carried_by_one_of_sparks_own() -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles
+
+    assert default_limit(Budget(1000, None)) == ReadMaxFiles(1000)
+    assert default_limit(Budget(None, 2048)) == ReadMaxBytes(2048)
+
+
+@pytest.mark.parametrize("options", [{"startingVersion": "0", "skipChangeCommits": "true"}, {}])
+def test_a_stream_that_has_read_all_stands_at_the_base_of_the_next_version(lake: Any, options: dict[str, str]) -> None:
+    table = changed_table(lake.root / "t")
+    reader = stream_reader(lake, **options)
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    expected = {
+        "sourceVersion": 1,
+        "tableId": table.table_id,
+        "tableVersion": 6,
+        "index": -1,
+        "isStartingVersion": False,
+    }
+    assert list(end.items())[:5] == list(expected.items())
+    assert reader.reportLatestOffset()["tableVersion"] == 6
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in OWN.glob("*/expected.json")))
+def test_snapshot_as_a_stream_equals_the_batch_read(name: str, own_server: Any) -> None:
+    """All features alone and in pairs: vectors, mapping, widening, variant, char, void, both kinds of timestamps."""
+    for wire in ("delta", "parquet"):
+        options = {"path": f"{own_server.profile_path}#golden.own.{name}", "responseFormat": wire}
+        source = DeltaSharingSource(options)
+        try:
+            schema = source.schema()
+        except DeltaSharingError:
+            assert wire == "parquet"
+            continue
+        batch = source.reader(schema)
+        expected = [row for part in batch.partitions() for found in batch.read(part) for row in found.to_pylist()]
+        stream = pickle.loads(pickle.dumps(source)).streamReader(schema)
+        end = stream.latestOffset(stream.initialOffset(), None)
+        assert sorted(map(repr, rows(stream, stream.initialOffset(), end))) == sorted(map(repr, expected))
+        assert {found.schema for part in batch.partitions() for found in batch.read(part)} <= {target_schema(schema)}
+
+
+def test_start_by_time_in_a_range_without_data_moves_on(lake: Any) -> None:
+    start = 1_600_000_000_000
+    table = TableWriter(lake.root / "t", ID, timestamp_ms=start)
+    files = [table.file(rows_of([i])) for i in (1, 2)]
+    table.commit(add=files, timestamp_ms=start + 60_000)
+    table.commit(add=[table.file(rows_of([1, 2]))], remove=files, data_change=False, timestamp_ms=start + 120_000)
+    reader = stream_reader(lake, startingTimestamp="2020-09-13T12:28:00Z")
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert (end["firstVersion"], end["tableVersion"], rows(reader, reader.initialOffset(), end)) == (2, 3, [])
+    table.insert(rows_of([3]))
+    again = stream_reader(lake)
+    assert rows(again, end, again.latestOffset(end, again.getDefaultReadLimit())) == [{"id": 3}]
+
+
+@pytest.mark.parametrize("window", ["1", "2", "3", "100"])
+def test_schema_change_at_the_edge_of_a_window_is_seen_and_what_is_before_it_delivered(lake: Any, window: str) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    for i in range(1, 4):
+        table.insert(rows_of([i]))
+    reader = stream_reader(lake, startingVersion="0", maxVersionsPerRpc=window)
+    table.schema = WIDER
+    table.commit(metadata=True, add=[table.file([{"id": 4, "extra": "x"}])])
+    positions, delivered = [reader.initialOffset()], []
+
+    def follow() -> None:
+        while True:
+            positions.append(reader.latestOffset(positions[-1], reader.getDefaultReadLimit()))
+            delivered.extend(rows(reader, *positions[-2:]))
+
+    with pytest.raises(SchemaChangeError, match=r"in version 4: columns were added; restart"):
+        follow()
+    assert [row["id"] for row in delivered] == [1, 2, 3]
+    position = positions[-1]
+    again = stream_reader(lake, startingVersion="0", maxVersionsPerRpc=window)
+    end = again.latestOffset(position, again.getDefaultReadLimit())
+    assert rows(again, position, end) == [{"id": 4, "extra": "x"}]
+
+
+def test_a_file_that_is_removed_and_added_again_is_one_of_each_version(lake: Any) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    file = table.file(rows_of([1, 2]))
+    table.insert(file)
+    table.commit(remove=[file])
+    table.insert(file)
+    reader = stream_reader(lake, startingVersion="0", ignoreDeletes="true")
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    partitions = reader.partitions(reader.initialOffset(), end)
+    lake.server.expire_urls()
+    found = [row["id"] for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
+    assert found == [1, 2, 1, 2]
+
+
+def test_negative_version_is_refused(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    TableWriter(lake.root / "t", ID)
+    reader = stream_reader(lake)
+    monkeypatch.setattr(RestClient, "table_version", lambda *_: -1)
+    for ask in (reader.prepareForTriggerAvailableNow, lambda: reader.latestOffset(reader.initialOffset(), None)):
+        with pytest.raises(ProtocolError, match="negative table version:-1"):
+            ask()
+
+
+def test_history_that_a_new_stream_asks_for_and_the_provider_removed(lake: Any) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    for i in range(4):
+        table.insert(rows_of([i]))
+    deltalake.DeltaTable(str(table.path)).create_checkpoint()
+    for version in range(3):
+        (table.path / "_delta_log" / f"{version:020d}.json").unlink()
+    reader = stream_reader(lake, startingVersion="1")
+    with pytest.raises(DataError, match=r"needs the versions 1 to 4"):
+        reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    later = stream_reader(lake, startingVersion="4")
+    end = later.latestOffset(later.initialOffset(), later.getDefaultReadLimit())
+    assert [row["id"] for row in rows(later, later.initialOffset(), end)] == [3]
+
+
+def test_change_feed_with_a_column_added_before_the_stream_began_has_nulls_before_it(lake: Any) -> None:
+    table = TableWriter(lake.root / "t", ID, properties=FEED)
+    table.insert(rows_of([1]))
+    table.schema = WIDER
+    table.commit(metadata=True)
+    table.insert([{"id": 2, "extra": "x"}])
+    reader = stream_reader(lake, readChangeFeed="true", startingVersion="0")
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    found = rows(reader, reader.initialOffset(), end)
+    assert [(row["id"], row["extra"], row["_change_type"], row["_commit_version"]) for row in found] == [
+        (1, None, "insert", 1),
+        (2, "x", "insert", 3),
+    ]
+
+
+def test_values_and_names_with_special_characters_come_through(lake: Any) -> None:
+    value = "a b/%20=ü'\"{}😀"
+    schema = pa.schema([("id", pa.int64()), ("odd `name`, ü.%", pa.string()), ("part=%/ü", pa.string())])
+    table = TableWriter(lake.root / "t", schema, partition_by=["part=%/ü"])
+    table.insert([{"id": 1, "odd `name`, ü.%": value, "part=%/ü": value}])
+    reader = stream_reader(lake)
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert rows(reader, reader.initialOffset(), end) == [{"id": 1, "odd `name`, ü.%": value, "part=%/ü": value}]
