@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from delta_sharing_client.columns import ColumnName, resolve_columns
 from delta_sharing_client.delta.actions import Action, AddFile
@@ -55,6 +56,7 @@ class SnapshotRead:
     response_format: ResponseFormat = ResponseFormat.AUTO
 
     def __post_init__(self) -> None:
+        _make_plain(self, "limit", "version")
         self.request(None)
 
     def request(self, schema: StructType | None) -> ScanRequest:
@@ -170,6 +172,7 @@ class ChangesRead:
     response_format: ResponseFormat = ResponseFormat.AUTO
 
     def __post_init__(self) -> None:
+        _make_plain(self, "starting_version", "ending_version", "limit")
         self.request(None)
 
     def request(self, schema: StructType | None) -> ChangesRequest:
@@ -213,6 +216,16 @@ def plan_change_feed(rest: RestClient, table: TableName, read: ChangesRead, opti
         urls,
         allow_http=rest.allows_http_data,
     )
+
+
+def plain_number(value: Any) -> Any:
+    """Return a whole number of another library (NumPy's) as Python's ``int``, everything else as it is."""
+    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, (int, bool)) else value
+
+
+def _make_plain(read: SnapshotRead | ChangesRead, *names: str) -> None:
+    for name in names:
+        object.__setattr__(read, name, plain_number(getattr(read, name)))
 
 
 def _live_files(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:

@@ -50,6 +50,15 @@ class Read(abc.ABC):
     options: ReadOptions
     _reports: list[ScanReport] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        asked = self._asked
+        told = [
+            f"{field.name}={str(value) if isinstance(value, Expression) else getattr(value, 'value', value)!r}"
+            for field in dataclasses.fields(asked)
+            if (value := getattr(asked, field.name)) != field.default
+        ]
+        return f"{type(self).__name__}({', '.join([str(self.table), *told])})"
+
     # === Describing ===
 
     def select(self: ReadT, *columns: ColumnName) -> ReadT:
@@ -165,7 +174,7 @@ class Read(abc.ABC):
         return watched(plan, report, execute(plan, report))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Scan(Read):
     """A read of one snapshot of a table."""
 
@@ -190,7 +199,7 @@ class Scan(Read):
         return dataclasses.replace(self, request=request, _reports=[])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Changes(Read):
     """A read of the change data feed of a table (protocol, "Read Change Data Feed from a Table").
 

@@ -16,7 +16,7 @@ from delta_sharing_client.errors import UsageError, about_table
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.planning import ChangesRead, SnapshotRead
+from delta_sharing_client.planning import ChangesRead, SnapshotRead, plain_number
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.answer import TableHead
 from delta_sharing_client.protocol.query import table_metadata
@@ -52,7 +52,7 @@ class TableDetails:
     response_format: ResponseFormat
     protocol: Protocol
     schema: pa.Schema
-    schema_string: str
+    schema_string: str = dataclasses.field(repr=False)
     partition_columns: Sequence[str]
     configuration: Mapping[str, str]
     size: int | None
@@ -68,6 +68,9 @@ class SharedTable:
     name: TableName
     rest: RestClient = dataclasses.field(repr=False)
     options: ReadOptions = dataclasses.field(default_factory=ReadOptions, repr=False)
+
+    def __repr__(self) -> str:
+        return f"SharedTable({self.name})"
 
     def version(self, starting_timestamp: Timestamp = None) -> int:
         """Return the current version, or the earliest one at or after ``starting_timestamp`` (UTC without a zone)."""
@@ -242,7 +245,7 @@ class SharedTable:
         return table_metadata(
             self.rest,
             self.name,
-            version=version,
+            version=plain_number(version),
             timestamp=_instant(timestamp, "timestamp"),
             response_format=_format(response_format),
         )

@@ -7,6 +7,7 @@ import pathlib
 import pickle
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -54,6 +55,25 @@ def test_no_fluent_method_loses_a_field(request: SnapshotRead | ChangesRead) -> 
     kept = dataclasses.replace(changed.request, columns=request.columns, limit=request.limit, filter=request.filter)
     assert kept == request
     assert read.request == request
+
+
+def test_a_read_prints_what_was_asked_and_nothing_else() -> None:
+    table = ds.SharingClient(PROFILE).table("s.s.t")
+    assert (repr(table), repr(table.scan())) == ("SharedTable(s.s.t)", "Scan(s.s.t)")
+    assert (
+        repr(table.scan(["a"], "a > 1 AND b = 'x'", version=0, response_format="delta"))
+        == "Scan(s.s.t, columns=('a',), filter=\"a > 1 AND b = 'x'\", version=0, response_format='delta')"
+    )
+    assert repr(table.changes(3).limit(5)) == "Changes(s.s.t, starting_version=3, limit=5)"
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    table = ds.SharingClient(PROFILE).table("s.s.t")
+    assert table.scan(limit=np.int64(3), version=np.uint8(2)) == table.scan(limit=3, version=2)
+    assert table.changes(np.int32(1), np.int64(2)).limit(np.int64(3)) == table.changes(1, 2).limit(3)
+    for wrong in (np.float64(1), np.bool_(True), np.int64(-1)):
+        with pytest.raises(ds.UsageError, match="limit must be an integer"):
+            table.scan(limit=wrong)
 
 
 @pytest.fixture(scope="module")
