@@ -71,16 +71,17 @@ def to_pandas(
         How many rows will come, ``None`` where that is not known: with it, memory is taken once and filled as the
         batches arrive. A wrong number costs time, nothing else.
     """
-    columns = [frame_column(field, rows, dtype_backend) for field in schema]
-    length = 0
-    for batch in batches:
-        length += batch.num_rows
-        for column, array in zip(columns, batch.columns, strict=True):
-            column.append(array)
-        del batch
     with concurrent.futures.ThreadPoolExecutor(_CONVERSION_THREADS, thread_name_prefix="to-pandas") as pool:
-        arrays = list(pool.map(operator.methodcaller("finish"), columns))
-    del columns
+        # Made while the first rows are still on their way.
+        making = pool.submit(lambda: [frame_column(field, rows, dtype_backend) for field in schema])
+        length = 0
+        for batch in batches:
+            length += batch.num_rows
+            for column, array in zip(making.result(), batch.columns, strict=True):
+                column.append(array)
+            del batch
+        arrays = list(pool.map(operator.methodcaller("finish"), making.result()))
+        del making
     # Positions as keys first: a schema may hold names that differ only in a way that a dict would merge.
     frame = pd.DataFrame(dict(enumerate(arrays)), index=pd.RangeIndex(length), copy=False)
     frame.columns = pd.Index(schema.names, dtype=object) if not schema.names else pd.Index(schema.names)

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import certifi
@@ -112,6 +112,10 @@ class Http:
     options: ReadOptions
     allow_http: bool
     table: str
+    # Looking for a proxy goes through the whole environment; a scan asks once for each host.
+    _proxies: dict[tuple[str, str, int | None], str | None] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def get(self, url: str, wanted: ByteRange | int | None, file_id: str | None) -> Body:
         """Send one GET and return the open answer, positioned at its first byte.
@@ -160,11 +164,32 @@ class Http:
     def _send(self, url: str, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
         timeout = urllib3.Timeout(connect=self.options.connect_timeout, read=self.options.read_timeout)
         try:
-            return _connections(url, self.options.max_concurrent_requests).urlopen(
-                "GET", url, headers=headers, preload_content=False, redirect=False, retries=False, timeout=timeout
+            pool, target = self._route(url)
+            return pool.urlopen(
+                "GET", target, headers=headers, preload_content=False, redirect=False, retries=False, timeout=timeout
             )
         except (HTTPError, OSError) as error:
             raise Interrupted(type(error).__name__) from None
+
+    def _route(self, url: str) -> tuple[urllib3.HTTPConnectionPool | urllib3.PoolManager, str]:
+        """Return who sends the request, and what it is to be given as the URL."""
+        # urllib3 takes a signed URL apart byte by byte, and more than once. Where only its host is needed, do without.
+        parts = urlsplit(url)
+        scheme, host = parts.scheme, parts.hostname or ""
+        try:
+            port = parts.port
+        except ValueError:
+            raise HTTPError("the port is no number") from None
+        origin = (scheme, host, port)
+        if origin not in self._proxies:
+            self._proxies[origin] = _proxy_for(scheme, host, port)
+        proxy = self._proxies[origin]
+        manager = _connections(proxy, self.options.max_concurrent_requests)
+        plain = host.isascii() and ":" not in host and parts.username is None and parts.geturl() == url
+        if proxy is not None or not plain:
+            return manager, url
+        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        return manager.connection_from_host(host, port, scheme), target
 
 
 def _span(response: urllib3.BaseHTTPResponse, wanted: ByteRange | int | None) -> Span:
@@ -199,9 +224,7 @@ _pools: dict[tuple[int, str | None, int], urllib3.PoolManager] = {}
 _pools_lock = threading.Lock()
 
 
-def _connections(url: str, concurrency: int) -> urllib3.PoolManager:
-    parts = urllib3.util.parse_url(url)
-    proxy = _proxy_for(parts.scheme or "", parts.host or "", parts.port)
+def _connections(proxy: str | None, concurrency: int) -> urllib3.PoolManager:
     key = (os.getpid(), proxy, concurrency)
     with _pools_lock:
         pool = _pools.get(key)

@@ -42,6 +42,20 @@ class Shape:
         self.filter_paths = () if context.predicate is None else tuple(sorted(columns_of(context.predicate)))
         self.share = needed_share(context.schema, (*self.output, *self.filter), context.partition_columns)
         self.origins = frozenset(column.origin for column in (*self.output, *self.filter))
+        self._last: tuple[bool, pa.Schema, Alignment] | None = None
+
+    def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
+        """Return where the scan's columns are in a file with the schema ``arrow``; ``DataError`` if they do not fit.
+
+        Files of a table mostly have one schema, so the last answer is kept.
+        """
+        typed = self.context.is_change_feed and not _has_constant_type(task)
+        last = self._last
+        if last is not None and last[0] == typed and last[1].equals(arrow, check_metadata=True):
+            return last[2]
+        found = _align(self, arrow, task)
+        self._last = (typed, arrow, found)
+        return found
 
     def needs_file(self, task: FileTask) -> bool:
         """Return whether any value comes out of the data file itself (else row counts are all that is needed)."""
@@ -106,6 +120,24 @@ def partition_text(task: FileTask, field: StructField, mode: ColumnMappingMode) 
     if len(hits) != 1:
         raise DataError(f"the file has no value for the partition column {field.name!r}")
     return values[hits[0]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Alignment:
+    """A file's schema against the scan; the same for all files with that schema.
+
+    ``columns`` counts the schema's Parquet columns; ``leaves`` are those that are needed, and ``tops`` the places of
+    their top-level columns among what is read.
+    """
+
+    columns: int
+    filter_aligner: Aligner
+    output: tuple[FileColumn | None, ...]
+    filter: tuple[FileColumn | None, ...]
+    row_id: FileColumn | None
+    row_commit_version: FileColumn | None
+    leaves: tuple[int, ...]
+    tops: dict[int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -193,21 +225,9 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
         statistics' ``numRecords``.
     """
     context, metadata = shape.context, footer.metadata
-    aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as)
-    if aligner.leaves != metadata.num_columns:
+    found = shape.alignment(arrow, task)
+    if found.columns != metadata.num_columns:
         raise DataError(f"the file's {metadata.num_columns} Parquet columns do not match its schema")
-    output = tuple(_file_column(aligner, column, task) for column in shape.output)
-    filter_aligner = Aligner(arrow, context.mapping_mode, VariantAs.STRUCT)
-    filters = tuple(_file_column(filter_aligner, column, task) for column in shape.filter)
-    lineage = context.row_lineage
-    row_id = row_version = None
-    if lineage is not None:
-        if lineage.row_id_column is not None and Origin.ROW_ID in shape.origins:
-            row_id = aligner.column(StructField(lineage.row_id_column, _LONG))
-        if lineage.row_commit_version_column is not None and Origin.ROW_COMMIT_VERSION in shape.origins:
-            row_version = aligner.column(StructField(lineage.row_commit_version_column, _LONG))
-    used = [column for column in (*output, *filters, row_id, row_version) if column is not None and column.leaves]
-    tops = sorted({column.top for column in used})
     starts = [0]
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group).num_rows
@@ -222,13 +242,12 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
     if any(not 0 <= group < metadata.num_row_groups for group in wanted):
         raise DataError(f"the file has {metadata.num_row_groups} row groups, the task asks for {wanted}")
     kept = [group for group in wanted if starts[group + 1] > starts[group]]
-    leaves = tuple(sorted({leaf for column in used for leaf in column.leaves}))
-    chunks = Chunks(footer.data, leaves, footer.start)
+    chunks = Chunks(footer.data, found.leaves, footer.start)
     bounds = None
     if context.predicate is not None and kept:
         rows = [starts[group + 1] - starts[group] for group in range(metadata.num_row_groups)]
         constants = shape.constant_bounds(task)
-        bounds = RowGroupBounds(chunks, rows, filter_aligner, context.schema, shape.filter_paths, constants)
+        bounds = RowGroupBounds(chunks, rows, found.filter_aligner, context.schema, shape.filter_paths, constants)
         kept = bounds.matching(context.predicate, kept)
     return Layout(
         footer=footer,
@@ -236,15 +255,41 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
         chunks=chunks,
         bounds=bounds,
         whole=whole,
+        output=found.output,
+        filter=found.filter,
+        row_id=found.row_id,
+        row_commit_version=found.row_commit_version,
+        leaves=found.leaves,
+        tops=found.tops,
+        groups=tuple(kept),
+        groups_skipped=len(wanted) - len(kept),
+        row_starts=tuple(starts),
+    )
+
+
+def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
+    context = shape.context
+    aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as)
+    output = tuple(_file_column(aligner, column, task) for column in shape.output)
+    filter_aligner = Aligner(arrow, context.mapping_mode, VariantAs.STRUCT)
+    filters = tuple(_file_column(filter_aligner, column, task) for column in shape.filter)
+    lineage = context.row_lineage
+    row_id = row_version = None
+    if lineage is not None:
+        if lineage.row_id_column is not None and Origin.ROW_ID in shape.origins:
+            row_id = aligner.column(StructField(lineage.row_id_column, _LONG))
+        if lineage.row_commit_version_column is not None and Origin.ROW_COMMIT_VERSION in shape.origins:
+            row_version = aligner.column(StructField(lineage.row_commit_version_column, _LONG))
+    used = [column for column in (*output, *filters, row_id, row_version) if column is not None and column.leaves]
+    return Alignment(
+        columns=aligner.leaves,
+        filter_aligner=filter_aligner,
         output=output,
         filter=filters,
         row_id=row_id,
         row_commit_version=row_version,
-        leaves=leaves,
-        tops={top: position for position, top in enumerate(tops)},
-        groups=tuple(kept),
-        groups_skipped=len(wanted) - len(kept),
-        row_starts=tuple(starts),
+        leaves=tuple(sorted({leaf for column in used for leaf in column.leaves})),
+        tops={top: position for position, top in enumerate(sorted({column.top for column in used}))},
     )
 
 
