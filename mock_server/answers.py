@@ -21,7 +21,7 @@ from mock_server.catalog import TableEntry
 from mock_server.config import ServerConfig
 from mock_server.errors import from_table_error, invalid
 from mock_server.faults import FaultSet
-from mock_server.formats import choose_format
+from mock_server.formats import check_carried, choose_format
 from mock_server.parameters import ChangesRequest, Paging, QueryRequest
 from mock_server.ranges import VersionRange, change_feed, changed_files
 from mock_server.signing import Signer
@@ -134,7 +134,7 @@ class Answers:
         def make() -> _Plan:
             feed = change_feed(self.table(entry), request, page_end)
             chosen = choose_format(caller.capabilities, feed.states, entry.full_name, self._faults)
-            return self._feed_plan(feed, chosen, request.include_historical_protocol)
+            return self._feed_plan(entry, feed, chosen, request.include_historical_protocol)
 
         plan = self._plan((entry.id, checksum, page_end), request.paging, make)
         return self._answer(entry, caller, request.paging, plan, checksum, page, include_refresh_token=False)
@@ -173,6 +173,7 @@ class Answers:
         states = [(snapshot.protocol, snapshot.metadata)]
         chosen = choose_format(caller.capabilities, states, entry.full_name, self._faults)
         files = snapshot.files
+        check_carried(chosen, (add.deletion_vector for add in files), entry.full_name)
         if not self._faults.take("ignore-hints"):
             files = hints.select(
                 files,
@@ -192,9 +193,11 @@ class Answers:
             self.table(entry), request.starting_version, request.ending_version if end is None else end
         )
         chosen = choose_format(caller.capabilities, feed.states, entry.full_name, self._faults)
-        return self._feed_plan(feed, chosen, request.include_historical_protocol)
+        return self._feed_plan(entry, feed, chosen, request.include_historical_protocol)
 
-    def _feed_plan(self, feed: VersionRange, chosen: Format, with_protocols: bool) -> _Plan:
+    def _feed_plan(self, entry: TableEntry, feed: VersionRange, chosen: Format, with_protocols: bool) -> _Plan:
+        changes = (item.action for item in feed.items if isinstance(item, Change))
+        check_carried(chosen, (getattr(action, "deletion_vector", None) for action in changes), entry.full_name)
         protocol, metadata, version = feed.protocol, feed.metadata, feed.metadata_version
         with_protocols = with_protocols and chosen is Format.DELTA
         items = [item for item in feed.items if with_protocols or not _is_protocol(item)]

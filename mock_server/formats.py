@@ -50,6 +50,18 @@ def choose_format(
     return Format.DELTA
 
 
+def check_carried(chosen: Format, vectors: Iterable[object], table: str) -> None:
+    """Refuse files with deletion vectors (one for each file, or ``None``) in a format that has no place for them.
+
+    The protocol of such a table should list the feature. Where it does not, deleted rows must not come back either.
+    """
+    if chosen is Format.PARQUET and any(vector is not None for vector in vectors):
+        raise unsupported(
+            f"Unsupported Delta Table Properties or features found on table {table}: deletionVectors, which its "
+            "protocol does not list. They cannot be shared in the parquet response format"
+        )
+
+
 def _check_readable_here(protocol: Protocol, table: str) -> None:
     if protocol.min_reader_version > features.MAX_READER_VERSION:
         raise unsupported(

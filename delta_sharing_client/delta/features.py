@@ -114,7 +114,7 @@ FEATURES: tuple[Feature, ...] = (
     _writer("clustering", "nothing for a reader to do"),
     _writer("materializePartitionColumns", "partition values still come from the log"),
     _writer("checkpointProtection", "concerns clean-up of the log only"),
-    _writer("collations", "values are read; filters compare such columns on the rows only"),
+    _writer("collations", "values are read; filters compare them by their bytes, and skip no file by their bounds"),
     _writer("collations-preview", "as collations"),
     _writer("coordinatedCommits-preview", "published commits are read"),
     _writer("redirectWriterOnly-preview", "concerns writers only"),

@@ -162,6 +162,7 @@ class _Candidate(NamedTuple):
 
 def _candidates(actions: list[FileAction], table: str) -> Iterator[_Candidate]:
     """Yield what one version's actions contribute, in their order."""
+    _check_once(actions, table)
     cdcs = [action for action in actions if isinstance(action, AddCdcFile)]
     if cdcs:
         for cdc in cdcs:
@@ -182,6 +183,20 @@ def _candidates(actions: list[FileAction], table: str) -> Iterator[_Candidate]:
             remove = _find(action, removes)
             assert remove is not None
             yield from _difference(action, vector, remove, vector_ref(remove, url_key(remove)))
+
+
+def _check_once(actions: list[FileAction], table: str) -> None:
+    """Refuse a version that adds, removes or lists one file twice: its rows would come out twice."""
+    seen: set[tuple[type, str | None, str]] = set()
+    for action in actions:
+        name = (type(action), action.file_id, without_query(action.path))
+        if name in seen:
+            raise ProtocolError(
+                f"The server sent a file of version {action.shared_version} twice; its rows would be returned twice.",
+                table=table,
+                file_id=action.file_id,
+            )
+        seen.add(name)
 
 
 def _difference(

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.delta import deletion_vectors
 from tests.regressions.hand_made import Action, HandMadeTable
 
 FORMATS = ("parquet", "delta")
@@ -143,6 +145,21 @@ def test_absolute_path_is_removed_by_its_file_uri(table: HandMadeTable, scheme: 
     table.commit({"add": {"path": path, **facts}})
     table.commit({"remove": {"path": scheme + path, "dataChange": True, "deletionTimestamp": 1}})
     assert rows(table) == []
+
+
+def test_deletion_vector_that_the_protocol_does_not_list_counts_all_the_same(table: HandMadeTable) -> None:
+    table.create(LONGS, properties={"delta.enableChangeDataFeed": "true"})
+    added = table.file(pa.table({"a": [1, 2, 3]}))
+    vector = deletion_vectors.encode_inline(deletion_vectors.DeletionVector.from_positions([1]))
+    added["add"]["deletionVector"] = msgspec.to_builtins(vector)
+    version = table.commit(added)
+    assert rows(table) == [{"a": 1}, {"a": 3}]
+    assert "deletionVectors" in refusal(table, "parquet")
+    with shared(table) as found:
+        read = found.changes(starting_version=version, columns=["a"], response_format="delta").to_arrow()
+        assert read.to_pydict() == {"a": [1, 3]}
+        with pytest.raises(ds.DeltaSharingError, match="deletionVectors"):
+            found.changes(starting_version=version, response_format="parquet").to_arrow()
 
 
 # === Column mapping ===

@@ -92,6 +92,17 @@ def vector(*positions: int) -> DeletionVectorDescriptor:
     return encode_inline(DeletionVector.from_positions(positions))
 
 
+@pytest.mark.parametrize("kind", [AddFile, RemoveFile, AddCdcFile])
+def test_file_that_is_sent_twice_for_one_version_is_refused(storage: Storage, kind: type) -> None:
+    feed = Feed(storage)
+    feed.file(kind, 1, "a", pa.table({"id": [1], "_change_type": ["insert"]}))
+    feed.file(kind, 2, "a", pa.table({"id": [1], "_change_type": ["insert"]}))
+    assert feed.read().num_rows == 2
+    feed.actions.append(feed.actions[-1])
+    with pytest.raises(ProtocolError, match="a file of version 2 twice"):
+        feed.plan()
+
+
 def test_extra_columns_follow_the_tables_with_one_type_in_both_formats(feed: Feed) -> None:
     feed.add(1, "a", [1])
     found = feed.read()
