@@ -33,7 +33,7 @@ from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.stream import StreamReader
 from delta_sharing_client.spark.types import target_schema, to_spark_schema
 from tests.golden import corpus
-from tests.spark.streams import FEED, ID, changed_table, limited
+from tests.spark.streams import FEED, ID, changed_table, feed_table, limited
 from tests.tables import TableWriter, rows_of
 
 OWN = pathlib.Path(__file__).parent.parent / "tables_spark"
@@ -289,3 +289,37 @@ def test_values_and_names_with_special_characters_come_through(lake: Any) -> Non
     reader = stream_reader(lake)
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     assert rows(reader, reader.initialOffset(), end) == [{"id": 1, "odd `name`, ü.%": value, "part=%/ü": value}]
+
+
+def feed_of(lake: Any, **options: str) -> list[dict[str, Any]]:
+    source = DeltaSharingSource({"path": lake.url("t"), "readChangeFeed": "true", **options})
+    reader = source.reader(source.schema())
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_bounds_of_a_change_feed(lake: Any) -> None:
+    table = feed_table(lake.root / "t")
+    table.commit(metadata=True)
+    assert [len(feed_of(lake, startingVersion=str(start))) for start in range(6)] == [17, 17, 15, 12, 4, 0]
+    assert len(feed_of(lake, startingVersion="2", endingVersion="3")) == 11
+    assert len(feed_of(lake, startingVersion="3", filter="_change_type LIKE 'update%' AND id > 100")) == 4
+    for options in ({"startingVersion": "9"}, {"startingTimestamp": "9999-01-01"}):
+        with pytest.raises(DeltaSharingError, match=r"share\.schema\.t"):
+            feed_of(lake, **options)
+
+
+def test_change_feed_whose_log_or_data_was_cleaned_up_fails_inside_the_gap_only(lake: Any) -> None:
+    table = TableWriter(lake.root / "t", ID, properties=FEED)
+    files = [table.file(rows_of([i])) for i in range(3)]
+    for file in files:
+        table.insert(file)
+    (table.path / files[0].path).unlink()
+    assert [row["id"] for row in feed_of(lake, startingVersion="2")] == [1, 2]
+    with pytest.raises(DataError, match=r"it is gone.*share\.schema\.t"):
+        feed_of(lake, startingVersion="1")
+    deltalake.DeltaTable(str(table.path)).create_checkpoint()
+    for version in range(3):
+        (table.path / "_delta_log" / f"{version:020d}.json").unlink()
+    assert [row["id"] for row in feed_of(lake, startingVersion="3")] == [2]
+    with pytest.raises(DeltaSharingError, match=r"share\.schema\.t"):
+        feed_of(lake, startingVersion="1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import time
 from typing import Any
 
 import deltalake
@@ -28,7 +29,10 @@ def checkpoint(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_stream_without_start_reads_the_snapshot_then_the_tail(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = changed_table(lake.root / "t")
-    sink = follow(stream(spark, lake), checkpoint)
+    frame = stream(spark, lake)
+    assert frame.isStreaming
+    assert frame.schema.simpleString() == "struct<id:bigint>"
+    sink = follow(frame, checkpoint)
     assert sink.ids == [1, 30]
     last = json.loads(offsets(checkpoint)[-1])
     assert (last["tableVersion"], last["index"], last["isStartingVersion"], last["sourceVersion"]) == (6, -1, False, 1)
@@ -91,6 +95,7 @@ def test_table_whose_only_version_is_zero(spark: Any, lake: Any, checkpoint: pat
     ("options", "fragment"),
     [
         ({"versionAsOf": "1"}, "Cannot time travel streams"),
+        ({"timestampAsOf": "2024"}, "Cannot time travel streams"),
         ({"startingVersion": "-1"}, "greater than or equal to zero"),
         ({"startingVersion": "x"}, "greater than or equal to zero"),
         ({"startingTimestamp": ""}, "cannot be converted to a valid timestamp"),
@@ -193,27 +198,30 @@ def test_available_now_ends_at_the_version_it_started_with(spark: Any, lake: Any
     assert follow(stream(spark, lake), checkpoint).ids == [100, 101]
 
 
-def test_a_running_query_polls_for_versions_at_its_interval_only(
+@limited
+def test_a_running_query_keeps_its_limits_and_polls_for_versions_at_its_interval_only(
     spark: Any, lake: Any, checkpoint: pathlib.Path
 ) -> None:
-    import time
-
     table = TableWriter(lake.root / "t", ID)
-    table.insert(rows_of([1]))
+    table.insert(*[rows_of([i]) for i in range(1, 5)])
     sink = Sink()
-    frame = stream(spark, lake, queryTableVersionIntervalSeconds=10)
-    query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint)).start()
+    frame = stream(spark, lake, startingVersion=0, maxFilesPerTrigger=1, queryTableVersionIntervalSeconds=10)
+    query = (
+        frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime="50 milliseconds").start()
+    )  # fmt: skip
     try:
-        deadline = time.monotonic() + 60
-        while not sink.rows and time.monotonic() < deadline:
+        began, deadline = time.monotonic(), time.monotonic() + 120
+        while len(sink.rows) < 4 and time.monotonic() < deadline:
             time.sleep(0.05)
-        began, asked = time.monotonic(), lake.server.stats()["requests"]["version"]
-        table.insert(rows_of([2]))
-        while len(sink.rows) < 2 and time.monotonic() < deadline:
+        assert sink.sizes == [1, 1, 1, 1]
+        asked = lake.server.stats()["requests"]["version"]
+        table.insert(rows_of([5]))
+        while len(sink.rows) < 5 and time.monotonic() < deadline:
             time.sleep(0.05)
-        polls = lake.server.stats()["requests"]["version"] - asked
-        assert sink.ids == [1, 2]
-        assert polls <= (time.monotonic() - began) / 10 + 1
+        assert sink.ids == [1, 2, 3, 4, 5]
+        assert lake.server.stats()["requests"]["version"] > asked
+        assert lake.server.stats()["requests"]["version"] <= (time.monotonic() - began) / 10 + 2
         assert query.isActive
     finally:
         query.stop()
@@ -326,6 +334,9 @@ def test_restart_replays_exactly_the_batches_that_were_not_committed(
     frame = stream(spark, lake, **ALL, maxFilesPerTrigger=1)
     whole = follow(frame, checkpoint)
     assert whole.sizes == [1, 1, 1, 1]
+    for folder in ("offsets", "commits"):
+        assert sorted(path.name for path in (checkpoint / folder).glob("[0-9]*")) == ["0", "1", "2", "3"]
+    assert follow(frame, checkpoint).rows == []
     forget(checkpoint, 2)
     again = follow(stream(spark, lake, **ALL, maxFilesPerTrigger=1), checkpoint)
     assert [row.id for row in again.rows] == [row.id for row in whole.rows[-2:]]
