@@ -50,6 +50,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.planning import SnapshotRead, query_snapshot
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.scan.copies import TEMPORARY_SUFFIX, Copies
+from delta_sharing_client.scan.progress import progress_bar
 from delta_sharing_client.scan.report import ScanReport
 from delta_sharing_client.scan.tasks import FileTask, ScanContext
 
@@ -145,7 +146,8 @@ def _update(
             table=str(table),
         )
     report = ScanReport()
-    files = _Fetch(root, before, plan.context, report).run(snapshot.files, plan.tasks)
+    with progress_bar(f"copying {table}", options.progress, report):
+        files = _Fetch(root, before, plan.context, report).run(snapshot.files, plan.tasks)
     after = _commit(root, before, snapshot, files)
     horizon = 0 if retention is None else int(time.time() * 1000) - retention // datetime.timedelta(milliseconds=1)
     kept = [item for item in after.tombstones if (item.deletion_timestamp or 0) > horizon]

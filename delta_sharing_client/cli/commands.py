@@ -12,6 +12,7 @@ import typer
 import typer.core
 
 from delta_sharing_client.cli import output
+from delta_sharing_client.cli.copies import copy_facts, copy_text, retention
 from delta_sharing_client.cli.description import describe_table
 from delta_sharing_client.cli.exits import ExitCode, Stopped
 from delta_sharing_client.cli.files import FileFormat, format_of, write_file, write_stream
@@ -294,6 +295,31 @@ def read_changes(
         limit=limit,
     )
     _explain_or_write(read, explain, to, file_format, settings)
+
+
+@app.command()
+def copy(
+    context: typer.Context,
+    table: TableArgument,
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the copy is or shall be.")],
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
+    keep_days: Annotated[
+        float, typer.Option("--keep-days", metavar="N", min=0, help="How long files of older versions stay.")
+    ] = 7.0,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Make a directory a Delta copy of a table, or bring the copy in it up to date."""
+    settings = Settings.of(context, profile, as_json, verbose)
+    done = open_table(settings.profile, table).replicate(
+        directory, version=version, timestamp=timestamp, retention=retention(keep_days)
+    )
+    if settings.as_json:
+        output.print_json(copy_facts(done))
+    else:
+        output.print_text(copy_text(done))
 
 
 # === Shared by the commands ===

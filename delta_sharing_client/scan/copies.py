@@ -7,7 +7,7 @@ import dataclasses
 import os
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from delta_sharing_client.scan.downloads import Downloads
 from delta_sharing_client.scan.http import Http
 from delta_sharing_client.scan.ranges import ByteRange, split
 from delta_sharing_client.scan.remote import Reader, RemoteFile, Transfers
-from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.scan.report import Progress, ScanReport
 from delta_sharing_client.scan.retry import RetryPolicy
 from delta_sharing_client.scan.steps import start
 from delta_sharing_client.scan.tasks import DeletionVectorRef, FileTask, ScanContext
@@ -71,18 +71,27 @@ class Copies:
         UsageError
             The disk does not take the bytes.
         """
+        missing = list(wanted)
+        total = sum(task.size for task, _ in missing if task.size > 0)
         under_way: deque[_Download] = deque()
+
+        def tick() -> None:
+            report = self._report
+            if report.on_progress is not None:
+                report.on_progress(Progress(report.files, len(missing), min(report.bytes, total), total, 0))
+
+        def finish_first() -> None:
+            under_way[0].finish(tick)
+            under_way.popleft()
+            self._report.add(files=1)
+
         try:
-            for number, (task, target) in enumerate(wanted):
+            for number, (task, target) in enumerate(missing):
                 under_way.append(self._begin(number, task, target))
                 if len(under_way) >= self._ahead:
-                    under_way[0].finish()
-                    under_way.popleft()
-                    self._report.add(files=1)
+                    finish_first()
             while under_way:
-                under_way[0].finish()
-                under_way.popleft()
-                self._report.add(files=1)
+                finish_first()
         except OSError as error:
             raise UsageError(
                 f"a file of the copy cannot be written ({error.strerror}): make room, or choose another directory",
@@ -163,10 +172,11 @@ class _Download:
     target: Path
     parts: list[Future[None]]
 
-    def finish(self) -> None:
-        """Wait for the parts and give the file its name."""
+    def finish(self, tick: Callable[[], None]) -> None:
+        """Wait for the parts, each followed by a ``tick``, and give the file its name."""
         for part in self.parts:
             part.result()
+            tick()
         try:
             pq.read_metadata(self.temporary)
         except pa.ArrowException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,12 +33,36 @@ def watched(
     The option ``progress`` decides: ``False`` never shows it, ``True`` always does, ``None`` does after two seconds
     where standard error is a terminal or the program is a notebook. Call it before the first batch is taken.
     """
-    wanted = plan.context.options.progress
+    bar = _bar(f"reading {plan.context.table}", plan.context.options.progress, report, console, clock)
+    return batches if bar is None else _with_bar(batches, bar)
+
+
+@contextlib.contextmanager
+def progress_bar(
+    title: str,
+    wanted: bool | None,
+    report: ScanReport,
+    *,
+    console: Console | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[None]:
+    """Show how far what ``report`` counts has come while the block runs; ``wanted`` as the option ``progress``."""
+    bar = _bar(title, wanted, report, console, clock)
+    try:
+        yield
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _bar(
+    title: str, wanted: bool | None, report: ScanReport, console: Console | None, clock: Callable[[], float]
+) -> _Bar | None:
     if wanted is False or (wanted is None and not _someone_watches()):
-        return batches
-    bar = _Bar(console, f"reading {plan.context.table}", 0.0 if wanted else _PATIENCE, clock)
+        return None
+    bar = _Bar(console, title, 0.0 if wanted else _PATIENCE, clock)
     report.on_progress = bar.update
-    return _with_bar(batches, bar)
+    return bar
 
 
 def _with_bar(batches: Iterator[pa.RecordBatch], bar: _Bar) -> Iterator[pa.RecordBatch]:

@@ -120,6 +120,35 @@ def test_changes_carry_their_version(run: Callable[..., str]) -> None:
     assert {(row["_change_type"], row["_commit_version"]) for row in rows} == {("insert", 1)}
 
 
+def test_copy_makes_a_delta_table_and_then_downloads_nothing_twice(run: Callable[..., str], tmp_path: Path) -> None:
+    target = tmp_path / "copy"
+
+    first = json.loads(run("copy", "s.1.d.t", str(target), "--version", "0", "--json"))
+    assert (first["version"], first["localVersion"], first["downloadedFiles"]) == (0, 0, 3)
+    assert (first["directory"], first["numFiles"]) == (str(target), 3)
+    assert deltalake.DeltaTable(target).to_pyarrow_table().num_rows == 60
+
+    assert f"{target} holds version 1: " in run("copy", "s.1.d.t", str(target))
+    assert deltalake.DeltaTable(target).to_pyarrow_table().num_rows == 66
+    again = json.loads(run("copy", "s.1.d.t", str(target), "--keep-days", "0", "--json"))
+    assert (again["downloadedFiles"], again["downloadedBytes"], again["localVersion"]) == (0, 0, 1)
+
+
+def test_copy_into_what_is_no_copy_is_one_line(server: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "mine", ROWS)
+    for arguments, said in (
+        (["s.1.d.t", str(tmp_path / "mine")], "not a copy"),
+        (["s.1.d.t", str(tmp_path / "new"), "--keep-days", "1e300"], "--keep-days"),
+        (["s.1.d.t", str(tmp_path / "new"), "--keep-days", "-1"], "--keep-days"),
+        (["s.1.d.t"], "DIRECTORY"),
+    ):
+        assert main(["copy", *arguments, "--profile", str(server.profile_path)]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert said in printed.err
+        assert printed.err.count("\n") == 1
+
+
 def test_explain_reads_no_data(run: Callable[..., str], server: Any) -> None:
     server.reset_stats()
 

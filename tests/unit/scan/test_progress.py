@@ -3,14 +3,16 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from delta_sharing_client.scan.copies import Copies
 from delta_sharing_client.scan.execute import execute
-from delta_sharing_client.scan.progress import watched
-from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.scan.progress import progress_bar, watched
+from delta_sharing_client.scan.report import Progress, ScanReport
 from tests.unit.scan.support import Table, fast_options
 
 MakeTable = Callable[..., Table]
@@ -78,3 +80,20 @@ def test_the_bar_ends_when_the_read_is_given_up(table: Table) -> None:
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert report.rows <= 8
+
+
+def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path) -> None:
+    plan, report = table.plan(), ScanReport()
+    out = io.StringIO()
+    seen: list[Progress] = []
+    with progress_bar(
+        "copying it", True, report, console=Console(file=out, force_terminal=True, width=100), clock=Clock()
+    ):
+        draw = report.on_progress
+        assert draw is not None
+        report.on_progress = lambda done: (seen.append(done), draw(done))[1]
+        with Copies(plan.context, report) as copies:
+            copies.files((task, tmp_path / str(place)) for place, task in enumerate(plan.tasks))
+    assert "copying it" in out.getvalue()
+    assert [(done.files_done, done.files_total) for done in seen] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert seen[-1].bytes_done == seen[-1].bytes_total == sum(task.size for task in plan.tasks)
