@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 
 from delta_sharing_client.delta.file_keys import without_query
+from delta_sharing_client.scan.buffers import Buffers
 from delta_sharing_client.scan.cache import FileCache
 from delta_sharing_client.scan.downloads import Downloads
 from delta_sharing_client.scan.file_read import FileRead
@@ -57,6 +58,7 @@ class Engine:
             ),
             downloads=self._downloads,
             decoders=self._decoders,
+            buffers=Buffers(options.max_bytes_in_flight * 5 // 8),
             # Apart: bytes that wait to be decoded must not keep decoded rows from being made, nor the reverse. Most is
             # for bytes, so that a large row group can be fetched while the one before it is decoded; the rest is for
             # what decoding takes besides.
@@ -66,6 +68,7 @@ class Engine:
             guess=FooterGuess(len(context.schema.fields)),
             ratio=Ratio(),
             gains=PageGains(),
+            late_gains=PageGains(),
             vectors=Vectors(tasks, self._fetch_vector, context.table),
             part=_SMALL_PART if len(tasks) < _FEW_FILES else _PART,
             # Decoding is bound by the processor: files side by side, or one file's columns.

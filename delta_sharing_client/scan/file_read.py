@@ -15,7 +15,9 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.scan.decode import FileDecoder, Selection, constant_batches, open_parquet
 from delta_sharing_client.scan.footer import Footer, footer_length, parse_footer
+from delta_sharing_client.scan.late import filter_leaves, narrow, reading, stretches
 from delta_sharing_client.scan.page_plan import index_ranges, rebuild, with_pages, without_pages
+from delta_sharing_client.scan.page_rows import Rows
 from delta_sharing_client.scan.page_stubs import PageMismatch
 from delta_sharing_client.scan.ranges import ByteRange, coalesce, split, subtract
 from delta_sharing_client.scan.remote import Download, RemoteFile
@@ -223,25 +225,53 @@ class FileRead:
     def _fetched_unit(
         self, order: Order, layout: Layout, groups: tuple[int, ...], held: Block, selection: Selection
     ) -> Steps[Unit]:
-        ranges = layout.ranges(groups)
-        yield self._r.fetched.acquire(order, sum(item.length for item in ranges))
+        yield self._r.fetched.acquire(order, layout.compressed_size(groups))
         bytes_ = _Shared(lambda: self._r.fetched.release(order), 1)
         try:
-            blocks = yield from self._fetch(order, _missing(coalesce(ranges), held))
+            blocks = [held]
             try:
-                read = SparseFile(self._file.size, [*blocks, held]).slice
-                kept, replaced = rebuild(layout, groups, [*blocks, held], read)
+                narrowed, left, ranges = yield from self._narrowed(order, layout, groups, selection, blocks)
+                blocks += yield from self._fetch(order, _missing(coalesce(ranges), held))
+                kept, replaced = rebuild(narrowed, left, blocks, SparseFile(self._file.size, blocks).slice)
+                layout, groups = narrowed, left
             except PageMismatch:
                 # An index that lies about one page is not believed about any.
                 layout = without_pages(layout, groups)
+                self._r.fetched.resize(order, layout.compressed_size(groups))
                 ranges = layout.ranges(groups)
-                self._r.fetched.resize(order, sum(item.length for item in ranges))
                 kept, replaced = [*(yield from self._fetch(order, _missing(coalesce(ranges), held))), held], {}
             del blocks
         except BaseException:
             bytes_.release()
             raise
         return (yield from self._decoded_unit(order, layout, groups, kept, selection, bytes_, replaced))
+
+    def _narrowed(
+        self, order: Order, layout: Layout, groups: tuple[int, ...], selection: Selection, blocks: list[Block]
+    ) -> Steps[tuple[Layout, tuple[int, ...], list[ByteRange]]]:
+        """Steps that return layout, row groups and what is still to be fetched.
+
+        Where it pays, the filter's columns are fetched, into ``blocks``, and decide what is left of the others.
+        """
+        r, held = self._r, blocks[0]
+        first = filter_leaves(r.shape, layout, groups, r.late_gains, held.start) if r.limit is None else ()
+        if not first:
+            return layout, groups, layout.ranges(groups)
+        own = reading(layout, first)
+        blocks += yield from self._fetch(order, _missing(coalesce(own.ranges(groups)), held))
+        kept, replaced = rebuild(own, groups, blocks, SparseFile(self._file.size, blocks).slice)
+        decoder = FileDecoder(r.shape, self._task, own, selection, r.report)
+
+        def decide() -> dict[int, Rows]:
+            with r.report.stage("decode"):
+                found = decoder.matching(self._parquet(own, kept, replaced), groups, threads=r.threads_inside)
+                return {group: stretches(masks) for group, masks in found.items()}
+
+        rows: dict[int, Rows] = yield r.decoders.submit(decide)
+        layout, left, skipped = narrow(layout, groups, rows, first, r.late_gains, r.gains)
+        r.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
+        r.fetched.resize(order, layout.compressed_size(left))
+        return layout, left, reading(layout, first, others=True).ranges(left)
 
     def _decoded_unit(
         self,
@@ -253,6 +283,9 @@ class FileRead:
         bytes_: _Shared,
         replaced: dict[tuple[int, int], pa.Buffer] | None = None,
     ) -> Steps[Unit]:
+        if not groups:
+            bytes_.release()
+            return Unit((), lambda: None)
         decoder = FileDecoder(self._r.shape, self._task, layout, selection, self._r.report)
         few = self._r.limit is not None and self._r.limit <= _FEW_ROWS
         if few or layout.decoded_size(groups) > _LARGE_UNIT:
@@ -299,7 +332,7 @@ class FileRead:
                 self._r.report.add(cache_hits=1)
                 blocks.append(held)
                 continue
-            download = Download(file, item, split(item, self._r.part))
+            download = Download(file, item, split(item, self._r.part), self._r.buffers.take)
             futures = [
                 self._r.submit(order, part.length, functools.partial(download.fetch, part)) for part in download.parts
             ]

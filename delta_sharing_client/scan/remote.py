@@ -83,8 +83,14 @@ class RemoteFile:
         self.file_id = file_id
         self.size = size
 
-    def read(self, wanted: ByteRange, into: memoryview | None = None) -> pa.Buffer | None:
-        """Return the bytes of ``wanted``, or fill ``into`` with them and return ``None``.
+    def read(self, wanted: ByteRange) -> pa.Buffer:
+        """Return the bytes of ``wanted``; errors as of ``fill``."""
+        buffer = pa.allocate_buffer(wanted.length)
+        self.fill(wanted, lambda: memoryview(buffer).cast("B"))
+        return buffer
+
+    def fill(self, wanted: ByteRange, memory: Callable[[], memoryview]) -> None:
+        """Put the bytes of ``wanted`` into ``memory()``, which is asked for when they begin to arrive.
 
         Raises
         ------
@@ -93,13 +99,8 @@ class RemoteFile:
         TransportError
             The bytes did not arrive within the retry limit, or the URL was refused and could not be renewed.
         """
-        buffer = None
-        if into is None:
-            buffer = pa.allocate_buffer(wanted.length)
-            into = memoryview(buffer).cast("B") if wanted.length else memoryview(b"")
         if wanted.length:
-            _Transfer(self, wanted, into).run()
-        return buffer
+            _Transfer(self, wanted, memory).run()
 
     def read_tail(self, length: int) -> tuple[int, pa.Buffer]:
         """Return the file's size and its last ``length`` bytes (all of it if it is shorter); for an unknown size."""
@@ -140,12 +141,13 @@ class RemoteFile:
 
 
 class _Transfer:
-    """Fills ``into`` with ``wanted``: tries, resumes and renews until it is full."""
+    """Fills memory with ``wanted``: tries, resumes and renews until it is full."""
 
-    def __init__(self, file: RemoteFile, wanted: ByteRange, into: memoryview) -> None:
+    def __init__(self, file: RemoteFile, wanted: ByteRange, memory: Callable[[], memoryview]) -> None:
         self.file = file
         self.wanted = wanted
-        self.into = into
+        self.memory = memory
+        self.into: memoryview | None = None
         self.filled = 0
 
     def run(self) -> None:
@@ -211,6 +213,8 @@ class _Transfer:
     def receive(self, body: Body) -> None:
         report, cancelled = self.file.reader.report, self.file.reader.transfers.cancelled
         start = self.filled
+        if self.into is None:
+            self.into = self.memory()
         try:
             while self.filled < self.wanted.length:
                 count = body.read_into(self.into[self.filled :])
@@ -248,7 +252,7 @@ class _TailTransfer(_Transfer):
     """The end of a file of unknown size; where a try breaks off, the next one starts again."""
 
     def __init__(self, file: RemoteFile, length: int) -> None:
-        super().__init__(file, ByteRange(0, 0), memoryview(b""))
+        super().__init__(file, ByteRange(0, 0), lambda: memoryview(b""))
         self.length = length
         self.total = -1
         self.buffer: pa.Buffer = pa.py_buffer(b"")
@@ -274,23 +278,24 @@ class _TailTransfer(_Transfer):
 
 
 class Download:
-    """One range of a file, fetched in parts side by side; memory is taken when the first part starts."""
+    """One range of a file, fetched in parts side by side; memory is taken when the first bytes arrive."""
 
-    def __init__(self, file: RemoteFile, wanted: ByteRange, parts: list[ByteRange]) -> None:
+    def __init__(self, file: RemoteFile, wanted: ByteRange, parts: list[ByteRange], take: Callable[[int], pa.Buffer]):
         self._file = file
         self._wanted = wanted
+        self._take = take
         self._lock = threading.Lock()
         self._buffer: pa.Buffer | None = None
         self.parts = parts
 
     def fetch(self, part: ByteRange) -> None:
-        """Fill the place of ``part``; errors as of ``RemoteFile.read``."""
+        """Fetch ``part`` to its place; errors as of ``RemoteFile.fill``."""
         start = part.start - self._wanted.start
-        self._file.read(part, memoryview(self.buffer()).cast("B")[start : start + part.length])
+        self._file.fill(part, lambda: memoryview(self.buffer()).cast("B")[start : start + part.length])
 
     def buffer(self) -> pa.Buffer:
         """Return the memory of the whole range."""
         with self._lock:
             if self._buffer is None:
-                self._buffer = pa.allocate_buffer(self._wanted.length)
+                self._buffer = self._take(self._wanted.length)
             return self._buffer

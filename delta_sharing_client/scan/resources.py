@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from delta_sharing_client.scan.buffers import Buffers
 from delta_sharing_client.scan.cache import FileCache
 from delta_sharing_client.scan.downloads import Downloads
 from delta_sharing_client.scan.footer import FooterGuess
@@ -53,6 +54,7 @@ class Ratio:
 class Resources:
     """What the files of a scan share. ``fetched`` bounds compressed bytes, ``decoded`` rows that wait to be consumed.
 
+    ``gains`` are those of page indexes, ``late_gains`` those of reading the filter's columns first.
     ``part`` is the size of one request; ``threads_inside`` says that Arrow's threads decode one file side by side.
     """
 
@@ -62,12 +64,14 @@ class Resources:
     reader: Reader
     downloads: Downloads
     decoders: ThreadPoolExecutor
+    buffers: Buffers
     fetched: Window
     decoded: Window
     cache: FileCache | None
     guess: FooterGuess
     ratio: Ratio
     gains: PageGains
+    late_gains: PageGains
     vectors: Vectors
     part: int
     threads_inside: bool
