@@ -114,6 +114,33 @@ class FileDecoder:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._located(DataError(f"the Parquet data does not decode: {scrub(str(error))}")) from None
 
+    def matching(
+        self, file: pq.ParquetFile | None, groups: tuple[int, ...], *, threads: bool
+    ) -> dict[int, list[tuple[int, np.ndarray]]]:
+        """Return which visible rows of ``groups`` match, as ``late.stretches`` takes it; of a file's filter columns."""
+        found: dict[int, list[tuple[int, np.ndarray]]] = {}
+        try:
+            for group in groups:
+                begin = position = self._layout.row_starts[group]
+                found[group] = []
+                for raw, rows in self._raw(file, group, threads):
+                    for first, end in self._layout.stretches(group, position, position + rows):
+                        part = raw if end - first == rows else _part(raw, first - position, end - first)
+                        mask = self._matches(_Columns(self, part, first, end - first), first, end - first)
+                        found[group].append((first - begin, mask.to_numpy(zero_copy_only=False)))
+                    position += rows
+        except DeltaSharingError as error:
+            raise self._located(error) from None
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._located(DataError(f"the Parquet data does not decode: {scrub(str(error))}")) from None
+        return found
+
+    def _matches(self, columns: _Columns, position: int, rows: int) -> pa.BooleanArray:
+        assert self._predicate is not None
+        found = predicate_mask(self._predicate, columns.filter_batch())
+        visible = self._selection.mask(position, rows)
+        return found if visible is None else pc.and_(found, visible)
+
     def _raw(
         self, file: pq.ParquetFile | None, group: int, threads: bool
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:

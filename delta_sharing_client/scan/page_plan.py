@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ Read = Callable[[int, int], pa.Buffer]
 
 
 class PageGains:
-    """How large a share of the bytes page indexes saved, learned as the scan goes; where it is nothing, they rest."""
+    """How large a share of the bytes an extra look saved, learned as the scan goes; where it is nothing, it rests."""
 
     def __init__(self) -> None:
         self._seen = _PRIOR
@@ -99,29 +99,32 @@ def with_pages(
     read:
         Returns as many bytes of the file from a position on; it has those that ``groups`` name.
     """
-    planned: dict[int, GroupPages] = dict(layout.pages)
+    planned: dict[int, GroupPages] = {}
+    index: dict[int, dict[int, Pages]] = {}
     dropped: set[int] = set()
     skipped = Skipped()
     for group in groups:
         whole = layout.compressed_size((group,))
-        found = _read_pages(layout, group, read)
+        found = index[group] = _read_pages(layout, group, read)
         rows = _wanted(layout, group, found, predicate, read)
         saved = Skipped()
         if rows == ():
             dropped.add(group)
             saved = Skipped(1, sum(item.number for item in found.values()), whole)
         elif rows is not None:
-            planned[group] = group_pages(layout, group, rows, found)
-            saved = _saved(planned[group])
+            partial = group_pages(layout, group, rows, found)
+            saved = _saved(partial)
+            if partial.chunks:
+                planned[group] = partial
         gains.learn(whole, saved.bytes)
         skipped = Skipped(*(sum(pair) for pair in zip(skipped, saved, strict=True)))
     kept = tuple(group for group in layout.groups if group not in dropped)
     return dataclasses.replace(
-        layout, groups=kept, groups_skipped=layout.groups_skipped + len(dropped), pages=planned
+        layout, groups=kept, groups_skipped=layout.groups_skipped + len(dropped), pages=planned, index=index
     ), skipped
 
 
-def group_pages(layout: Layout, group: int, rows: Rows, found: dict[int, Pages]) -> GroupPages:
+def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, Pages]) -> GroupPages:
     """Return what to read of a row group for ``rows`` where the pages of some columns are ``found``."""
     chunks = {}
     # Chunks that share bytes could be read in each other's place.
@@ -148,6 +151,7 @@ def rebuild(
         for group in groups
         if group in layout.pages
         for leaf, item in layout.pages[group].chunks.items()
+        if leaf in layout.leaves
     ]
     if not partial:
         return blocks, {}
@@ -160,9 +164,8 @@ def rebuild(
 
 def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
     """Return the layout that reads ``groups`` whole."""
-    return dataclasses.replace(
-        layout, pages={group: item for group, item in layout.pages.items() if group not in groups}
-    )
+    pages = {group: item for group, item in layout.pages.items() if group not in groups}
+    return dataclasses.replace(layout, pages=pages, index={})
 
 
 def _read_pages(layout: Layout, group: int, read: Read) -> dict[int, Pages]:

@@ -38,8 +38,8 @@ class ScanReport:
     row_groups, row_groups_skipped:
         Row groups read, and left out by their statistics or by those of their pages.
     pages_skipped, page_bytes_skipped:
-        Pages of the needed columns left out by the page index of the row groups that it was read of, and their bytes;
-        those of row groups in which no page was left are among them.
+        Pages of the needed columns that the page index, or the rows that match in the filter's columns, made
+        unnecessary, and the bytes not fetched for it; those of whole row groups are among them.
     rows, rows_deleted:
         Rows returned, and rows hidden by deletion vectors.
     seconds:

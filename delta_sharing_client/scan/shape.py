@@ -21,6 +21,7 @@ from delta_sharing_client.scan.align import Aligner, FileColumn
 from delta_sharing_client.scan.chunks import Chunks
 from delta_sharing_client.scan.columns import Origin, ReadColumn, context_columns, filter_columns, needed_share
 from delta_sharing_client.scan.footer import Footer
+from delta_sharing_client.scan.page_index import Pages
 from delta_sharing_client.scan.page_stubs import GroupPages
 from delta_sharing_client.scan.ranges import ByteRange
 from delta_sharing_client.scan.row_groups import RowGroupBounds
@@ -30,6 +31,7 @@ _LONG = PrimitiveType("long")
 # Writers before 1.2.9 forgot a dictionary page's header in a chunk's length; the Parquet reader then reads on.
 _OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
 _OLD_WRITER_PADDING = 100
+_VALUES_PER_BYTE = 2  # low on purpose: only what unpacks to far more than its encoded size shall be held for large
 
 
 class Shape:
@@ -144,7 +146,8 @@ class Alignment:
 class Layout:
     """One file against the scan: columns, row groups to read and where each begins.
 
-    ``bounds`` are given where there is a predicate; ``pages`` where not all rows of a row group are wanted.
+    ``bounds`` are given where there is a predicate; ``pages`` where not all rows of a row group are wanted;
+    ``index`` where the pages of its columns were looked up.
     """
 
     footer: Footer
@@ -162,6 +165,7 @@ class Layout:
     groups_skipped: int
     row_starts: tuple[int, ...]
     pages: Mapping[int, GroupPages] = dataclasses.field(default_factory=dict)
+    index: Mapping[int, Mapping[int, Pages]] = dataclasses.field(default_factory=dict)
 
     def rows(self, group: int) -> int:
         return self.row_starts[group + 1] - self.row_starts[group]
@@ -198,9 +202,11 @@ class Layout:
 
     def decoded_size(self, groups: tuple[int, ...]) -> int:
         """Return roughly how many bytes the needed columns of ``groups`` have before encoding's savings."""
+        # A few bytes of run lengths can stand for billions of values, so their number counts as well.
+        values = sum(self.rows(group) for group in groups) * len(self.leaves) // _VALUES_PER_BYTE
         if self.whole:
-            return sum(max(0, self.footer.metadata.row_group(group).total_byte_size) for group in groups)
-        return sum(self._uncompressed(group, leaf) for group in groups for leaf in self.leaves)
+            return max(values, sum(max(0, self.footer.metadata.row_group(group).total_byte_size) for group in groups))
+        return max(values, sum(self._uncompressed(group, leaf) for group in groups for leaf in self.leaves))
 
     def _uncompressed(self, group: int, leaf: int) -> int:
         chunk = self.chunks.get(group, leaf)

@@ -45,10 +45,11 @@ class SparseFile(io.RawIOBase):
         """Return ``length`` bytes from ``start`` on, which must lie in one block."""
         if (replaced := self._replaced.get((start, length))) is not None:
             return replaced
-        index = bisect.bisect_right(self._starts, start) - 1
-        if index >= 0 and start + length <= self._blocks[index].stop:
+        # The nearest block nearly always; where blocks overlap, it may be one before.
+        for index in range(bisect.bisect_right(self._starts, start) - 1, -1, -1):
             block = self._blocks[index]
-            return block.data.slice(start - block.start, length)
+            if start + length <= block.stop:
+                return block.data.slice(start - block.start, length)
         raise DataError(f"bytes {start} to {start + length} of a data file are needed but were not planned to be read")
 
     # === What pyarrow.PythonFile calls ===

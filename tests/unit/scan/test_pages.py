@@ -17,7 +17,7 @@ import pytest
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_inline
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates.expressions import Expression, col
-from delta_sharing_client.scan import file_read, footer, page_index, page_plan
+from delta_sharing_client.scan import file_read, footer, late, page_index, page_plan
 from delta_sharing_client.scan.chunks import Chunks
 from delta_sharing_client.scan.report import ScanReport
 from tests.unit.scan.support import Storage, Table, fast_options, metadata, parquet_bytes, rows_of, running_storage
@@ -28,8 +28,9 @@ SORTED = pa.schema([(f"c{i:02d}", pa.int64()) for i in range(8)])
 
 
 def ascending(rows: int) -> pa.Table:
-    """Eight columns of numbers that do not compress; the first ascends."""
-    columns = {f"c{i:02d}": [(n * 2_654_435_761 + i * 40_503) % 2**61 for n in range(rows)] for i in range(1, 8)}
+    """Eight columns of numbers that do not compress; the first ascends, the others jump."""
+    large = 1_181_783_497_276_652_981
+    columns = {f"c{i:02d}": [(n * large + i * 40_503) % 2**61 for n in range(rows)] for i in range(1, 8)}
     return pa.table({"c00": list(range(rows)), **columns})
 
 
@@ -140,8 +141,11 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     make_eager(monkeypatch)
 
 
-def make_eager(patch: pytest.MonkeyPatch) -> None:
-    """Let small files be read by their footer and every page index be used."""
+def make_eager(patch: pytest.MonkeyPatch, *, is_late: bool = False) -> None:
+    """Let small files be read by their footer and every page index be used, and the filter's columns come first."""
+    if is_late:
+        patch.setattr(late, "_LEAST", 0)
+        patch.setattr(late, "_STRETCH", 5)
     patch.setattr(file_read, "_SMALL", 0)
     patch.setattr(footer, "_LEAST", 512)
     patch.setattr(page_plan, "_ROUND_TRIP", -(1 << 40))
@@ -308,7 +312,7 @@ def test_rows_are_those_of_a_read_that_knows_no_pages(shared_storage: Storage, d
     options = fast_options(batch_rows=data.draw(st.sampled_from([7, 65_536])))
     report = ScanReport()
     with pytest.MonkeyPatch.context() as patch:
-        make_eager(patch)
+        make_eager(patch, is_late=data.draw(st.booleans()))
         plan = table.plan(filter=expression, columns=selected, limit=limit, row_lineage=True, options=options)
         found = rows_of(plan, report)
     names = schema.names if selected is None else list(selected)
@@ -404,6 +408,52 @@ def test_the_rows_of_left_out_pages_are_not_counted_as_deleted_twice(make_table:
     assert report.rows_deleted == 2
 
 
+# === The filter's columns first ===
+
+
+def test_no_other_column_is_fetched_of_row_groups_without_a_match(make_table: MakeTable, storage: Storage) -> None:
+    table = make_table(SORTED)
+    rows = ascending(80_000)
+    table.add(rows, write={"compression": "NONE", "use_dictionary": False, "row_group_size": 40_000})
+    report = ScanReport()
+    wanted = rows["c01"][70_000].as_py()
+    # No bounds say where it is, but a single row has it.
+    assert table.read(report, filter=col("c01") == wanted).equals(rows.slice(70_000, 1))
+    assert report.page_bytes_skipped == 0, "too small to be worth a round trip"
+    large = ascending(200_000)
+    table.adds.clear()
+    table.add(large, write={"compression": "NONE", "use_dictionary": False, "row_group_size": 200_000 // 2})
+    storage.sent = 0
+    report = ScanReport()
+    assert table.read(report, filter=(col("c01") == wanted) & (col("c00") > 0)).equals(large.slice(70_000, 1))
+    # Of the second row group only the filter's columns: six of eight columns are left out.
+    assert storage.sent < 0.65 * storage.bytes_of("part-0.parquet")
+    assert report.page_bytes_skipped > 0.35 * storage.bytes_of("part-0.parquet")
+
+
+def test_pages_of_other_columns_are_those_with_a_match(make_table: MakeTable, storage: Storage) -> None:
+    table = make_table(SORTED)
+    rows = ascending(200_000)
+    table.add(rows, write=INDEXED)
+    report = ScanReport()
+    wanted = [rows["c01"][row].as_py() for row in (7, 100_000, 199_999)]
+    assert table.read(report, filter=col("c01").is_in(wanted)).equals(rows.take([7, 100_000, 199_999]))
+    assert storage.sent < 0.25 * storage.bytes_of("part-0.parquet")
+    assert report.pages_skipped > 1000
+
+
+def test_columns_are_not_fetched_one_after_the_other_where_every_page_has_a_match(
+    make_table: MakeTable, storage: Storage
+) -> None:
+    table = make_table(SORTED)
+    blob = parquet_bytes(ascending(200_000), compression="NONE", use_dictionary=False)
+    for _ in range(3):
+        table.add(blob)
+    assert table.read(filter=col("c01") != 5, columns=["c00", "c05"]).num_rows == 600_000
+    before = len(storage.requests)
+    assert before <= 3 * 4
+
+
 # === Damaged indexes ===
 
 CONTENT = pa.table({"a": list(range(400)), "b": [f"value {i}" for i in range(400)]})
@@ -432,7 +482,7 @@ def test_a_damaged_offset_index_costs_no_row_and_shifts_none(shared_storage: Sto
     table = Table(shared_storage, metadata(CONTENT.schema))
     table.add(bytes(blob))
     with pytest.MonkeyPatch.context() as patch:
-        make_eager(patch)
+        make_eager(patch, is_late=data.draw(st.booleans()))
         assert table.read(filter=(col("a") >= 120) & (col("a") < 125)).equals(CONTENT.slice(120, 5))
 
 
