@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import datetime
+from collections.abc import Callable
 from typing import Any, Literal, Optional
 
 import numpy as np
@@ -35,10 +36,17 @@ _FIRST_DAY = (datetime.date.min - _EPOCH).days
 _LAST_DAY = (datetime.date.max - _EPOCH).days
 # Days for which date objects are made once and shared; as many as two and a half centuries have.
 _LONGEST_CALENDAR = 92_000
+# Memory comes in pages; between two looks whether to go on, so much of it is asked for.
+_PAGE = 4096
+TOUCHED_BYTES = 2 * 1024 * 1024
 
 
 class FrameColumn(abc.ABC):
     """Takes the arrays of one column in order; ``finish`` returns what pandas is to hold."""
+
+    @abc.abstractmethod
+    def touch(self, stopped: Callable[[], bool]) -> None:
+        """Have the system provide the memory that will be filled, until ``stopped``; call it before ``append``."""
 
     @abc.abstractmethod
     def append(self, array: pa.Array) -> None: ...
@@ -87,6 +95,9 @@ class _Held(FrameColumn):
         self._backend = backend
         self._chunks: list[pa.Array] = []
 
+    def touch(self, stopped: Callable[[], bool]) -> None:
+        """Its memory comes with the rows."""
+
     def append(self, array: pa.Array) -> None:
         self._chunks.append(array)
 
@@ -115,6 +126,9 @@ class _Placed(FrameColumn):
         beside = field.type in _NULLABLE or wanted in _NULLABLE_FLOATS.values()
         zero = False if pa.types.is_boolean(field.type) else 0
         self._filler = pa.scalar(zero, field.type) if beside else None
+
+    def touch(self, stopped: Callable[[], bool]) -> None:
+        _touch(self._values.view(np.uint8), 0, stopped)
 
     def append(self, array: pa.Array) -> None:
         start, stop = self._length, self._length + len(array)
@@ -165,6 +179,9 @@ class _Dates(FrameColumn):
         self._first = 0
         self._calendar: npt.NDArray[np.object_] = np.empty(0, object)
 
+    def touch(self, stopped: Callable[[], bool]) -> None:
+        _touch(self._values, None, stopped)
+
     def append(self, array: pa.Array) -> None:
         start, stop = self._length, self._length + len(array)
         if stop > len(self._values):
@@ -212,6 +229,14 @@ class _Dates(FrameColumn):
         values = np.empty(rows, object)
         values[:kept] = self._values[:kept]
         self._values = values
+
+
+def _touch(memory: npt.NDArray[Any], value: object, stopped: Callable[[], bool]) -> None:
+    step, page = TOUCHED_BYTES // memory.itemsize, _PAGE // memory.itemsize
+    for start in range(0, len(memory), step):
+        if stopped():
+            return
+        memory[start : start + step : page] = value
 
 
 def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) -> object:

@@ -16,8 +16,10 @@ NumPy-backed dtypes (the default):
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import operator
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -27,12 +29,14 @@ import pyarrow as pa
 from delta_sharing_client.delta.data_types import ArrayType, DataType, MapType, PrimitiveType, StructType
 from delta_sharing_client.delta.variant import variant_to_python
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.frame_columns import DtypeBackend, frame_column
+from delta_sharing_client.frame_columns import TOUCHED_BYTES, DtypeBackend, FrameColumn, frame_column
 
 _BACKENDS = ("numpy", "numpy_nullable", "pyarrow")
 
 # Two: one converts while the other waits for the interpreter lock; conversion is memory-bound beyond that.
 _CONVERSION_THREADS = 2
+# Of the memory to be filled, taken while waiting for the first rows: a server's count of rows may be wrong.
+_MOST_TOUCHED_BYTES = 256 * 1024 * 1024
 
 
 def check_dtype_backend(dtype_backend: str | None) -> DtypeBackend:
@@ -72,20 +76,33 @@ def to_pandas(
         batches arrive. A wrong number costs time, nothing else.
     """
     with concurrent.futures.ThreadPoolExecutor(_CONVERSION_THREADS, thread_name_prefix="to-pandas") as pool:
-        # Made while the first rows are still on their way.
-        making = pool.submit(lambda: [frame_column(field, rows, dtype_backend) for field in schema])
+        arrived = threading.Event()
+        making = pool.submit(_make_columns, schema, rows, dtype_backend, arrived.is_set)
         length = 0
         for batch in batches:
+            arrived.set()
             length += batch.num_rows
             for column, array in zip(making.result(), batch.columns, strict=True):
                 column.append(array)
             del batch
+        arrived.set()
         arrays = list(pool.map(operator.methodcaller("finish"), making.result()))
         del making
     # Positions as keys first: a schema may hold names that differ only in a way that a dict would merge.
     frame = pd.DataFrame(dict(enumerate(arrays)), index=pd.RangeIndex(length), copy=False)
     frame.columns = pd.Index(schema.names, dtype=object) if not schema.names else pd.Index(schema.names)
     return frame
+
+
+def _make_columns(
+    schema: pa.Schema, rows: int | None, dtype_backend: DtypeBackend, arrived: Callable[[], bool]
+) -> list[FrameColumn]:
+    """Make the columns while the first rows are on their way, with as much of their memory as there is time for."""
+    columns = [frame_column(field, rows, dtype_backend) for field in schema]
+    left = itertools.count(_MOST_TOUCHED_BYTES // TOUCHED_BYTES, -1)
+    for column in columns:
+        column.touch(lambda: arrived() or next(left) <= 0)
+    return columns
 
 
 def decode_variants(frame: pd.DataFrame, schema: StructType) -> pd.DataFrame:

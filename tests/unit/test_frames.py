@@ -10,9 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client import frames
+from delta_sharing_client import frame_columns, frames
 
 DAY = datetime.date(2026, 11, 20)
+DATES = pa.array([DAY, DAY, None], pa.date32())
 FAR = (datetime.date.min, datetime.date(1969, 12, 31), datetime.date.max)
 VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "int8": (pa.int8(), [1, -128, 127]),
@@ -122,3 +123,14 @@ def test_the_frame_can_be_written_to() -> None:
 
         assert found.loc[0, "c"] == found.loc[1, "c"]
         assert made[0].column(0) == pa.array(values[::2], data_type)
+
+
+def test_memory_is_taken_ahead_only_until_the_first_rows_come() -> None:
+    for data_type in (pa.int64(), pa.date32(), pa.timestamp("us", tz="UTC"), pa.bool_(), pa.float32()):
+        looks = iter([False] * 2 + [True])
+        column = frame_columns.frame_column(pa.field("c", data_type), 10_000_000, "numpy")
+
+        column.touch(lambda looks=looks: next(looks))  # a fourth look would raise
+
+        column.append(pa.array([1, 0, None], pa.int64()).cast(data_type) if data_type != pa.date32() else DATES)
+        assert pd.Series(column.finish()).isna().to_list() == [False, False, True]
