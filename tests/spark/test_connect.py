@@ -17,6 +17,7 @@ pytestmark = pytest.mark.spark
 SCRIPT = """
     import sys, time
     from pyspark.sql import SparkSession
+    from delta_sharing_client.spark.limits import HAS_LIMITS
     remote, url, checkpoint = sys.argv[1:4]
     spark = SparkSession.builder.remote(remote).getOrCreate()
     try:
@@ -34,8 +35,9 @@ SCRIPT = """
         except Exception as error:
             print("error", "did you mean 'id'" in str(error))
         stream = spark.readStream.format("deltaSharing").option("startingVersion", 0)
-        for name, value in (("ignoreChanges", "true"), ("ignoreDeletes", "true"), ("maxFilesPerTrigger", 1)):
-            stream = stream.option(name, value)
+        stream = stream.option("ignoreChanges", "true").option("ignoreDeletes", "true")
+        if HAS_LIMITS:
+            stream = stream.option("maxFilesPerTrigger", 1)
         stream = stream.load(url)
         query = stream.writeStream.format("memory").queryName("m").option("checkpointLocation", checkpoint)
         query = query.trigger(availableNow=True).start()
