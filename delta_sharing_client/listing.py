@@ -7,7 +7,17 @@ import dataclasses
 from delta_sharing_client.names import TableName
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+def _short(item: Share | Schema | Table) -> str:
+    """Return the repr of a listed value without what the server does not tell of it."""
+    told = [
+        f"{field.name}={value!r}"
+        for field in dataclasses.fields(item)
+        if (value := getattr(item, field.name)) != field.default
+    ]
+    return f"{type(item).__name__}({', '.join(told)})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Share:
     """A share. ``id`` is immutable where the server gives one; ``display_name`` is for people."""
 
@@ -15,8 +25,10 @@ class Share:
     id: str | None = None
     display_name: str | None = None
 
+    __repr__ = _short
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Schema:
     """A schema of a share."""
 
@@ -25,8 +37,10 @@ class Schema:
     id: str | None = None
     display_name: str | None = None
 
+    __repr__ = _short
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Table:
     """A table of a schema.
 
@@ -53,6 +67,8 @@ class Table:
     location: str | None = None
     auxiliary_locations: tuple[str, ...] = ()
     access_modes: tuple[str, ...] = ()
+
+    __repr__ = _short
 
     @property
     def full_name(self) -> TableName:

@@ -309,10 +309,9 @@ def copy(
     ] = 7.0,
     profile: ProfileOption = None,
     as_json: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Make a directory a Delta copy of a table, or bring the copy in it up to date."""
-    settings = Settings.of(context, profile, as_json, verbose)
+    settings = Settings.of(context, profile, as_json)
     done = open_table(settings.profile, table).replicate(
         directory, version=version, timestamp=timestamp, retention=retention(keep_days)
     )
