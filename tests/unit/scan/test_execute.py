@@ -91,6 +91,21 @@ def test_batches_are_no_longer_than_asked(make_table: MakeTable) -> None:
     assert sum(sizes) == 1000
 
 
+def test_run_lengths_that_stand_for_many_rows_are_not_unpacked_at_once(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Delta's own table of 2^31 rows has 8 MB; unpacked in one go it took 12 GB.
+    monkeypatch.setattr("delta_sharing_client.scan.file_read._LARGE_UNIT", 1_000_000)
+    rows = 4_000_000
+    table = make_table(pa.schema([("id", pa.int32())]))
+    table.add(pa.table({"id": pa.repeat(pa.scalar(7, pa.int32()), rows)}))
+    before = pa.total_allocated_bytes()
+    batches = execute(table.plan())
+    assert next(batches).num_rows < rows // 10
+    assert pa.total_allocated_bytes() - before < rows
+    assert sum(batch.num_rows for batch in batches) > rows * 9 // 10
+
+
 def test_counting_rows_downloads_nothing_where_statistics_count_them(table: Table) -> None:
     found = sum(batch.num_rows for batch in execute(table.plan(columns=[])))
     assert found == 500
