@@ -127,7 +127,10 @@ def _locations(data: bytes) -> list[tuple[int, int, int]]:
                 raise ValueError("page locations are not structs")
             for _ in range(count):
                 item, at = read_struct(data, at)
-                found.append((item[_OFFSET], item[_SIZE], item[_FIRST_ROW]))
+                location = (item[_OFFSET], item[_SIZE], item[_FIRST_ROW])
+                if not all(isinstance(number, int) for number in location):
+                    raise ValueError("a page location is not made of numbers")
+                found.append(location)
         else:
             at = skip(data, at, kind)
         field, kind, at = walk.send(at)

@@ -486,6 +486,25 @@ def test_a_damaged_offset_index_costs_no_row_and_shifts_none(shared_storage: Sto
         assert table.read(filter=(col("a") >= 120) & (col("a") < 125)).equals(CONTENT.slice(120, 5))
 
 
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=50, deadline=None)
+def test_rows_are_whole_whatever_the_indexes_say(shared_storage: Storage, data: st.DataObject) -> None:
+    """Other bounds may hide a row, as they may in any statistics; no row is made of two, and nothing else fails."""
+    blob = bytearray(parquet_bytes(CONTENT, **PAGED, data_page_version=data.draw(st.sampled_from(["1.0", "2.0"]))))
+    spans = index_spans(bytes(blob))
+    for _ in range(data.draw(st.integers(1, 5))):
+        start, stop = data.draw(st.sampled_from(spans))
+        at = data.draw(st.integers(start, stop - 1))
+        noise = data.draw(st.binary(min_size=1, max_size=8))[: stop - at]
+        blob[at : at + len(noise)] = noise
+    table = Table(shared_storage, metadata(CONTENT.schema))
+    table.add(bytes(blob))
+    with pytest.MonkeyPatch.context() as patch:
+        make_eager(patch, is_late=data.draw(st.booleans()))
+        found = table.read(filter=(col("a") >= 120) & (col("a") < 125)).to_pylist()
+    assert [row for row in CONTENT.slice(120, 5).to_pylist() if row in found] == found
+
+
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("target", range(4))
 @pytest.mark.parametrize("damage", ["cut", "zeros", "noise"])
