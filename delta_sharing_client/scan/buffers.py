@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import mmap
+import sys
 import threading
 import weakref
 from collections import deque
@@ -43,7 +45,7 @@ class Buffers:
             self._collect()
             memory = self._fitting(size)
             if memory is None:
-                memory = np.empty(size, np.uint8)
+                memory = np.frombuffer(_from_system(size), np.uint8)
             # The view lives as long as any buffer, slice or memoryview of it; its end brings the memory back.
             view = memory[:size]
             name, ended = next(self._names), self._ended
@@ -73,3 +75,10 @@ class Buffers:
             if size <= memory.size <= size + max(size // 4, _SLACK)
         ]
         return self._idle.pop(min(fits)[1]) if fits else None
+
+
+def _from_system(size: int) -> mmap.mmap:
+    """Return fresh memory that goes back to the system when it is dropped; an allocator might keep it."""
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

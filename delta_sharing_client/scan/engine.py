@@ -58,11 +58,11 @@ class Engine:
             ),
             downloads=self._downloads,
             decoders=self._decoders,
-            buffers=Buffers(options.max_bytes_in_flight * 5 // 8),
+            buffers=Buffers(options.max_bytes_in_flight * 3 // 8),
             # Apart: bytes that wait to be decoded must not keep decoded rows from being made, nor the reverse. Most is
             # for bytes, so that a large row group can be fetched while the one before it is decoded; the rest is for
-            # what decoding takes besides.
-            fetched=Window(options.max_bytes_in_flight * 5 // 8),
+            # what decoding takes besides. More bytes would be faster on no line, and are slower where memory is fresh.
+            fetched=Window(options.max_bytes_in_flight * 3 // 8),
             decoded=Window(options.max_bytes_in_flight // 4),
             cache=FileCache.from_options(options, context.table_id),
             guess=FooterGuess(len(context.schema.fields)),

@@ -23,7 +23,7 @@ from delta_sharing_client.spark.types import VARIANTS, conform
 
 EXECUTOR_OPTIONS = ReadOptions(
     max_concurrent_requests=8,
-    max_bytes_in_flight=64 * 1024 * 1024,
+    max_bytes_in_flight=96 * 1024 * 1024,
     batch_rows=32_768,
     progress=False,
     variant_as=VARIANTS,
