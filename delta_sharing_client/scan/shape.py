@@ -99,6 +99,9 @@ class Shape:
                 text = partition_text(task, column.field, self.context.mapping_mode)
                 value = comparable_partition_value(text, column.field.type, column=column.name)
                 if isinstance(value, float):
+                    # Known not to be null, and nothing else: a column without bounds would count as missing in the
+                    # file, which is null in every row, and NaN and signed zeros are no bounds.
+                    bounds[(column.name,)] = ColumnBounds(None, None, 0, 1)
                     continue
             elif column.origin is Origin.COMMIT_VERSION:
                 value = _change(task).commit_version

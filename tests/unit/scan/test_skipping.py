@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,8 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client.predicates.arrow import mask
+from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.expressions import Expression, col
 from delta_sharing_client.scan.explain import explain
 from delta_sharing_client.scan.report import ScanReport
@@ -84,6 +87,47 @@ def test_partition_values_leave_files_out(make_table: MakeTable, storage: Storag
     assert (plan.skipped.by_partition, len(plan.tasks)) == (2, 2)
     assert table.read(filter=col("p") == "y").to_pydict() == {"p": ["y", "y"], "a": [1, 2]}
     assert {request.name for request in storage.requests} == {"part-1.parquet"}
+
+
+@pytest.mark.parametrize(
+    ("data_type", "texts", "constants"),
+    [
+        (pa.float64(), ["1.5", "-Infinity", "NaN", "0.0", "-0.0", "", None], [0.0, 1.5, math.inf, -math.inf, math.nan]),
+        (pa.float32(), ["1.5", "Infinity", "NaN", None], [0.0, 1.5]),
+        (pa.int64(), ["9007199254740993", "-1", "0", None], [0, 9007199254740993]),
+        (pa.int8(), ["-128", "127", None], [-128, 0]),
+        (pa.decimal128(20, 3), ["123.4", "-0.001", None], [Decimal("123.4"), 0]),
+        (pa.string(), ["a", "", "null", "ü", None], ["a", "null"]),
+        (pa.bool_(), ["true", "false", None], [True, False]),
+        (pa.date32(), ["2024-02-29", "1582-10-15", None], [datetime.date(2024, 2, 29)]),
+        (
+            pa.timestamp("us", "UTC"),
+            ["2024-01-31 12:00:00", "2024-01-31T12:00:00.5Z", None],
+            [datetime.datetime(2024, 1, 31, 12, tzinfo=datetime.timezone.utc)],
+        ),
+        (pa.binary(), ["AB", "\x01", None], [b"AB"]),
+    ],
+    ids=str,
+)
+def test_no_filter_of_a_partition_column_hides_a_row(
+    make_table: MakeTable, data_type: pa.DataType, texts: list[str | None], constants: list[Any]
+) -> None:
+    table = make_table(pa.schema([("a", pa.int64()), ("p", data_type)]), ["p"])
+    for place, text in enumerate(texts):
+        table.add(pa.table({"a": [place, -1]}), partition_values={"p": text})
+    everything = table.read()
+    p = col("p")
+    compared = [test(constant) for constant in constants for test in (p.__lt__, p.__ge__, p.__eq__, p.__ne__)]
+    tests = [p.is_null(), p.is_not_null(), *compared, *(~test for test in compared), p.is_in(constants)]
+    for place, test in enumerate(tests):
+        asked = test & (col("a") >= 0) if place % 2 else test
+        expected = everything.filter(pa.array(_matches(asked, everything), pa.bool_()))
+        assert repr(table.read(filter=asked).to_pylist()) == repr(expected.to_pylist()), str(asked)  # NaN is not NaN
+
+
+def _matches(predicate: Expression, rows: pa.Table) -> list[bool]:
+    batch = rows.combine_chunks().to_batches()[0]
+    return [bool(found) for found in mask(bind(predicate, rows.schema), batch).to_pylist()]
 
 
 def test_a_row_group_without_a_match_is_not_fetched_even_if_the_file_is_needed(
