@@ -11,6 +11,8 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from delta_sharing_client.columns import ColumnName, resolve_columns
 from delta_sharing_client.delta.actions import Action, AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
@@ -20,7 +22,7 @@ from delta_sharing_client.errors import ProtocolError, about_table
 from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.expressions import Expression
+from delta_sharing_client.predicates.expressions import And, Expression, all_of, columns
 from delta_sharing_client.predicates.json_hints import to_json_hints
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -103,8 +105,9 @@ def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: 
             rest, table, version=read.version, timestamp=read.timestamp, response_format=read.response_format
         )
         hinted_schema = described.metadata.schema_string
-        bound = bind(read.filter, to_arrow_schema(parse_schema(hinted_schema)))
-        hints = to_json_hints(bound, described.metadata.partition_columns)
+        extra = ROW_LINEAGE_FIELDS if read.row_lineage else ()
+        bound = bind(read.filter, pa.schema([*to_arrow_schema(parse_schema(hinted_schema)), *extra]))
+        hints = to_json_hints(_without(bound, extra), described.metadata.partition_columns)
     latest = read.version is None and read.timestamp is None
     query = QueryRequest(
         json_predicate_hints=hints,
@@ -216,6 +219,13 @@ def plan_change_feed(rest: RestClient, table: TableName, read: ChangesRead, opti
         urls,
         allow_http=rest.allows_http_data,
     )
+
+
+def _without(predicate: Expression, extra: Sequence[pa.Field]) -> Expression:
+    """Return what a bound predicate says of columns other than ``extra``, which no server knows."""
+    names = {field.name for field in extra}
+    parts = predicate.children if isinstance(predicate, And) else (predicate,)
+    return all_of(part for part in parts if not names & {path[0] for path in columns(part)})
 
 
 def plain_number(value: Any) -> Any:

@@ -162,6 +162,41 @@ def test_deletion_vector_that_the_protocol_does_not_list_counts_all_the_same(tab
             found.changes(starting_version=version, response_format="parquet").to_arrow()
 
 
+TRACKING = {
+    "delta.enableRowTracking": "true",
+    "delta.rowTracking.materializedRowIdColumnName": "_row-id",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-version",
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("_row_id = 9", [(6, 9, 2)]),
+        ("_row_id >= 104 AND a < 6", [(5, 105, 1)]),
+        ("_row_id = 101 OR a = 6", [(1, 101, 1), (6, 9, 2)]),
+        ("_row_commit_version <> 1 AND _row_id IS NOT NULL", [(6, 9, 2), (7, 111, 5)]),
+        ("_row_id IS NULL", []),
+    ],
+)
+def test_rows_are_chosen_by_their_lineage(
+    table: HandMadeTable, condition: str, expected: list[tuple[int, int, int]]
+) -> None:
+    features = ["deletionVectors", "rowTracking", "domainMetadata"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features[:1]}
+    table.commit({"protocol": {**protocol, "writerFeatures": features}}, table.metadata(LONGS, (), TRACKING))
+    fresh = table.file(pa.table({"a": range(6)}), row_group_size=2)
+    vector = deletion_vectors.encode_inline(deletion_vectors.DeletionVector.from_positions([0, 4]))
+    fresh["add"] |= {"baseRowId": 100, "defaultRowCommitVersion": 1, "deletionVector": msgspec.to_builtins(vector)}
+    longs = pa.int64()
+    moved = table.file(
+        pa.table({"a": [6, 7], "_row-id": pa.array([9, None], longs), "_row-version": pa.array([None, 5], longs)})
+    )
+    moved["add"] |= {"baseRowId": 110, "defaultRowCommitVersion": 2}
+    table.commit(fresh, moved)
+    assert [tuple(row.values()) for row in rows(table, filter=condition, row_lineage=True)] == expected
+
+
 # === Column mapping ===
 
 
