@@ -56,6 +56,7 @@ class FileRead:
         self._number = number
         self._task = task
         self._context = resources.shape.context
+        self._filters = resources.shape.filters_rows(task)
         self._file = RemoteFile(
             resources.reader,
             key=task.key,
@@ -121,7 +122,7 @@ class FileRead:
         size, share = self._task.size, self._r.shape.share
         if size < 0 or size > _LARGEST_WHOLE or self._task.row_groups is not None:
             return False
-        if size > _SMALL and (self._context.predicate is not None or self._r.limit is not None):
+        if size > _SMALL and (self._filters or self._r.limit is not None):
             return False
         return share >= _WHOLE_SHARE or size * (1 - share) <= _TOLERABLE_WASTE
 
@@ -187,7 +188,7 @@ class FileRead:
         return pieces
 
     def _within_limit(self, layout: Layout, selection: Selection) -> tuple[int, ...]:
-        if self._r.limit is None or self._context.predicate is not None:
+        if self._r.limit is None or self._filters:
             return layout.groups
         kept: list[int] = []
         visible = 0

@@ -65,6 +65,13 @@ class Shape:
             return True
         return bool(self.origins & {Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
 
+    def filters_rows(self, task: FileTask) -> bool:
+        """Return whether the predicate can tell rows of the file apart; else it is true of all of them or of none."""
+        constant = {Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP}
+        if Origin.CHANGE_TYPE in self.origins and _has_constant_type(task):
+            constant.add(Origin.CHANGE_TYPE)
+        return any(column.origin not in constant for column in self.filter)
+
     def constants(self, task: FileTask) -> dict[str, pa.Scalar]:
         """Return the columns that have one value in the whole file, in their Arrow types.
 

@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_inline
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.expressions import Expression, col
@@ -128,6 +129,47 @@ def test_no_filter_of_a_partition_column_hides_a_row(
 def _matches(predicate: Expression, rows: pa.Table) -> list[bool]:
     batch = rows.combine_chunks().to_batches()[0]
     return [bool(found) for found in mask(bind(predicate, rows.schema), batch).to_pylist()]
+
+
+def test_a_limit_reads_no_further_under_a_predicate_on_partition_columns_alone(
+    make_table: MakeTable, storage: Storage
+) -> None:
+    table = make_table(pa.schema([("p", pa.string()), *WIDE]), ["p"])
+    for value in ("x", "y", "y"):
+        table.add(wide(40_000), partition_values={"p": value}, write={**WRITE, "row_group_size": 1000})
+    assert table.read(filter=col("p") == "y", limit=1500).num_rows == 1500
+    assert {request.name for request in storage.requests} == {"part-1.parquet"}
+    # Two row groups of forty.
+    assert storage.sent < 0.08 * storage.bytes_of("part-1.parquet")
+
+
+def test_a_predicate_on_partition_columns_takes_one_request_for_a_whole_file(
+    make_table: MakeTable, storage: Storage
+) -> None:
+    table = make_table(pa.schema([("p", pa.string()), *WIDE]), ["p"])
+    for value in ("x", "y"):
+        table.add(wide(40_000), partition_values={"p": value}, write=WRITE)
+    assert table.read(filter=col("p") == "y", columns=WIDE.names).equals(wide(40_000))
+    assert [request.name for request in storage.requests] == ["part-1.parquet"]
+
+
+@pytest.mark.parametrize("columns", [["p"], []])
+def test_partition_columns_alone_are_read_from_no_file(
+    make_table: MakeTable, storage: Storage, columns: list[str]
+) -> None:
+    table = make_table(pa.schema([("p", pa.string()), ("a", pa.int64())]), ["p"])
+    vector = encode_inline(DeletionVector.from_positions([1]))
+    for value in ("x", "y"):
+        table.add(
+            pa.table({"a": [1, 2, 3]}),
+            partition_values={"p": value},
+            stats={"numRecords": 3, "tightBounds": False},
+            deletion_vector=vector,
+        )
+    found = table.read(filter=col("p") == "y", columns=columns)
+    assert (found.num_rows, found.column_names) == (2, columns)
+    assert table.read(filter=col("p") == "y", columns=columns, limit=1).num_rows == 1
+    assert storage.requests == []
 
 
 def test_a_row_group_without_a_match_is_not_fetched_even_if_the_file_is_needed(
