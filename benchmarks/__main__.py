@@ -10,7 +10,7 @@ from typing import Annotated, Optional
 import typer
 from rich.console import Console
 
-from benchmarks import measure, results
+from benchmarks import goals, measure, results
 from benchmarks.cases import CASES
 
 
@@ -28,12 +28,19 @@ def main(
     found = []
     for name in names:
         console.print(f"[bold]{name}[/]: {CASES[name].goal}")
-        result = measure.run(CASES[name])
+        try:
+            result = measure.run(CASES[name])
+        except RuntimeError as error:
+            console.print(f"Error: {error}", markup=False, soft_wrap=True)
+            raise typer.Exit(1) from None
         console.print(results.table(result))
+        for line in (*goals.verdicts(result), *results.shares(result)):
+            console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         found.append(result)
     if json_file is not None:
         facts = [
             {"case": result.case.name, "reference": result.reference}
+            | {"goals": [dataclasses.asdict(verdict) for verdict in goals.verdicts(result)]}
             | {"measured": [dataclasses.asdict(one) for one in result.measured]}
             for result in found
         ]

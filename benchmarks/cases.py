@@ -23,13 +23,17 @@ class Case:
         A physical limit to compare with: ``chunks`` (bytes of the needed column chunks and footers), ``table`` (bytes
         of all files) or ``line`` (seconds that the line needs for all files).
     action:
-        What a worker does: ``pandas``, ``batches``, ``plan``, ``changes``, or one of the ``spark-`` ones.
+        What a worker does: ``pandas``, ``batches``, ``plan``, ``changes``, ``profile``, or one of the ``spark-`` ones.
     arguments:
         Columns, filter and limit of the read.
     latency, bandwidth:
         Of the line, in seconds per answer and bytes per second; 0 and ``None`` for the bare loopback.
     goal:
-        What the project promised, in words.
+        What the project promised, in words; ``goals`` has it in numbers.
+    baselines:
+        Contenders that read another table, over the same line.
+    special:
+        Contenders with arguments of their own, beside ``arguments``.
     """
 
     name: str
@@ -42,6 +46,8 @@ class Case:
     latency: float = 0.0
     bandwidth: int | None = None
     repeats: int = 5
+    baselines: Mapping[str, Callable[[], pathlib.Path]] = dataclasses.field(default_factory=dict)
+    special: Mapping[str, Mapping[str, object]] = dataclasses.field(default_factory=dict)
 
 
 ALL = ("ours", "incumbent-delta", "incumbent-parquet", "local")
@@ -148,8 +154,9 @@ CASES = {
         Case(
             name="deletion-vectors",
             table=lambda: data.deleted_table("deleted", files=16, rows=100_000, fraction=0.1),
-            contenders=("ours", "incumbent-delta"),
-            goal="within 1.2x of loopback-full; at most one more request per file",
+            contenders=("ours", "ours-undeleted", "incumbent-delta"),
+            baselines={"ours-undeleted": full},
+            goal="within 1.2x of the same data without deletion vectors; at most one more request per file",
         ),
         *(
             Case(
@@ -170,10 +177,20 @@ CASES = {
         Case(
             name="changes-1000",
             table=lambda: data.history_table("changes", versions=1000, rows=200),
-            contenders=("ours", "incumbent-delta", "incumbent-parquet"),
+            contenders=("ours", "ours-half", "incumbent-delta", "incumbent-parquet"),
+            special={"ours-half": {"ending_version": 500}},
             action="changes",
             repeats=1,
-            goal="linear in versions",
+            goal="linear in versions; faster than both modes of the incumbent",
+        ),
+        Case(
+            name="cpu",
+            table=full,
+            contenders=("ours", "ours-few-rows"),
+            baselines={"ours-few-rows": lambda: data.wide_table("few", files=16, rows=10_000)},
+            action="profile",
+            repeats=1,
+            goal="loopback-full under a profiler: where the time goes, and no Python-level loop over rows",
         ),
     )
 }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -31,7 +33,10 @@ _RUN_SECONDS = 900
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One contender in one case; ``seconds`` of every repeat, the rest of the last one."""
+    """One contender in one case; ``seconds`` of every repeat, the rest of the last one.
+
+    Under the profiler: ``calls`` of Python functions, and the processor's seconds by stage.
+    """
 
     contender: str
     seconds: list[float]
@@ -39,6 +44,8 @@ class Measured:
     requests: int
     bytes: int
     memory: int
+    calls: int = 0
+    stages: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def median(self) -> float:
@@ -66,25 +73,31 @@ def run(case: Case) -> Result:
     RuntimeError
         If a contender fails, or if two contenders read a different number of rows.
     """
+    if any(contender.startswith("incumbent") for contender in case.contenders):
+        incumbent_python()  # or say now what is missing
     directory = case.table()
-    table = f"bench.default.{directory.name}"
     found: dict[str, list[dict[str, Any]]] = {contender: [] for contender in case.contenders}
-    with serve(directory, case) as server:
+    with contextlib.ExitStack() as running:
+        served = (directory, running.enter_context(serve(directory, case)))
+        others = {name: table() for name, table in case.baselines.items()}
+        baselines = {name: (other, running.enter_context(serve(other, case))) for name, other in others.items()}
         for _ in range(case.repeats):
             for contender in case.contenders:
+                place, server = baselines.get(contender, served)
                 server.reset()
                 numbers = work(
                     {
                         "contender": contender,
                         "action": case.action,
-                        "arguments": dict(case.arguments),
+                        "arguments": {**case.arguments, **case.special.get(contender, {})},
                         "profile": str(server.profile),
-                        "table": table,
-                        "directory": str(directory),
+                        "table": f"bench.default.{place.name}",
+                        "directory": str(place),
                     }
                 )
                 found[contender].append(numbers | server.stats())
-    counts = {contender: runs[-1]["rows"] for contender, runs in found.items()}
+    alike = [contender for contender in found if contender not in case.baselines and contender not in case.special]
+    counts = {contender: found[contender][-1]["rows"] for contender in alike}
     if len(set(counts.values())) > 1:
         raise RuntimeError(f"case {case.name}: the contenders read different numbers of rows: {counts}")
     measured = [
@@ -95,6 +108,8 @@ def run(case: Case) -> Result:
             requests=runs[-1]["requests"],
             bytes=runs[-1]["bytes"],
             memory=max(run["peak_bytes"] - run["idle_bytes"] for run in runs),
+            calls=runs[-1]["calls"],
+            stages=runs[-1]["stages"],
         )
         for contender, runs in found.items()
     ]
@@ -118,17 +133,41 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     return json.loads(finished.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
 
 
+@functools.cache
 def incumbent_python() -> str:
-    """Return the interpreter of an environment with the incumbent; it is made the first time."""
+    """Return the interpreter of an environment with the incumbent; it is made the first time.
+
+    Raises
+    ------
+    RuntimeError
+        There is none and none can be made; says what to do.
+    """
     named = os.environ.get(INCUMBENT_PYTHON)
-    if named:
-        return named
     home = HERE / ".env"
-    python = home / "bin" / "python"
-    if not python.exists():
-        venv.create(home, with_pip=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", INCUMBENT], check=True)
-    return str(python)
+    python = named or str(home / "bin" / "python")
+    if named is None and not pathlib.Path(python).exists():
+        try:
+            venv.create(home, with_pip=True)
+            command = [python, "-m", "pip", "install", "--quiet", INCUMBENT]
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            shutil.rmtree(home, ignore_errors=True)
+            reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
+            raise RuntimeError(
+                f"the incumbent cannot be installed into {home.name} ({' '.join(reason)}); set {INCUMBENT_PYTHON} to "
+                f"the interpreter of an environment that has {INCUMBENT}"
+            ) from None
+    try:
+        asked = subprocess.run([python, "-c", "import delta_sharing"], capture_output=True, text=True, check=False)
+        found = not asked.returncode
+    except OSError:
+        found = False
+    if not found:
+        raise RuntimeError(
+            f"{INCUMBENT_PYTHON} should name the interpreter of an environment that has {INCUMBENT}; {python!r} does "
+            "not run or does not have it"
+        )
+    return python
 
 
 class Server:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from benchmarks.goals import verdicts
 from benchmarks.measure import INCUMBENT, Result, incumbent_python
 
 RESULTS = pathlib.Path(__file__).parent / "RESULTS.md"
@@ -36,21 +37,17 @@ def rows(result: Result) -> list[tuple[str, ...]]:
     ]
 
 
-def figure(result: Result) -> str:
-    """Return how ours relates to the case's reference, in words; empty without one."""
-    ours = result.measured[0]
-    if result.case.action == "plan":
-        return f"{ours.rows / ours.median:,.0f} files/s, {ours.memory / max(ours.rows, 1):.0f} bytes of memory a file"
-    if result.reference is None:
-        return ""
-    if result.case.reference == "line":
-        return f"{result.reference / ours.median:.1%} of the line"
-    return f"{ours.bytes / result.reference:.3f} of the {result.case.reference} ({result.reference / 1e6:.2f} MB)"
+def shares(result: Result) -> list[str]:
+    """Return where ours spent the processor, a line per stage, most first; empty without a profile."""
+    stages = result.measured[0].stages
+    total = sum(stages.values())
+    ordered = sorted(stages.items(), key=lambda item: -item[1])
+    return [f"{stage}: {seconds:.3f} s, {seconds / total:.0%}" for stage, seconds in ordered]
 
 
 def table(result: Result) -> Table:
     """Return the case as a table for the terminal."""
-    shown = Table(title=figure(result) or None, title_justify="left")
+    shown = Table()
     for column in _COLUMNS:
         shown.add_column(column, justify="left" if column == "contender" else "right")
     for row in rows(result):
@@ -63,10 +60,12 @@ def save(results: Sequence[Result]) -> None:
     sections = _saved()
     for result in results:
         lines = [f"## {result.case.name}", "", f"Goal: {result.case.goal}.", ""]
-        if figure(result):
-            lines += [f"Reached: {figure(result)}.", ""]
+        lines += [f"- {verdict}" for verdict in verdicts(result)] + [""]
         lines += ["| " + " | ".join(_COLUMNS) + " |", "|---" + "|---:" * (len(_COLUMNS) - 1) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in rows(result)]
+        if shares(result):
+            lines += ["", "Seconds of the processor by stage, over all threads, with what the profiler adds:", ""]
+            lines += [f"- {share}" for share in shares(result)]
         lines += ["", f"Measured on {machine()}."]
         sections[result.case.name] = "\n".join(lines) + "\n"
     head = "# Results\n\nLast results of `python -m benchmarks --save`; every ratio is within one run.\n\n"
@@ -77,7 +76,11 @@ def machine() -> str:
     """Return cores, Python and the versions that matter, in one line."""
     versions = [f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES]
     asked = f"import importlib.metadata as m; print(m.version({INCUMBENT!r}))"
-    peer = subprocess.run([incumbent_python(), "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        command = [incumbent_python(), "-c", asked]
+        peer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except RuntimeError:
+        peer = "not at hand"  # the cases that were run did not need it
     return (
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, "
         f"{', '.join(versions)}; incumbent {INCUMBENT} {peer}"

@@ -10,6 +10,8 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 
 def ours(job: dict) -> int:
@@ -27,7 +29,18 @@ def ours(job: dict) -> int:
             return sum(batch.num_rows for batch in table.scan(**arguments).to_batches())
         if job["action"] == "changes":
             return len(table.changes(starting_version=1, **arguments).to_pandas())
+        if job["action"] == "profile":
+            return _profiled(lambda: len(table.scan(**arguments).to_pandas()))
         return len(table.scan(**arguments).to_pandas())
+
+
+def _profiled(read: Callable[[], int]) -> int:
+    import profiler
+
+    with profiler.profiled() as found:
+        rows = read()
+    _started.update(calls=found.calls, stages=found.seconds)
+    return rows
 
 
 def incumbent(job: dict, use_delta_format: bool) -> int:
@@ -107,12 +120,15 @@ WORKERS = {
     "ours": ours,
     "incumbent-delta": lambda job: incumbent(job, True),
     "incumbent-parquet": lambda job: incumbent(job, False),
+    "ours-undeleted": ours,
+    "ours-half": ours,
+    "ours-few-rows": ours,
     "local": local,
     "spark-ours": lambda job: spark(job, False),
     "spark-local": lambda job: spark(job, True),
 }
 
-_started = {"at": 0.0, "peak": 0}
+_started: dict[str, Any] = {"at": 0.0, "peak": 0, "calls": 0, "stages": {}}
 
 
 def start_clock() -> None:
@@ -130,6 +146,7 @@ def main() -> None:
     rows = WORKERS[job["contender"]](job)
     seconds = _started.get("seconds") or time.perf_counter() - _started["at"]
     found = {"seconds": seconds, "rows": rows, "idle_bytes": _started["peak"], "peak_bytes": peak_bytes()}
+    found |= {"calls": _started["calls"], "stages": _started["stages"]}
     sys.stdout.write("\n" + json.dumps(found) + "\n")
 
 

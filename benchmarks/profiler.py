@@ -1,0 +1,115 @@
+"""Where a read spends the processor: seconds by stage over all threads, and how many Python functions were called.
+
+Imports nothing of the project and nothing that has to be installed: it runs inside what it measures.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+
+# The first part of a source file's path that matches decides; C code counts for the Python function that calls it.
+STAGES = (
+    ("pandas conversion", ("delta_sharing_client/frame", "/pandas/", "/numpy/", "pandas_compat.py")),
+    (
+        "Parquet decoding",
+        (
+            "delta_sharing_client/scan/decode.py",
+            "delta_sharing_client/scan/validity.py",
+            "delta_sharing_client/scan/align.py",
+            "delta_sharing_client/scan/conversions.py",
+            "delta_sharing_client/scan/sparse.py",
+            "/pyarrow/",
+        ),
+    ),
+    (
+        "sockets and HTTP",
+        (
+            "delta_sharing_client/scan/http.py",
+            "delta_sharing_client/scan/remote.py",
+            "delta_sharing_client/scan/buffers.py",
+            "/urllib3/",
+            "/requests/",
+            "/http/",
+            "/email/",
+            "/socket.py",
+            "/ssl.py",
+        ),
+    ),
+    ("scheduling", ("delta_sharing_client/scan/", "/threading.py", "/concurrent/", "/queue.py")),
+    ("asking and planning", ("delta_sharing_client/",)),
+)
+OTHER = "everything else"
+
+
+class Profile:
+    """What was found: ``calls`` of Python functions, and processor seconds by stage."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.seconds: dict[str, float] = {}
+
+
+@contextmanager
+def profiled() -> Iterator[Profile]:
+    """Profile this thread and those that start in the ``with`` block; read the profile when it has ended."""
+    found = Profile()
+    threads: list[_Thread] = []
+    lock = threading.Lock()
+
+    def begin(frame: FrameType, event: str, argument: object) -> None:
+        thread = _Thread()
+        with lock:
+            threads.append(thread)
+        sys.setprofile(thread.note)
+        thread.note(frame, event, argument)
+
+    threading.setprofile(begin)
+    sys.setprofile(begin)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+        with lock:
+            ended = list(threads)
+        for thread in ended:
+            found.calls += thread.calls
+            for stage, seconds in list(thread.seconds.items()):
+                found.seconds[stage] = found.seconds.get(stage, 0.0) + seconds
+
+
+class _Thread:
+    def __init__(self) -> None:
+        self.calls = 0
+        self.seconds: dict[str, float] = {}
+        self._now = ""
+        self._since = time.thread_time()
+        self._stages: dict[CodeType, str] = {}
+
+    def note(self, frame: FrameType, event: str, argument: object) -> None:
+        """Give the time since the last event to the function that ran meanwhile."""
+        if event == "call":
+            self.calls += 1
+            running: FrameType | None = frame
+        elif event == "return":
+            running = frame.f_back
+        else:
+            return
+        now = time.thread_time()
+        if self._now:
+            self.seconds[self._now] = self.seconds.get(self._now, 0.0) + now - self._since
+        self._now = OTHER if running is None else self._stage(running.f_code)
+        self._since = time.thread_time()
+
+    def _stage(self, code: CodeType) -> str:
+        found = self._stages.get(code)
+        if found is None:
+            path = code.co_filename.replace("\\", "/")
+            matching = (stage for stage, parts in STAGES if any(part in path for part in parts))
+            found = self._stages[code] = next(matching, OTHER)
+        return found
