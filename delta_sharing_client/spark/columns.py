@@ -9,7 +9,7 @@ from pyspark.sql import types as spark
 
 from delta_sharing_client.columns import resolve_columns
 from delta_sharing_client.delta.schema import ColumnPath, StructType, parse_schema
-from delta_sharing_client.errors import SchemaChangeError, UsageError
+from delta_sharing_client.errors import DataError, SchemaChangeError, UsageError
 from delta_sharing_client.scan.columns import output_columns
 from delta_sharing_client.scan.tasks import (
     CHANGE_FIELDS,
@@ -42,12 +42,16 @@ def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
 
     Raises
     ------
+    DataError
+        The table has no columns, which Spark cannot read.
     UsageError
         A column does not exist, or the table has one of a name that the change feed or row lineage adds.
     UnsupportedFeatureError
         A selected column has a type that Spark cannot take.
     """
     table = parse_schema(schema_string)
+    if not len(table):
+        raise DataError("The table has no columns: its provider has not set a schema", table=str(options.table))
     paths = resolve_columns(options.columns, table, extra_names(options))
     return Columns(_spark_schema(table, paths, options), paths)
 

@@ -19,7 +19,8 @@ from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from tests.golden import corpus
 from tests.tables_spark.make_tables import rows
 
-pytestmark = pytest.mark.spark
+# Each test is some hundred queries.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 OWN = pathlib.Path(__file__).parent.parent / "tables_spark"
 FORMATS = ("delta", "parquet")

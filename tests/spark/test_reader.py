@@ -323,3 +323,30 @@ def test_change_feed_whose_log_or_data_was_cleaned_up_fails_inside_the_gap_only(
     assert [row["id"] for row in feed_of(lake, startingVersion="3")] == [2]
     with pytest.raises(DeltaSharingError, match=r"share\.schema\.t"):
         feed_of(lake, startingVersion="1")
+
+
+def test_change_feeds_of_our_own_tables_as_streams_equal_the_batch_reads(own_server: Any) -> None:
+    checked = 0
+    for path in OWN.glob("*/expected.json"):
+        queries = corpus.GoldenTable(path.parent.name, path.parent, {}).change_queries
+        if queries:
+            options = {
+                "path": f"{own_server.profile_path}#golden.own.{path.parent.name}",
+                "readChangeFeed": "true",
+                "startingVersion": str(min(int(str(query["start_version"])) for query in queries)),
+            }
+            source = DeltaSharingSource(options)
+            schema = source.schema()
+            batch, stream = source.reader(schema), source.streamReader(schema)
+            end = stream.latestOffset(stream.initialOffset(), None)
+            expected = [row for part in batch.partitions() for found in batch.read(part) for row in found.to_pylist()]
+            assert sorted(map(repr, rows(stream, stream.initialOffset(), end))) == sorted(map(repr, expected))
+            checked += 1
+    assert checked >= 10
+
+
+def test_table_without_columns_is_refused_blaming_its_provider(lake: Any) -> None:
+    TableWriter(lake.root / "t", pa.schema([]))
+    source = DeltaSharingSource({"path": lake.url("t")})
+    with pytest.raises(DataError, match=r"has no columns.*share\.schema\.t"):
+        source.schema()
