@@ -271,6 +271,7 @@ def test_explain_says_what_is_read_and_skipped_and_shows_no_url(make_table: Make
     assert "columns from partition values: p" in text
     assert "limit: 5 rows" in text
     assert "rows in these files: 2" in text
+    assert "pages: chosen by the files' page indexes" in text
     assert "http" not in text
     assert "signature" not in text
 
