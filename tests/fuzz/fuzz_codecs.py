@@ -48,7 +48,8 @@ from delta_sharing_client.errors import DeltaSharingError
 from tests.unit.delta.variant_encoder import dictionary, encode, primitive
 
 SLOW = 2.0
-TYPES = [*(PrimitiveType(name) for name in sorted(SIMPLE_TYPES)), DecimalType(38, 18), DecimalType(5, 2)]
+INTERVALS = ("interval year to month", "interval day to second")
+TYPES = [*map(PrimitiveType, (*sorted(SIMPLE_TYPES), *INTERVALS)), DecimalType(38, 18), DecimalType(5, 2)]
 SCHEMA = StructType(
     (
         *(StructField(f"c{index}", data_type) for index, data_type in enumerate(TYPES)),
@@ -204,6 +205,7 @@ def _partition_seeds() -> list[bytes]:
     texts = [
         "5", "-128", "1.5E+10", "NaN", "true", "1970-01-01", "2024-01-01 00:00:00.123456", "2024-01-01T10:00:00.000Z",
         "12345678901234567890.123456789012345678", "\\u0001\\u00FF", "null", "-0.00", "9999999-12-31",
+        "INTERVAL '-1-2' YEAR TO MONTH", "INTERVAL '1 02:03:04.000005' DAY TO SECOND", "INTERVAL '90' MINUTE",
     ]  # fmt: skip
     return [bytes([index]) + text.encode() for index in range(len(TYPES)) for text in texts]
 

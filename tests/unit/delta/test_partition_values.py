@@ -22,6 +22,7 @@ from delta_sharing_client.errors import DataError, UsageError
 UTC = datetime.timezone.utc
 ALL_TYPES = [
     *(PrimitiveType(name) for name in (*sorted(SIMPLE_TYPES - {"variant"}), "char(3)", "varchar(4)")),
+    *(PrimitiveType(name) for name in ("interval year", "interval day to second")),
     DecimalType(38, 10),
 ]
 
