@@ -218,7 +218,9 @@ class _Dates(FrameColumn):
         if known:
             first, last = min(first, self._first), max(last, self._first + known - 1)
         days = last - first + 1
-        if first < _FIRST_DAY or last > _LAST_DAY or days > _LONGEST_CALENDAR or days - known > 8 * rows:
+        if first < _FIRST_DAY or last > _LAST_DAY or days > _LONGEST_CALENDAR:
+            return False
+        if days - known > max(8 * rows, len(self._values)):
             return False
         self._calendar = np.arange(first, last + 1).astype("datetime64[D]").astype(object)
         self._first = first

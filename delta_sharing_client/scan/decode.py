@@ -6,8 +6,6 @@ them, so they are known for each batch before anything is filtered.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -22,6 +20,7 @@ from delta_sharing_client.predicates.expressions import Literal
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.scan.align import FileColumn
 from delta_sharing_client.scan.columns import Origin, ReadColumn
+from delta_sharing_client.scan.footer import reader_settings
 from delta_sharing_client.scan.report import ScanReport
 from delta_sharing_client.scan.shape import Layout, Shape
 from delta_sharing_client.scan.sparse import Block, SparseFile
@@ -62,14 +61,12 @@ def open_parquet(
     """Return a Parquet reader over the bytes at hand, with the settings that make its types exact.
 
     ``replaced`` as of ``SparseFile``.
-
-    INT96 becomes microseconds, as Spark reads it, so that years beyond the range of nanoseconds stay right.
     """
     if len(blocks) == 1 and blocks[0].start == 0 and blocks[0].stop == size and not replaced:
         source = pa.BufferReader(blocks[0].data)
     else:
         source = pa.PythonFile(SparseFile(size, blocks, replaced), mode="r")
-    return pq.ParquetFile(source, metadata=metadata, pre_buffer=False, **_settings())
+    return pq.ParquetFile(source, metadata=metadata, pre_buffer=False, **reader_settings())
 
 
 class FileDecoder:
@@ -329,12 +326,3 @@ def _constant_batch(columns: tuple[ReadColumn, ...], constants: dict[str, pa.Sca
         return rows_without_columns(rows)
     arrays = [pa.repeat(constants[column.name], rows) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))
-
-
-@functools.cache
-def _settings() -> dict[str, object]:
-    settings: dict[str, object] = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
-    # Absent before the release of pyarrow that turned UUID and JSON columns into extension types.
-    if "arrow_extensions_enabled" in inspect.signature(pq.ParquetFile.__init__).parameters:
-        settings["arrow_extensions_enabled"] = False
-    return settings

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
-from delta_sharing_client.errors import DataError, DeltaSharingError
+from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.scan.decode import FileDecoder, Selection, constant_batches, open_parquet
 from delta_sharing_client.scan.footer import Footer, footer_length, parse_footer
 from delta_sharing_client.scan.late import filter_leaves, narrow, reading, stretches
@@ -149,11 +149,7 @@ class FileRead:
         return tail
 
     def _lay_out(self, footer: Footer, *, whole: bool) -> Layout:
-        try:
-            arrow = open_parquet(0, [], footer.metadata).schema_arrow
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise DataError(f"the schema in the Parquet footer does not decode: {error}") from None
-        return lay_out(self._r.shape, self._task, footer, arrow, whole=whole)
+        return lay_out(self._r.shape, self._task, footer, footer.arrow, whole=whole)
 
     def _count(self, layout: Layout) -> None:
         self._r.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import struct
 import threading
 from typing import NamedTuple
@@ -19,9 +21,10 @@ _MOST = 64 * 1024
 
 
 class Footer(NamedTuple):
-    """The file's metadata, where its bytes begin, and those bytes without the trailer."""
+    """The file's metadata, its schema as Arrow reads it, where its bytes begin, and those bytes without the trailer."""
 
     metadata: pq.FileMetaData
+    arrow: pa.Schema
     start: int
     data: pa.Buffer
 
@@ -93,10 +96,28 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     footer = tail.slice(tail.size - length, length)
     try:
         # A reader wants a whole file; a footer behind the magic number is one for this purpose.
-        metadata = pq.read_metadata(_as_file(footer))
+        file = pq.ParquetFile(_as_file(footer), pre_buffer=False, **reader_settings())
+        metadata = file.metadata
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"the Parquet footer does not decode: {error}") from None
-    return Footer(metadata, file_size - length, footer.slice(0, length - _TRAILER))
+    try:
+        arrow = file.schema_arrow
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"the schema in the Parquet footer does not decode: {error}") from None
+    return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER))
+
+
+@functools.cache
+def reader_settings() -> dict[str, object]:
+    """Return the settings of the Parquet reader that make its types exact.
+
+    INT96 becomes microseconds, as Spark reads it, so that years beyond the range of nanoseconds stay right.
+    """
+    settings: dict[str, object] = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+    # Absent before the release of pyarrow that turned UUID and JSON columns into extension types.
+    if "arrow_extensions_enabled" in inspect.signature(pq.ParquetFile.__init__).parameters:
+        settings["arrow_extensions_enabled"] = False
+    return settings
 
 
 def _as_file(footer: pa.Buffer) -> pa.BufferReader:
