@@ -3,7 +3,7 @@
 A request first waits for its answer, which costs the line nothing, and then transfers, which does: transfers side by
 side only delay the first file once the line is full. So the number of transfers is limited, not that of requests: while
 answers are slow to come, many small requests fly at once. Large ones count from the start, as their transfers are long.
-The limit starts low and doubles while that raises the throughput.
+Tiny ones never count. The limit starts low and doubles while that raises the throughput.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _GROWTH = 1.15
 # An answer that takes longer than this to begin is waiting for the network, not for its turn.
 _PROMPT = 0.005
 _SMALL = 2 * 1024 * 1024
+# Over before it could be in anyone's way: a footer, a deletion vector.
+_TINY = 64 * 1024
 _MEASURED_SECONDS = 0.1
 
 
@@ -98,7 +100,7 @@ class Downloads:
                 _, _, nbytes, call, future = heapq.heappop(self._waiting)
                 if nbytes > _SMALL:
                     self._transferring.add(me)
-                else:
+                elif nbytes > _TINY:
                     self._asked[me] = self._clock()
                 self._wake()
             try:
@@ -110,13 +112,16 @@ class Downloads:
                 with self._condition:
                     self._asked.pop(me, None)
                     self._transferring.discard(me)
-                    self._pace.finished(nbytes, saturated=bool(self._waiting))
+                    if nbytes > _TINY:
+                        self._pace.finished(nbytes, saturated=bool(self._waiting))
                     self._wake()
 
     def _pause(self) -> float | None:
         """Return 0 to start the next request, the seconds after which to look again, or ``None`` to wait for news."""
         if not self._waiting:
             return None
+        if self._waiting[0][2] <= _TINY:
+            return 0
         now = self._clock()
         prompt = [began for began in self._asked.values() if now - began < _PROMPT]
         if len(self._transferring) + len(prompt) < self._pace.limit:

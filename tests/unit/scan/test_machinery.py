@@ -108,6 +108,24 @@ def test_large_downloads_run_few_at_a_time_and_small_ones_wait_for_their_answers
     assert most(1000) > 4
 
 
+def test_tiny_downloads_wait_for_nobody() -> None:
+    release, started = threading.Event(), threading.Semaphore(0)
+
+    def call() -> None:
+        started.release()
+        release.wait(5)
+
+    with Downloads(12) as downloads:
+        large = [downloads.submit((number,), 8 * 1024 * 1024, call) for number in range(4)]
+        tiny = [downloads.submit((number, -1), 16 * 1024, call) for number in range(8)]
+        arrived = [started.acquire(timeout=5) for _ in range(12)]
+        release.set()
+        for future in [*large, *tiny]:
+            future.result(5)
+
+    assert all(arrived)
+
+
 def test_an_error_of_a_download_is_its_futures_and_the_thread_goes_on() -> None:
     def fail() -> None:
         raise DataError("broken")
