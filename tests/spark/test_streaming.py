@@ -95,7 +95,6 @@ def test_table_whose_only_version_is_zero(spark: Any, lake: Any, checkpoint: pat
     ("options", "fragment"),
     [
         ({"versionAsOf": "1"}, "Cannot time travel streams"),
-        ({"timestampAsOf": "2024"}, "Cannot time travel streams"),
         ({"startingVersion": "-1"}, "greater than or equal to zero"),
         ({"startingVersion": "x"}, "greater than or equal to zero"),
         ({"startingTimestamp": ""}, "cannot be converted to a valid timestamp"),
