@@ -284,6 +284,8 @@ def read_changes(
     verbose: VerboseOption = False,
 ) -> None:
     """Read a table's change data feed into a file, or to stdout."""
+    if (starting_version is None) == (starting_timestamp is None):
+        raise UsageError("changes needs one start: --starting-version N or --starting-timestamp ISO8601")
     settings = Settings.of(context, profile, as_json, verbose)
     read = open_table(settings.profile, table).changes(
         starting_version=starting_version,

@@ -35,6 +35,14 @@ def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
     assert printed.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("start", [[], ["--starting-version", "1", "--starting-timestamp", "2024-01-01"]])
+def test_a_change_feed_without_one_start_names_the_options(
+    start: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["changes", "a.b.c", *start]) == ExitCode.USAGE
+    assert "--starting-version N or --starting-timestamp" in capsys.readouterr().err
+
+
 def test_no_command_shows_the_help_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == ExitCode.USAGE
 
