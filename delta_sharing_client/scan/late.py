@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from delta_sharing_client.scan.columns import Origin
+from delta_sharing_client.scan.page_index import Pages
 from delta_sharing_client.scan.page_plan import PageGains, Skipped, group_pages
 from delta_sharing_client.scan.page_rows import Rows
 from delta_sharing_client.scan.page_stubs import GroupPages
@@ -78,8 +79,8 @@ def narrow(
     skipped = Skipped()
     for group in groups:
         before = reading(layout, first, others=True).compressed_size((group,))
-        found = layout.index.get(group, {})
-        if rows[group] and found:
+        found = layout.index[group]() if rows[group] and group in layout.index else {}
+        if found:
             held = layout.pages[group].chunks if group in layout.pages else {}
             chunks = group_pages(layout, group, rows[group], found).chunks
             planned[group] = GroupPages(
@@ -91,21 +92,17 @@ def narrow(
             )
         after = dataclasses.replace(layout, pages=planned)
         left = reading(after, first, others=True).compressed_size((group,)) if rows[group] else 0
-        skipped = Skipped(
-            0, skipped.pages + _pages(layout, group) - _pages(after, group), skipped.bytes + before - left
-        )
+        pages = _pages(layout, group, found) - _pages(after, group, found)
+        skipped = Skipped(0, skipped.pages + pages, skipped.bytes + before - left)
         gains.learn(before, before - left)
-        if found:
+        if group in layout.index:
             # That much less is read because the index says where the pages lie.
             index_gains.learn(0, before - left)
     kept = tuple(group for group in groups if rows[group])
     return dataclasses.replace(layout, pages=planned), kept, skipped
 
 
-def _pages(layout: Layout, group: int) -> int:
-    """Return how many pages of a row group are read, of the chunks whose pages are known."""
+def _pages(layout: Layout, group: int, found: Mapping[int, Pages]) -> int:
+    """Return how many pages of a row group are read, of the chunks whose pages are ``found``."""
     partial = layout.pages[group].chunks if group in layout.pages else {}
-    return sum(
-        len(partial[leaf].kept) if leaf in partial else pages.number
-        for leaf, pages in layout.index.get(group, {}).items()
-    )
+    return sum(len(partial[leaf].kept) if leaf in partial else pages.number for leaf, pages in found.items())

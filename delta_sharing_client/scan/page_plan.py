@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -100,19 +101,21 @@ def with_pages(
         Returns as many bytes of the file from a position on; it has those that ``groups`` name.
     """
     planned: dict[int, GroupPages] = {}
-    index: dict[int, dict[int, Pages]] = {}
+    index: dict[int, Callable[[], Mapping[int, Pages]]] = {}
+    filters = {leaf for _, leaf, _ in layout.bounds.leaves.values()} if layout.bounds is not None else set[int]()
     dropped: set[int] = set()
     skipped = Skipped()
     for group in groups:
         whole = layout.compressed_size((group,))
-        found = index[group] = _read_pages(layout, group, read)
-        rows = _wanted(layout, group, found, predicate, read)
+        # Nobody needs the pages of the other columns while all rows may match.
+        index[group] = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
+        rows = _wanted(layout, group, _read_pages(layout, group, filters, read), predicate, read)
         saved = Skipped()
         if rows == ():
             dropped.add(group)
-            saved = Skipped(1, sum(item.number for item in found.values()), whole)
+            saved = Skipped(1, sum(item.number for item in index[group]().values()), whole)
         elif rows is not None:
-            partial = group_pages(layout, group, rows, found)
+            partial = group_pages(layout, group, rows, index[group]())
             saved = _saved(partial)
             if partial.chunks:
                 planned[group] = partial
@@ -168,9 +171,9 @@ def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
     return dataclasses.replace(layout, pages=pages, index={})
 
 
-def _read_pages(layout: Layout, group: int, read: Read) -> dict[int, Pages]:
+def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -> dict[int, Pages]:
     found = {}
-    for leaf in layout.leaves:
+    for leaf in leaves:
         chunk = layout.chunks.get(group, leaf)
         if chunk.offset_index is not None and _is_flat(layout, leaf):
             item = pages(_bytes(read, chunk.offset_index), chunk, layout.rows(group))

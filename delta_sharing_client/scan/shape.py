@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Union
 
 import pyarrow as pa
@@ -157,7 +157,7 @@ class Layout:
     """One file against the scan: columns, row groups to read and where each begins.
 
     ``bounds`` are given where there is a predicate; ``pages`` where not all rows of a row group are wanted;
-    ``index`` where the pages of its columns were looked up.
+    ``index`` where the page index was read: it returns the pages of the columns, decoded when they are asked for.
     """
 
     footer: Footer
@@ -175,7 +175,7 @@ class Layout:
     groups_skipped: int
     row_starts: tuple[int, ...]
     pages: Mapping[int, GroupPages] = dataclasses.field(default_factory=dict)
-    index: Mapping[int, Mapping[int, Pages]] = dataclasses.field(default_factory=dict)
+    index: Mapping[int, Callable[[], Mapping[int, Pages]]] = dataclasses.field(default_factory=dict)
 
     def rows(self, group: int) -> int:
         return self.row_starts[group + 1] - self.row_starts[group]
