@@ -57,7 +57,7 @@ def _bytes(most: float, of: str) -> Callable[[Result], list[Verdict]]:
     def check(result: Result) -> list[Verdict]:
         assert result.reference is not None
         found = result.measured[0].bytes / result.reference
-        return [Verdict(f"{found:.3f} of the {of}'s {result.reference / _MB:.2f} MB (goal: {most:g})", found <= most)]
+        return [Verdict(f"{found:.3f} of the {result.reference / _MB:.2f} MB of {of} (goal: {most:g})", found <= most)]
 
     return check
 
@@ -126,9 +126,9 @@ def _spark_scan(result: Result) -> list[Verdict]:
 GOALS: dict[str, Callable[[Result], list[Verdict]]] = {
     "loopback-full": _loopback,
     "latency-many": _latency,
-    "projection": _bytes(1.1, "needed chunks"),
-    "needle": _bytes(0.03, "table"),
-    "pages": _bytes(0.03, "table"),
+    "projection": _bytes(1.1, "needed chunks and footers"),
+    "needle": _bytes(0.03, "the table"),
+    "pages": _bytes(0.03, "the table"),
     "limit": _limit,
     "bandwidth": _bandwidth,
     "plan-100k": _plan,
