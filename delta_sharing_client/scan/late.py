@@ -82,9 +82,11 @@ def narrow(
         found = layout.index[group]() if rows[group] and group in layout.index else {}
         if found:
             held = layout.pages[group].chunks if group in layout.pages else {}
-            chunks = group_pages(layout, group, rows[group], found).chunks
+            # A stretch may reach over rows that were ruled out before: the filter's pages are not here for them.
+            wanted = tuple(stretch for start, stop in rows[group] for stretch in layout.within(group, start, stop))
+            chunks = group_pages(layout, group, wanted, found).chunks
             planned[group] = GroupPages(
-                rows[group],
+                wanted,
                 {
                     **{leaf: item for leaf, item in held.items() if leaf in first},
                     **{leaf: item for leaf, item in chunks.items() if leaf not in first},

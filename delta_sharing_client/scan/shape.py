@@ -182,10 +182,14 @@ class Layout:
 
     def stretches(self, group: int, start: int, stop: int) -> list[tuple[int, int]]:
         """Return which of the file's rows ``[start, stop)``, all of ``group``, are wanted."""
+        first = self.row_starts[group]
+        return [(first + left, first + right) for left, right in self.within(group, start - first, stop - first)]
+
+    def within(self, group: int, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return which of a row group's rows ``[start, stop)``, counted in it, are wanted."""
         if group not in self.pages:
             return [(start, stop)]
-        first = self.row_starts[group]
-        cut = [(max(start, first + left), min(stop, first + right)) for left, right in self.pages[group].rows]
+        cut = [(max(start, left), min(stop, right)) for left, right in self.pages[group].rows]
         return [(left, right) for left, right in cut if left < right]
 
     def ranges(self, groups: tuple[int, ...]) -> list[ByteRange]:

@@ -431,6 +431,20 @@ def test_no_other_column_is_fetched_of_row_groups_without_a_match(make_table: Ma
     assert report.page_bytes_skipped > 0.35 * storage.bytes_of("part-0.parquet")
 
 
+def test_rows_that_an_index_ruled_out_stay_out_between_rows_that_match(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_eager(monkeypatch, is_late=True)
+    schema = pa.schema([pa.field("a", pa.binary(), False), pa.field("n", pa.int64())])
+    # The pages of rows 1 to 3 are not fetched; what stands for them would match.
+    content = pa.Table.from_arrays(
+        [pa.array([b""] + 3 * [b"x"] + 12 * [b""]), pa.array(range(16), pa.int64())], schema=schema
+    )
+    table = make_table(schema)
+    table.add(content, write={**PAGED, "write_batch_size": 1, "use_dictionary": False})
+    assert table.read(filter=col("a") != b"x")["n"].to_pylist() == [0, *range(4, 16)]
+
+
 def test_pages_of_other_columns_are_those_with_a_match(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SORTED)
     rows = ascending(200_000)
