@@ -19,6 +19,7 @@ import pytest
 
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.spark.columns import relation_columns
+from delta_sharing_client.spark.limits import HAS_LIMITS
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.stream import StreamReader
@@ -239,7 +240,9 @@ def test_fifty_kills_of_real_queries_lose_and_double_nothing(spark: Any, lake: A
             history.grow()
         finally:
             lake.server.clear_faults()
-    follow(stream(spark, lake, readChangeFeed="true", startingVersion=0), tmp_path / "c", sink)
+    # On PySpark before 4.2 the replay is all that one run with available-now does.
+    for _ in range(1 if HAS_LIMITS else 2):
+        follow(stream(spark, lake, readChangeFeed="true", startingVersion=0), tmp_path / "c", sink)
     assert found(sink.rows) == history.expected
     assert lives >= KILLS
 
