@@ -104,7 +104,7 @@ def spark(job: dict, local_files: bool) -> int:
         if action == "spark-sum":
             return frame(columns="long_0").selectExpr("count(long_0)", "sum(long_0)").collect()[0][0]
         if action == "spark-count":
-            return frame(filter="city = 'Lima'").where("city = 'Lima'").count()
+            return frame(filter="city = 'Lima'", columns="city").where("city = 'Lima'").count()
         frame().write.format("noop").mode("overwrite").save()
         return 0
 

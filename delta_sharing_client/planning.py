@@ -18,7 +18,7 @@ from delta_sharing_client.delta.actions import Action, AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
 from delta_sharing_client.delta.snapshot import FileKey, Snapshot, logical_file_key
-from delta_sharing_client.errors import ProtocolError, about_table
+from delta_sharing_client.errors import ProtocolError, RequestError, UsageError, about_table
 from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.predicates.binding import bind
@@ -98,16 +98,7 @@ def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: 
     RequestError, ProtocolError, TransportError, AuthError
         From the server; see ``errors``.
     """
-    hints, hinted_schema = None, None
-    if read.filter is not None:
-        # Typed hints need the schema first; they save files, so the extra request pays.
-        described = table_metadata(
-            rest, table, version=read.version, timestamp=read.timestamp, response_format=read.response_format
-        )
-        hinted_schema = described.metadata.schema_string
-        extra = ROW_LINEAGE_FIELDS if read.row_lineage else ()
-        bound = bind(read.filter, pa.schema([*to_arrow_schema(parse_schema(hinted_schema)), *extra]))
-        hints = to_json_hints(_without(bound, extra), described.metadata.partition_columns)
+    hints, hinted_schema = (None, None) if read.filter is None else _typed_hints(rest, table, read, read.filter)
     latest = read.version is None and read.timestamp is None
     query = QueryRequest(
         json_predicate_hints=hints,
@@ -219,6 +210,28 @@ def plan_change_feed(rest: RestClient, table: TableName, read: ChangesRead, opti
         urls,
         allow_http=rest.allows_http_data,
     )
+
+
+def _typed_hints(
+    rest: RestClient, table: TableName, read: SnapshotRead, predicate: Expression
+) -> tuple[str | None, str | None]:
+    """Return the hints that ``predicate`` gives a server, and the schema they were made for.
+
+    They need the schema first; they save files, so the extra request pays.
+    """
+    try:
+        described = table_metadata(
+            rest, table, version=read.version, timestamp=read.timestamp, response_format=read.response_format
+        )
+        schema = described.metadata.schema_string
+        extra = ROW_LINEAGE_FIELDS if read.row_lineage else ()
+        bound = bind(predicate, pa.schema([*to_arrow_schema(parse_schema(schema)), *extra]))
+    except (RequestError, ProtocolError, UsageError):
+        if read.version is None and read.timestamp is None:
+            raise
+        # Older servers refuse to tell the metadata of the past, or tell that of today; hints are never needed.
+        return None, None
+    return to_json_hints(_without(bound, extra), described.metadata.partition_columns), schema
 
 
 def _without(predicate: Expression, extra: Sequence[pa.Field]) -> Expression:

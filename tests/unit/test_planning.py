@@ -77,6 +77,30 @@ def test_table_that_changes_between_schema_and_query_is_planned_without_hints(
     assert rows.schema.names == ["a", "p", "b"]
 
 
+@pytest.mark.parametrize("refused", [True, False])
+def test_filter_of_the_past_needs_no_metadata_of_the_past(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """Older servers refuse ``GET .../metadata?version=``, or answer it with the latest."""
+    from delta_sharing_client import planning
+
+    described = planning.table_metadata
+    partitioned.commit(partitioned.metadata(pa.schema([("z", pa.int64()), ("p", pa.string())]), ["p"]))
+
+    def latest_only(*arguments: Any, version: int | None = None, **options: Any) -> Any:
+        if refused and version is not None:
+            raise ds.RequestError("the server refused", status=400)
+        return described(*arguments, **options)
+
+    monkeypatch.setattr(planning, "table_metadata", latest_only)
+    with shared(partitioned.root) as (table, _):
+        assert table.scan(filter="p = '3' AND a < 9", version=1).to_pandas()["a"].tolist() == [3]
+        with pytest.raises(ds.UsageError, match="Column a does not exist"):
+            table.scan(filter="a < 9").to_pandas()
+        with pytest.raises(ds.UsageError, match="Column b does not exist"):
+            table.scan(filter="b < 9", version=1).to_pandas()
+
+
 def test_both_a_version_and_a_timestamp_are_refused_before_any_request(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, server):
         with pytest.raises(ds.UsageError, match="not both"):
