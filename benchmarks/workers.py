@@ -102,7 +102,7 @@ def spark(job: dict, local_files: bool) -> int:
     def run() -> int:
         action = job["action"]
         if action == "spark-sum":
-            return frame(columns="long_0").selectExpr("count(long_0)", "sum(long_0)").collect()[0][0]
+            return frame(columns="long_0").selectExpr("count(long_0)", "sum(CAST(long_0 AS DOUBLE))").collect()[0][0]
         if action == "spark-count":
             return frame(filter="city = 'Lima'", columns="city").where("city = 'Lima'").count()
         frame().write.format("noop").mode("overwrite").save()
