@@ -37,6 +37,8 @@ def main(
         for line in (*goals.verdicts(result), *results.shares(result)):
             console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         found.append(result)
+        if save:
+            results.save([result])
     if json_file is not None:
         facts = [
             {"case": result.case.name, "reference": result.reference}
@@ -45,8 +47,6 @@ def main(
             for result in found
         ]
         json_file.write_text(json.dumps({"machine": results.machine(), "results": facts}, indent=2), "utf-8")
-    if save:
-        results.save(found)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,6 @@ CASES = {
             table=many,
             contenders=ALL,
             latency=0.05,
-            repeats=3,
             goal="8x faster than the incumbent's delta mode, 70x than its parquet mode",
         ),
         Case(
@@ -156,6 +155,7 @@ CASES = {
             table=lambda: data.deleted_table("deleted", files=16, rows=100_000, fraction=0.1),
             contenders=("ours", "ours-undeleted", "incumbent-delta"),
             baselines={"ours-undeleted": full},
+            repeats=7,
             goal="within 1.2x of the same data without deletion vectors; at most one more request per file",
         ),
         *(
@@ -164,7 +164,7 @@ CASES = {
                 table=table,
                 contenders=("spark-ours", "spark-local"),
                 action=f"spark-{name}",
-                repeats=2,
+                repeats=3,
                 goal=goal,
             )
             for name, table, goal in (

@@ -81,8 +81,9 @@ def run(case: Case) -> Result:
         served = (directory, running.enter_context(serve(directory, case)))
         others = {name: table() for name, table in case.baselines.items()}
         baselines = {name: (other, running.enter_context(serve(other, case))) for name, other in others.items()}
-        for _ in range(case.repeats):
-            for contender in case.contenders:
+        for repeat in range(case.repeats):
+            # There and back: who comes after whom must not matter, as what runs first finds colder memory.
+            for contender in case.contenders[:: -1 if repeat % 2 else 1]:
                 place, server = baselines.get(contender, served)
                 server.reset()
                 numbers = work(
