@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from delta_sharing_client.client import SharingClient
+    from delta_sharing_client.download.report import ScanReport
     from delta_sharing_client.errors import (
         AuthError,
         DataError,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         UnsupportedFeatureError,
         UsageError,
     )
-    from delta_sharing_client.listing import Schema, Share, Table
     from delta_sharing_client.loaders import (
         get_table_metadata,
         get_table_protocol,
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
         load_table_changes_as_spark,
     )
     from delta_sharing_client.options import ReadOptions, ResponseFormat, VariantAs
-    from delta_sharing_client.predicates.expressions import Expression, col
-    from delta_sharing_client.profile import Profile
+    from delta_sharing_client.predicates.tree import Expression, col
+    from delta_sharing_client.protocol.listing import Schema, Share, Table
+    from delta_sharing_client.protocol.profile import Profile
     from delta_sharing_client.reads import Changes, Scan
     from delta_sharing_client.replica import Replica
-    from delta_sharing_client.scan.report import ScanReport
     from delta_sharing_client.table import SharedTable, TableDetails
 
 __all__ = [
@@ -110,7 +110,7 @@ _HOMES = {
         "UnsupportedFeatureError",
         "UsageError",
     ),
-    "delta_sharing_client.listing": ("Schema", "Share", "Table"),
+    "delta_sharing_client.protocol.listing": ("Schema", "Share", "Table"),
     "delta_sharing_client.loaders": (
         "get_table_metadata",
         "get_table_protocol",
@@ -125,11 +125,11 @@ _HOMES = {
         "load_table_changes_as_spark",
     ),
     "delta_sharing_client.options": ("ReadOptions", "ResponseFormat", "VariantAs"),
-    "delta_sharing_client.predicates.expressions": ("Expression", "col"),
-    "delta_sharing_client.profile": ("Profile",),
+    "delta_sharing_client.predicates.tree": ("Expression", "col"),
+    "delta_sharing_client.protocol.profile": ("Profile",),
     "delta_sharing_client.reads": ("Changes", "Scan"),
     "delta_sharing_client.replica": ("Replica",),
-    "delta_sharing_client.scan.report": ("ScanReport",),
+    "delta_sharing_client.download.report": ("ScanReport",),
     "delta_sharing_client.table": ("SharedTable", "TableDetails"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

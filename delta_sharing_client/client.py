@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.listing import Schema, Share, Table
-from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.profile import Profile, ProfileSource
+from delta_sharing_client.protocol.listing import Schema, Share, Table
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.table import SharedTable
 

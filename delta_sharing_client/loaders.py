@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import Protocol
-from delta_sharing_client.names import parse_table_url
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.predicates.json_hints import from_json_hints
-from delta_sharing_client.profile import ProfileSource
+from delta_sharing_client.protocol.names import parse_table_url
+from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.reads import Changes, Filter, Scan
 from delta_sharing_client.scan.tasks import COMMIT_TIMESTAMP
 from delta_sharing_client.table import SharedTable, TableDetails

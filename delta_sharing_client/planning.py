@@ -19,11 +19,11 @@ from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
 from delta_sharing_client.delta.snapshot import FileKey, Snapshot, logical_file_key
 from delta_sharing_client.errors import ProtocolError, RequestError, UsageError, about_table
-from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.expressions import And, Expression, all_of, columns
 from delta_sharing_client.predicates.json_hints import to_json_hints
+from delta_sharing_client.predicates.tree import And, Expression, all_of, columns
+from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
@@ -34,8 +34,8 @@ from delta_sharing_client.protocol.query import (
 )
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
-from delta_sharing_client.scan.changes import plan_changes
 from delta_sharing_client.scan.plan import plan_files, plan_snapshot
+from delta_sharing_client.scan.plan_changes import plan_changes
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.scan.tasks import CHANGE_FIELDS, ROW_LINEAGE_FIELDS, ScanPlan
 

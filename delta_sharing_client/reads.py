@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 import pandas as pd
 import pyarrow as pa
 
-from delta_sharing_client import frames, optional
-from delta_sharing_client.names import TableName
+from delta_sharing_client import optional
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.options import ReadOptions, VariantAs
+from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.planning import ChangesRead, SnapshotRead, plan_change_feed, plan_table
-from delta_sharing_client.predicates.expressions import And, Expression
 from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.tree import And, Expression
+from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.explain import explain
 from delta_sharing_client.scan.progress import watched
-from delta_sharing_client.scan.report import ScanReport
 from delta_sharing_client.scan.tasks import ScanPlan
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Scan(Read):
         return plan_table(self.rest, self.table, self.request, options or self.options)
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
-        return optional.load("delta_sharing_client.spark.loaders", "spark").scan_to_spark(self, spark)
+        return optional.load("delta_sharing_client.spark.to_spark", "spark").scan_to_spark(self, spark)
 
     @property
     def _asked(self) -> SnapshotRead:
@@ -214,7 +215,7 @@ class Changes(Read):
         return plan_change_feed(self.rest, self.table, self.request, options or self.options)
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
-        return optional.load("delta_sharing_client.spark.loaders", "spark").changes_to_spark(self, spark)
+        return optional.load("delta_sharing_client.spark.to_spark", "spark").changes_to_spark(self, spark)
 
     @property
     def _asked(self) -> ChangesRead:

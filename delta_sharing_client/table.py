@@ -14,11 +14,11 @@ from delta_sharing_client.delta.actions import Format, Protocol
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import UsageError, about_table
 from delta_sharing_client.instants import to_instant
-from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.planning import ChangesRead, SnapshotRead, plain_number
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.answer import TableHead
+from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan

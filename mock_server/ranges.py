@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Union
 
 from delta_sharing_client.delta.actions import FileAction, Metadata, Protocol, RemoveFile
-from delta_sharing_client.delta.changes import Commit, change_actions
+from delta_sharing_client.delta.log.commit import Commit, change_actions
 from mock_server.errors import invalid, unsupported
 from mock_server.parameters import ChangesRequest
 from mock_server.tables import SharedTable

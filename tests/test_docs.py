@@ -14,11 +14,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client import frames
 from delta_sharing_client.cli import main
 from delta_sharing_client.delta.features import markdown_table
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import UnsupportedFeatureError
+from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.spark.types import to_spark_type
 from mock_server.faults import FAULTS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import NotFoundError, UsageError
-from delta_sharing_client.names import parse_table_url
+from delta_sharing_client.protocol.names import parse_table_url
 from delta_sharing_client.table import SharedTable
 
 

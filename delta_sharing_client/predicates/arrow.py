@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.predicates.expressions import (
+from delta_sharing_client.predicates.kinds import Kind, kind_of
+from delta_sharing_client.predicates.tree import (
     And,
     Column,
     Comparison,
@@ -29,7 +30,6 @@ from delta_sharing_client.predicates.expressions import (
     Or,
     StartsWith,
 )
-from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.values import Day, Moment, Value
 
 # pyarrow has no types for its kernels; these are what flows between them.

@@ -19,7 +19,9 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.coercion import UNKNOWN, compare
-from delta_sharing_client.predicates.expressions import (
+from delta_sharing_client.predicates.kinds import NUMBERS, Kind, describe, kind_of
+from delta_sharing_client.predicates.text import quote_name
+from delta_sharing_client.predicates.tree import (
     And,
     Column,
     ColumnPath,
@@ -38,8 +40,6 @@ from delta_sharing_client.predicates.expressions import (
     any_of,
     evaluate,
 )
-from delta_sharing_client.predicates.kinds import NUMBERS, Kind, describe, kind_of
-from delta_sharing_client.predicates.text import quote_name
 
 
 def bind(expression: Expression, schema: pa.Schema) -> Expression:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.expressions import And, Column, Comparison, Expression, Literal, Not, Op
 from delta_sharing_client.predicates.kinds import NUMBERS, Kind, describe, kind_of
+from delta_sharing_client.predicates.tree import And, Column, Comparison, Expression, Literal, Not, Op
 from delta_sharing_client.predicates.values import (
     Day,
     Moment,

@@ -22,7 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from delta_sharing_client.predicates.expressions import (
+from delta_sharing_client.predicates.kinds import Kind, kind_of
+from delta_sharing_client.predicates.tree import (
     And,
     Column,
     Comparison,
@@ -40,7 +41,6 @@ from delta_sharing_client.predicates.expressions import (
     any_of,
     push_not,
 )
-from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.values import Day, Moment, Value, Zone, order
 
 # Longer lists become a range; the JVM client has the same limit.

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.expressions import (
+from delta_sharing_client.predicates.hints import value_type, weaken
+from delta_sharing_client.predicates.tree import (
     And,
     Column,
     Comparison,
@@ -22,7 +23,6 @@ from delta_sharing_client.predicates.expressions import (
     Or,
     truth,
 )
-from delta_sharing_client.predicates.hints import value_type, weaken
 from delta_sharing_client.predicates.values import Moment, Value, format_date, parse_date, parse_moment
 
 # The reference server evaluates nothing beyond these.

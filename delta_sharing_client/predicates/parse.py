@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Union
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.expressions import (
+from delta_sharing_client.predicates.tree import (
     Column,
     ColumnBuilder,
     Comparison,

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from delta_sharing_client.predicates.expressions import (
+from delta_sharing_client.predicates.kinds import Kind, kind_of
+from delta_sharing_client.predicates.tree import (
     And,
     Column,
     ColumnPath,
@@ -33,7 +34,6 @@ from delta_sharing_client.predicates.expressions import (
     StartsWith,
     push_not,
 )
-from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.values import Day, Moment, Value
 
 

@@ -16,7 +16,8 @@ import sqlglot
 from sqlglot import exp
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.expressions import (
+from delta_sharing_client.predicates.sql_strings import shield, unshield
+from delta_sharing_client.predicates.tree import (
     And,
     Column,
     Comparison,
@@ -32,7 +33,6 @@ from delta_sharing_client.predicates.expressions import (
     StartsWith,
     membership,
 )
-from delta_sharing_client.predicates.sql_strings import shield, unshield
 from delta_sharing_client.predicates.values import Moment, Value, Zone, parse_date, parse_moment
 
 _SUPPORTED = (

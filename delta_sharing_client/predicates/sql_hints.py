@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from delta_sharing_client.predicates.expressions import And, Column, Comparison, Expression, IsNull, Literal, Not
 from delta_sharing_client.predicates.hints import weaken
+from delta_sharing_client.predicates.tree import And, Column, Comparison, Expression, IsNull, Literal, Not
 from delta_sharing_client.predicates.values import Day, Value
 
 

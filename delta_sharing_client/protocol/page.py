@@ -10,7 +10,6 @@ import requests
 
 from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
 from delta_sharing_client.errors import ProtocolError, TransportError, UnsupportedFeatureError
-from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answer import (
     AnswerKind,
@@ -24,6 +23,7 @@ from delta_sharing_client.protocol.answer import (
 from delta_sharing_client.protocol.capabilities import HEADER, promises_end_stream_action
 from delta_sharing_client.protocol.failures import error_for, request_error
 from delta_sharing_client.protocol.messages import EndStreamAction, FileLine, Line, QueryStatus
+from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.ndjson import split_blocks
 from delta_sharing_client.protocol.rest import VERSION_HEADER, version_header
 from delta_sharing_client.protocol.retry import Transient

@@ -11,10 +11,10 @@ from delta_sharing_client.delta.actions import Metadata, Protocol
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import ProtocolError, RequestError
 from delta_sharing_client.instants import to_instant
-from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answer import AnswerKind, TableAction, TableHead
 from delta_sharing_client.protocol.capabilities import HEADER, capabilities_header
+from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.page import FILE_ID_HASH_HEADER, AnswerRules, Page
 from delta_sharing_client.protocol.pages import Pages
 from delta_sharing_client.protocol.requests import ChangesQuery, QueryRequest, check_number, check_one_of

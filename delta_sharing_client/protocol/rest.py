@@ -10,10 +10,8 @@ import requests
 
 from delta_sharing_client.data_urls import is_http
 from delta_sharing_client.errors import ProtocolError, RequestError
-from delta_sharing_client.listing import Schema, Share, Table
-from delta_sharing_client.names import TableName, check_name
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.profile import Profile
+from delta_sharing_client.protocol.listing import Schema, Share, Table
 from delta_sharing_client.protocol.messages import (
     SchemasPage,
     ShareAnswer,
@@ -24,6 +22,8 @@ from delta_sharing_client.protocol.messages import (
     TemporaryCredentials,
     TemporaryCredentialsAnswer,
 )
+from delta_sharing_client.protocol.names import TableName, check_name
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
 

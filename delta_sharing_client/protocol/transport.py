@@ -16,11 +16,11 @@ from urllib.parse import quote
 import requests
 import requests.adapters
 
-from delta_sharing_client.auth import make_auth
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.profile import Profile
+from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.failures import request_error
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.retry import RETRIED_STATUSES, RetryPolicy, Transient, network_failure, retry_after
 
 _CHUNK_BYTES = 256 * 1024

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.delta.arrow_types import to_arrow_type
+from delta_sharing_client.delta.calendars import HybridCalendar, gregorian_dates, hybrid_calendar
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import (
     ArrayType,
@@ -20,8 +21,7 @@ from delta_sharing_client.delta.data_types import (
     StructField,
     StructType,
 )
-from delta_sharing_client.delta.hybrid_calendar import HybridCalendar, gregorian_dates, hybrid_calendar
-from delta_sharing_client.delta.variant import unshred, variant_to_json
+from delta_sharing_client.delta.variant.column import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.scan.conversions import Convert, MaybeConvert, dotted, mismatch, primitive, then

@@ -20,7 +20,7 @@ from delta_sharing_client.delta.data_types import (
 )
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import VariantAs
-from delta_sharing_client.predicates.expressions import columns as columns_of
+from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.scan.align import output_field
 from delta_sharing_client.scan.tasks import (
     CHANGE_FIELDS,

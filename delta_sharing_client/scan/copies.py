@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.download.queue import Downloads
+from delta_sharing_client.download.range_request import Http
+from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
+from delta_sharing_client.download.report import Progress, ScanReport
+from delta_sharing_client.download.retry import RetryPolicy
 from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.scan.downloads import Downloads
-from delta_sharing_client.scan.http import Http
-from delta_sharing_client.scan.ranges import ByteRange, split
-from delta_sharing_client.scan.remote import Reader, RemoteFile, Transfers
-from delta_sharing_client.scan.report import Progress, ScanReport
-from delta_sharing_client.scan.retry import RetryPolicy
+from delta_sharing_client.parquet.byte_ranges import ByteRange, split
 from delta_sharing_client.scan.steps import start
 from delta_sharing_client.scan.tasks import DeletionVectorRef, FileTask, ScanContext
 from delta_sharing_client.scan.vectors import Vectors

@@ -14,16 +14,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError
+from delta_sharing_client.parquet.footer import reader_settings
+from delta_sharing_client.parquet.sparse_file import Block, SparseFile
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
-from delta_sharing_client.predicates.expressions import Literal
+from delta_sharing_client.predicates.tree import Literal
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.scan.align import FileColumn
 from delta_sharing_client.scan.columns import Origin, ReadColumn
-from delta_sharing_client.scan.footer import reader_settings
-from delta_sharing_client.scan.report import ScanReport
-from delta_sharing_client.scan.shape import Layout, Shape
-from delta_sharing_client.scan.sparse import Block, SparseFile
+from delta_sharing_client.scan.layout import Layout, Shape
 from delta_sharing_client.scan.tasks import FileTask
 
 _NO_LIMIT = 1 << 31

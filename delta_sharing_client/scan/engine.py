@@ -8,24 +8,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 
 from delta_sharing_client.delta.file_keys import without_query
-from delta_sharing_client.scan.buffers import Buffers
-from delta_sharing_client.scan.cache import FileCache
-from delta_sharing_client.scan.downloads import Downloads
+from delta_sharing_client.download.cache import FileCache
+from delta_sharing_client.download.memory import Buffers
+from delta_sharing_client.download.queue import Downloads
+from delta_sharing_client.download.range_request import Http
+from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
+from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.download.retry import RetryPolicy
+from delta_sharing_client.download.window import Window
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.footer import FooterGuess
+from delta_sharing_client.parquet.sparse_file import Block
 from delta_sharing_client.scan.file_read import FileRead
-from delta_sharing_client.scan.footer import FooterGuess
-from delta_sharing_client.scan.http import Http
-from delta_sharing_client.scan.page_plan import PageGains
-from delta_sharing_client.scan.ranges import ByteRange
-from delta_sharing_client.scan.remote import Reader, RemoteFile, Transfers
-from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.scan.layout import Shape
+from delta_sharing_client.scan.pages import PageGains
 from delta_sharing_client.scan.resources import Ratio, Resources, Unit
-from delta_sharing_client.scan.retry import RetryPolicy
-from delta_sharing_client.scan.shape import Shape
-from delta_sharing_client.scan.sparse import Block
 from delta_sharing_client.scan.steps import start
 from delta_sharing_client.scan.tasks import DeletionVectorRef, FileTask, ScanContext
 from delta_sharing_client.scan.vectors import Vectors
-from delta_sharing_client.scan.window import Window
 
 _MB = 1024 * 1024
 # Bytes of one request where files are many, and where they are few and must be cut to use several connections.

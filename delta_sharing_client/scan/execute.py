@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from delta_sharing_client.download.report import Progress, ScanReport
 from delta_sharing_client.scan.engine import Engine
-from delta_sharing_client.scan.report import Progress, ScanReport
 from delta_sharing_client.scan.resources import Unit
 from delta_sharing_client.scan.tasks import FileTask, ScanContext, ScanPlan
 

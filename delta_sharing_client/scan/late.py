@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from delta_sharing_client.parquet.page_index import Pages
+from delta_sharing_client.parquet.partial_chunk import GroupPages
 from delta_sharing_client.scan.columns import Origin
-from delta_sharing_client.scan.page_index import Pages
-from delta_sharing_client.scan.page_plan import PageGains, Skipped, group_pages
+from delta_sharing_client.scan.layout import Layout, Shape
 from delta_sharing_client.scan.page_rows import Rows
-from delta_sharing_client.scan.page_stubs import GroupPages
-from delta_sharing_client.scan.shape import Layout, Shape
+from delta_sharing_client.scan.pages import PageGains, Skipped, group_pages
 
 # Rows that match closer together than this are one stretch: pages hold more rows.
 _STRETCH = 1024

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.statistics import ColumnBounds
-from delta_sharing_client.predicates.expressions import Expression
+from delta_sharing_client.parquet.page_index import Pages, PageValues
 from delta_sharing_client.predicates.skipping import compile_skipping
-from delta_sharing_client.scan.page_index import Pages, PageValues
-from delta_sharing_client.scan.row_groups import RowGroupBounds, typed_bounds
+from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.scan.bounds import RowGroupBounds, typed_bounds
 
 Rows = tuple[tuple[int, int], ...]
 

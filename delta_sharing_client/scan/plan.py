@@ -15,12 +15,13 @@ from delta_sharing_client.delta.file_keys import DELETION_VECTOR_SUFFIX, url_key
 from delta_sharing_client.delta.row_tracking import ENABLED_PROPERTY, row_tracking
 from delta_sharing_client.delta.snapshot import Snapshot, table_schema
 from delta_sharing_client.delta.statistics import StatisticsReader, num_records
+from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.expressions import And, Expression, all_of
-from delta_sharing_client.predicates.expressions import columns as columns_of
 from delta_sharing_client.predicates.skipping import Statistics, compile_skipping
+from delta_sharing_client.predicates.tree import And, Expression, all_of
+from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.scan.columns import output_columns
 from delta_sharing_client.scan.request import ScanRequest
 from delta_sharing_client.scan.tasks import (
@@ -31,7 +32,6 @@ from delta_sharing_client.scan.tasks import (
     ScanContext,
     ScanPlan,
     Skipped,
-    UrlSource,
 )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from delta_sharing_client.scan.report import Progress, ScanReport
+from delta_sharing_client.download.report import Progress, ScanReport
 from delta_sharing_client.scan.tasks import ScanPlan
 
 if TYPE_CHECKING:

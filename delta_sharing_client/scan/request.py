@@ -9,7 +9,7 @@ from delta_sharing_client.errors import UsageError
 
 if TYPE_CHECKING:
     from delta_sharing_client.delta.schema import ColumnPath
-    from delta_sharing_client.predicates.expressions import Expression
+    from delta_sharing_client.predicates.tree import Expression
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,16 +9,16 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from delta_sharing_client.scan.buffers import Buffers
-from delta_sharing_client.scan.cache import FileCache
-from delta_sharing_client.scan.downloads import Downloads
-from delta_sharing_client.scan.footer import FooterGuess
-from delta_sharing_client.scan.page_plan import PageGains
-from delta_sharing_client.scan.remote import Reader
-from delta_sharing_client.scan.report import ScanReport
-from delta_sharing_client.scan.shape import Shape
+from delta_sharing_client.download.cache import FileCache
+from delta_sharing_client.download.memory import Buffers
+from delta_sharing_client.download.queue import Downloads
+from delta_sharing_client.download.remote_file import Reader
+from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.download.window import Order, Window
+from delta_sharing_client.parquet.footer import FooterGuess
+from delta_sharing_client.scan.layout import Shape
+from delta_sharing_client.scan.pages import PageGains
 from delta_sharing_client.scan.vectors import Vectors
-from delta_sharing_client.scan.window import Order, Window
 
 T = TypeVar("T")
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Union
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import scrub
 
 if TYPE_CHECKING:
     from delta_sharing_client.delta.column_mapping import ColumnMappingMode
     from delta_sharing_client.delta.schema import ColumnPath, StructType
-    from delta_sharing_client.predicates.expressions import Expression
+    from delta_sharing_client.predicates.tree import Expression
 
 ROW_ID = "_row_id"
 ROW_COMMIT_VERSION = "_row_commit_version"
@@ -34,18 +35,6 @@ CHANGE_FIELDS = (
     pa.field(COMMIT_VERSION, pa.int64()),
     pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", tz="UTC")),
 )
-
-
-class UrlSource(Protocol):
-    """Where a fresh pre-signed URL comes from. Implementations pickle, and serve many threads with one refresh."""
-
-    def url_for(self, key: str, rejected: str | None = None) -> str:
-        """Return a URL for the data file ``key`` (``FileTask.key``) or its deletion vector (``DeletionVectorRef.key``).
-
-        ``rejected`` is a URL that the storage refused or that expired: the answer is then another one, made anew.
-        Keys are those of ``delta.file_keys.url_key``. Raises a ``DeltaSharingError`` when there is none.
-        """
-        ...
 
 
 class ChangeKind(enum.Enum):

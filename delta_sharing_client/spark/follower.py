@@ -15,7 +15,7 @@ from delta_sharing_client.delta.actions import FileAction
 from delta_sharing_client.errors import DataError, SchemaChangeError, UsageError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.spark.admission import BASE, Budget, Offered, Position, admit
-from delta_sharing_client.spark.changes import file_id
+from delta_sharing_client.spark.commit_files import file_id
 from delta_sharing_client.spark.compatibility import difference, fingerprint
 from delta_sharing_client.spark.offsets import ADVICE, AnyOffset, Beginning, Offset, check_order, check_restart
 from delta_sharing_client.spark.options import DEFAULT_MAX_FILES, SparkOptions

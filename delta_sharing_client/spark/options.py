@@ -18,11 +18,11 @@ from typing import NamedTuple, TypeVar
 
 from delta_sharing_client.columns import ColumnName
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.names import TableName, parse_table_url
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.predicates.expressions import Expression
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.profile import Profile
+from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.protocol.names import TableName, parse_table_url
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.spark import option_values as values
 from delta_sharing_client.spark.option_values import Start
 

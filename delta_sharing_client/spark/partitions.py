@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.execute import execute
-from delta_sharing_client.scan.tasks import ScanContext, ScanPlan, UrlSource
+from delta_sharing_client.scan.tasks import ScanContext, ScanPlan
 from delta_sharing_client.spark.packing import Piece, pack
 from delta_sharing_client.spark.row_groups import whole_tasks
 from delta_sharing_client.spark.types import VARIANTS, conform

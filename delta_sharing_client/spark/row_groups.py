@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from delta_sharing_client.scan.footer import FooterGuess, footer_length, parse_footer
-from delta_sharing_client.scan.http import Http
-from delta_sharing_client.scan.ranges import ByteRange
-from delta_sharing_client.scan.remote import Reader, RemoteFile, Transfers
-from delta_sharing_client.scan.report import ScanReport
-from delta_sharing_client.scan.retry import RetryPolicy
+from delta_sharing_client.download.range_request import Http
+from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
+from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.download.retry import RetryPolicy
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.scan.tasks import FileTask, ScanContext
 from delta_sharing_client.spark.packing import Piece
 

@@ -16,6 +16,7 @@ from delta_sharing_client.delta.actions import Action, AddFile, FileAction, Meta
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
+from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, RequestError, SchemaChangeError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.planning import ChangesRead, SnapshotRead, plan_change_feed, plan_table
@@ -30,12 +31,12 @@ from delta_sharing_client.protocol.query import (
 )
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
-from delta_sharing_client.scan.changes import plan_changes
 from delta_sharing_client.scan.plan import plan_snapshot
+from delta_sharing_client.scan.plan_changes import plan_changes
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
-from delta_sharing_client.scan.tasks import ScanPlan, UrlSource
-from delta_sharing_client.spark.changes import appended_files, change_files, file_order, units
+from delta_sharing_client.scan.tasks import ScanPlan
 from delta_sharing_client.spark.columns import Columns
+from delta_sharing_client.spark.commit_files import appended_files, change_files, file_order, units
 from delta_sharing_client.spark.compatibility import difference
 from delta_sharing_client.spark.offsets import ADVICE
 from delta_sharing_client.spark.options import SparkOptions

@@ -35,13 +35,13 @@ from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
 from delta_sharing_client.delta.arrow_types import from_arrow_schema
 from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot
+from delta_sharing_client.download.range_request import Body, Http, Span
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.scan.execute import execute
-from delta_sharing_client.scan.http import Body, Http, Span
 from delta_sharing_client.scan.plan import plan_snapshot
-from delta_sharing_client.scan.ranges import ByteRange
 from delta_sharing_client.scan.request import ScanRequest
 
 SLOW = 5.0

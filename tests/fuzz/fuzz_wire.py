@@ -29,17 +29,17 @@ import requests
 import requests.structures
 
 from delta_sharing_client.client import SharingClient
-from delta_sharing_client.delta.log_json import read_actions
+from delta_sharing_client.delta.log.lines import read_actions
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json, to_arrow_schema
 from delta_sharing_client.errors import DeltaSharingError
-from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.json_hints import from_json_hints, to_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.sql_hints import to_sql_hints
-from delta_sharing_client.profile import Profile
 from delta_sharing_client.protocol import pages
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.scan.explain import explain
 from delta_sharing_client.table import SharedTable
 from tests.fuzz.fuzz_codecs import mutate

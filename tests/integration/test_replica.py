@@ -13,7 +13,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.delta.log import DeltaLog
+from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.replica import APPLICATION
 from tests.integration import spark_rows

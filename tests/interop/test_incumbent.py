@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from delta_sharing_client.delta.log import DeltaLog
+from delta_sharing_client.delta.log.table import DeltaLog
 from mock_server import demo
 from tests.interop.served_tables import change_queries, names, serving, shared_name
 
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.xdist_group("incumbent"),  # all answers are asked for once, in one worker
     # Some of the conformance tables have one on purpose.
     pytest.mark.filterwarnings(
-        "ignore:_last_checkpoint:delta_sharing_client.delta.last_checkpoint.LastCheckpointWarning"
+        "ignore:_last_checkpoint:delta_sharing_client.delta.log.last_checkpoint.LastCheckpointWarning"
     ),
 ]
 

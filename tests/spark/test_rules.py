@@ -15,7 +15,7 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
 )
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.spark.changes import appended_files, change_files, units
+from delta_sharing_client.spark.commit_files import appended_files, change_files, units
 from delta_sharing_client.spark.compatibility import difference, fingerprint, is_additive
 from delta_sharing_client.spark.follower import VersionClock
 from delta_sharing_client.spark.options import OnChange

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_sharing_client.delta.actions import AddFile
-from delta_sharing_client.delta.changes import change_actions
 from delta_sharing_client.delta.deletion_vectors import decode_file, relative_path
-from delta_sharing_client.delta.log import DeltaLog
+from delta_sharing_client.delta.log.commit import change_actions
+from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.paths import resolve
 from mock_server import demo
 

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 
-from delta_sharing_client.predicates.expressions import (
+from delta_sharing_client.predicates.tree import (
     And,
     Column,
     Comparison,

@@ -10,8 +10,8 @@ import pytest
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.expressions import Column, Comparison, Literal, Op, col
 from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Op, col
 from tests.unit.predicates.strategies import SCHEMA
 
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.expressions import And, Column, Comparison, Literal, Op, Or, all_of, col, evaluate
 from delta_sharing_client.predicates.json_hints import MAX_BYTES, from_json_hints, to_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.sql_hints import to_sql_hints
+from delta_sharing_client.predicates.tree import And, Column, Comparison, Literal, Op, Or, all_of, col, evaluate
 from delta_sharing_client.predicates.values import Day, Moment, order, parse_moment
 from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, predicates, rows, values
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.expressions import Column, Comparison, Literal, Not, Op, col, evaluate, push_not
+from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Not, Op, col, evaluate, push_not
 from tests.unit.predicates.strategies import (
     COMPARABLE,
     PATHS,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.expressions import Column, Comparison, Literal, Op, col
 from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Op, col
 from delta_sharing_client.predicates.values import parse_date, parse_moment
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.expressions import Literal, Not, col, columns, evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import Bounds, compile_skipping, may_match
+from delta_sharing_client.predicates.tree import Literal, Not, col, columns, evaluate
 from delta_sharing_client.predicates.values import Day, Moment, order
 from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, comparisons, predicates, rows, values
 

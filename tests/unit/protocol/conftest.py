@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.profile import Profile
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 
 TOKEN = "planted-bearer-token"

@@ -11,7 +11,7 @@ import pytest
 
 from delta_sharing_client.errors import AuthError, TransportError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.profile import Profile
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.listing import Table
+from delta_sharing_client.protocol.listing import Table
 
 
 def test_sharing_client_takes_names_and_values(server, profile, wire):

@@ -18,10 +18,10 @@ from delta_sharing_client.errors import (
     TransportError,
     UsageError,
 )
-from delta_sharing_client.listing import Schema, Share, Table
-from delta_sharing_client.names import TableName
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.profile import Profile
+from delta_sharing_client.protocol.listing import Schema, Share, Table
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import query_table
 from delta_sharing_client.protocol.rest import RestClient
 

@@ -23,10 +23,10 @@ from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
 from delta_sharing_client.delta.arrow_types import from_arrow_schema
 from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.plan import plan_snapshot
-from delta_sharing_client.scan.report import ScanReport
 from delta_sharing_client.scan.request import ScanRequest
 from delta_sharing_client.scan.tasks import ScanPlan
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, TransportError, UsageError
-from delta_sharing_client.predicates.expressions import col
+from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.scan.execute import execute, read_task, read_tasks
-from delta_sharing_client.scan.report import ScanReport
 from tests.unit.scan.support import Table, fast_options, parquet_bytes, rows_of, status
 
 MakeTable = Callable[..., Table]

@@ -15,11 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_inline
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.predicates.expressions import Expression, col
-from delta_sharing_client.scan import file_read, footer, late, page_index, page_plan
-from delta_sharing_client.scan.chunks import Chunks
-from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.parquet import footer, page_index
+from delta_sharing_client.parquet.chunks import Chunks
+from delta_sharing_client.predicates.tree import Expression, col
+from delta_sharing_client.scan import file_read, late
+from delta_sharing_client.scan import pages as page_plan
 from tests.unit.scan.support import Storage, Table, fast_options, metadata, parquet_bytes, rows_of, running_storage
 
 MakeTable = Callable[..., Table]

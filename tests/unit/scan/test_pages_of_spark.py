@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_sharing_client.predicates.expressions import col
-from delta_sharing_client.scan.report import ScanReport
+from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.predicates.tree import col
 from tests.unit.scan.support import Table
 from tests.unit.scan.test_pages import make_eager, order, rows_as_text
 

@@ -10,10 +10,10 @@ import pytest
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file, encode_inline
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, ProtocolError, UnsupportedFeatureError
-from delta_sharing_client.predicates.expressions import col
+from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.scan.execute import execute
-from delta_sharing_client.scan.report import ScanReport
 from tests.unit.scan.support import Storage, Table, fast_options, rows_of
 
 MakeTable = Callable[..., Table]

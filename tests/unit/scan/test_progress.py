@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from delta_sharing_client.download.report import Progress, ScanReport
 from delta_sharing_client.scan.copies import Copies
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.progress import progress_bar, watched
-from delta_sharing_client.scan.report import Progress, ScanReport
 from tests.unit.scan.support import Table, fast_options
 
 MakeTable = Callable[..., Table]

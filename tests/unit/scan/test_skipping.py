@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_inline
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.expressions import Expression, col
+from delta_sharing_client.predicates.tree import Expression, col
 from delta_sharing_client.scan.explain import explain
-from delta_sharing_client.scan.report import ScanReport
 from tests.unit.scan.support import Storage, Table, metadata, parquet_bytes, running_storage
 
 MakeTable = Callable[..., Table]

@@ -1,0 +1,1 @@
+"""What a Delta log is on disk, read and written."""

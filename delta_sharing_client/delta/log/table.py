@@ -1,0 +1,277 @@
+"""A Delta table on local disk, read through its log (Delta log protocol, "Delta Log Entries" and "Checkpoints")."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from delta_sharing_client.delta.actions import Action, Metadata, Protocol
+from delta_sharing_client.delta.features import Operation, check_readable
+from delta_sharing_client.delta.log.checkpoint_reader import read_checkpoint, read_table_state
+from delta_sharing_client.delta.log.commit import Commit
+from delta_sharing_client.delta.log.commit_times import CommitTimes, enablement_of
+from delta_sharing_client.delta.log.last_checkpoint import hinted_checkpoint
+from delta_sharing_client.delta.log.lines import read_actions
+from delta_sharing_client.delta.log.listing import LOG_DIRECTORY, LogFile, LogListing, LogSegment
+from delta_sharing_client.delta.log.writer import LocalFiles, write_log
+from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled, without_conflicts
+from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, UsageError
+
+
+class DeltaLog:
+    """The log of a table directory, read-only once it is there (``write``).
+
+    Every call looks at the directory anew, so a table that is written to meanwhile is seen as it is then; a
+    :class:`Snapshot` stays as it was. Errors name the table by its directory's name.
+    """
+
+    def __init__(self, table_root: Path) -> None:
+        self.table_root = table_root
+        self._table = table_root.name
+
+    def __repr__(self) -> str:
+        return f"DeltaLog({str(self.table_root)!r})"
+
+    @classmethod
+    def open(cls, table_root: str | os.PathLike[str]) -> DeltaLog:
+        """Open the table in the directory ``table_root``.
+
+        Raises
+        ------
+        DataError
+            There is no ``_delta_log`` in it, or that holds neither a commit nor a complete checkpoint.
+        """
+        log = cls(Path(os.path.abspath(table_root)))
+        log._list()
+        return log
+
+    @classmethod
+    def write(
+        cls, directory: str | os.PathLike[str], snapshot: Snapshot, *, local_files: LocalFiles | None = None
+    ) -> DeltaLog:
+        """Write the log of ``snapshot``, rebuilt from a sharing answer, into ``directory``, and open it.
+
+        Parameters and errors are those of :func:`delta_sharing_client.delta.log.writer.write_log`.
+        """
+        write_log(directory, snapshot, local_files=local_files)
+        return cls.open(directory)
+
+    def latest_version(self) -> int:
+        """Return the newest version."""
+        return self._list().latest
+
+    def earliest_version(self) -> int:
+        """Return the oldest version that can be rebuilt: 0, or the oldest checkpoint.
+
+        Raises
+        ------
+        DataError
+            No version can be rebuilt.
+        """
+        return self._list().earliest
+
+    def snapshot(self, version: int | None = None, *, want: Want = Want.STATS) -> Snapshot:
+        """Return the table at ``version``, the newest by default.
+
+        Parameters
+        ----------
+        version:
+            A version that can be rebuilt from a checkpoint and the commits after it, or from commit 0 on.
+        want:
+            What to keep beside the live files; ``Want.NOTHING`` leaves their statistics out, for less memory.
+
+        Raises
+        ------
+        UsageError
+            The version does not exist.
+        DataError
+            The version cannot be rebuilt any more, a commit is missing, or a log file cannot be read.
+        ProtocolError
+            The log breaks the protocol: no protocol, no metadata, a malformed action.
+        UnsupportedFeatureError
+            The table needs a reader version or feature that is not supported.
+        """
+        listing = self._list()
+        preferred = hinted_checkpoint(listing) if version is None else None
+        segment = listing.segment(listing.latest if version is None else version, preferred)
+        replay = Replay(want)
+        for actions in self._sources(listing, segment, want):
+            replay.apply(self._named(actions, segment.version))
+        snapshot = replay.snapshot(segment.version, table=self._table)
+        check_readable(snapshot.protocol, snapshot.metadata, operation=Operation.SNAPSHOT, table=self._table)
+        times = self._times(listing, snapshot.protocol, snapshot.metadata)
+        return replace(snapshot, timestamp_ms=_segment_time(segment, times))
+
+    def commits(self, start: int, end: int) -> Iterator[Commit]:
+        """Yield the commits ``start`` to ``end``, both included, oldest first.
+
+        Raises
+        ------
+        UsageError
+            The range is empty or goes beyond the newest version.
+        DataError
+            A commit file is missing (it is named) or cannot be read.
+        ProtocolError
+            A commit holds a malformed action.
+        UnsupportedFeatureError
+            A commit sets a protocol whose changes cannot be read.
+        """
+        listing = self._list()
+        if not 0 <= start <= end <= listing.latest:
+            raise UsageError(
+                f"the first and last version must satisfy 0 <= first <= last <= {listing.latest}, "
+                f"found {start} and {end}",
+                table=self._table,
+            )
+        missing = next((version for version in range(start, end + 1) if version not in listing.commits), None)
+        if missing is not None:
+            raise DataError(
+                f"commit {missing} is not in the log any more, so the changes from {start} to {end} are not known",
+                table=self._table,
+                version=missing,
+            )
+        times = self._latest_times(listing)
+        return (self._commit(listing.commits[version], times) for version in range(start, end + 1))
+
+    def commit_timestamp(self, version: int) -> int:
+        """Return the time of commit ``version`` in milliseconds since the epoch.
+
+        The in-commit timestamp where the table has them, else the file's modification time, raised where needed so that
+        times grow with versions.
+
+        Raises
+        ------
+        DataError
+            The commit is not in the log.
+        """
+        listing = self._list()
+        return self._latest_times(listing).at(version)
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """Return the newest version committed at or before ``timestamp_ms`` that can be rebuilt.
+
+        Raises
+        ------
+        UsageError
+            All of them are later; the error names the earliest with its time.
+        """
+        listing = self._list()
+        times = self._latest_times(listing)
+        versions = [version for version in listing.rebuildable if version in listing.commits]
+        found = times.newest_at_or_before(timestamp_ms, versions)
+        if found is None:
+            nearest = (
+                f"the earliest version is {versions[0]} of {times.at(versions[0])} ms" if versions else "there is none"
+            )
+            raise UsageError(
+                f"the timestamp {timestamp_ms} ms is before the first version that can be rebuilt; {nearest}",
+                table=self._table,
+            )
+        return found
+
+    def version_from(self, timestamp_ms: int) -> int:
+        """Return the earliest version committed at or after ``timestamp_ms``.
+
+        A time before the first commit gives the first commit in the log.
+
+        Raises
+        ------
+        UsageError
+            All commits are earlier; the error names the newest with its time.
+        """
+        listing = self._list()
+        times = self._latest_times(listing)
+        versions = sorted(listing.commits)
+        found = times.earliest_at_or_after(timestamp_ms, versions)
+        if found is None:
+            nearest = (
+                f"the newest version is {versions[-1]} of {times.at(versions[-1])} ms" if versions else "there is none"
+            )
+            raise UsageError(
+                f"the timestamp {timestamp_ms} ms is after the newest version; {nearest}", table=self._table
+            )
+        return found
+
+    def _list(self) -> LogListing:
+        return LogListing.read(self.table_root / LOG_DIRECTORY, self._table)
+
+    def _sources(self, listing: LogListing, segment: LogSegment, want: Want) -> Iterator[Iterable[Action]]:
+        if segment.checkpoint is not None:
+            yield read_checkpoint(segment.checkpoint, want)
+        for delta in segment.deltas:
+            if delta.first == delta.last:
+                yield without_conflicts(self._read(delta), delta.path.name)
+            else:
+                yield from self._compacted(listing, delta)
+
+    def _compacted(self, listing: LogListing, delta: LogFile) -> Iterator[Iterable[Action]]:
+        actions = list(self._read(delta))
+        if is_reconciled(actions):
+            yield actions
+            return
+        # Writers exist that only string the commits together, newest first: then the commits themselves decide.
+        for version in range(delta.first, delta.last + 1):
+            if version not in listing.commits:
+                raise ProtocolError(
+                    f"{delta.path.name} must hold one action for each file, and the commits it stands for are gone",
+                    table=self._table,
+                )
+            commit = listing.commits[version]
+            yield without_conflicts(self._read(commit), commit.path.name)
+
+    def _read(self, delta: LogFile) -> Iterator[Action]:
+        try:
+            with delta.path.open("rb") as stream:
+                yield from read_actions(stream, delta.path.name)
+        except OSError as error:
+            raise DataError(f"the log file {delta.path.name} cannot be read: {error.strerror}") from None
+
+    def _commit(self, file: LogFile, times: CommitTimes) -> Commit:
+        actions = self._named(without_conflicts(self._read(file), file.path.name), file.first)
+        commit = Commit.from_actions(file.first, times.at(file.first), actions)
+        if commit.protocol is not None:
+            check_readable(commit.protocol, operation=Operation.CHANGES, table=self._table)
+        return commit
+
+    def _named(self, actions: Iterable[Action], version: int) -> Iterator[Action]:
+        try:
+            yield from actions
+        except DeltaSharingError as error:
+            error.table = error.table or self._table
+            error.version = version if error.version is None else error.version
+            raise
+
+    def _latest_times(self, listing: LogListing) -> CommitTimes:
+        """The times of all commits, by the rules of the newest version; without reading files' actions."""
+        protocol: Protocol | None = None
+        metadata: Metadata | None = None
+        for actions in self._newest_state(listing):
+            for action in actions:
+                if isinstance(action, Protocol) and protocol is None:
+                    protocol = action
+                elif isinstance(action, Metadata) and metadata is None:
+                    metadata = action
+            if protocol is not None and metadata is not None:
+                return self._times(listing, protocol, metadata)
+        return CommitTimes(listing, None)
+
+    def _newest_state(self, listing: LogListing) -> Iterator[list[Action]]:
+        base = max(listing.checkpoints, default=-1)
+        for version in sorted((item for item in listing.commits if item > base), reverse=True):
+            kept = (Protocol, Metadata)
+            actions = self._named(self._read(listing.commits[version]), version)
+            yield [action for action in actions if isinstance(action, kept)]
+        if base >= 0:
+            yield list(self._named(read_table_state(listing.checkpoints[base][0]), base))
+
+    def _times(self, listing: LogListing, protocol: Protocol, metadata: Metadata) -> CommitTimes:
+        return CommitTimes(listing, enablement_of(protocol, metadata, self._table))
+
+
+def _segment_time(segment: LogSegment, times: CommitTimes) -> int | None:
+    if segment.version in times.listing.commits:
+        return times.at(segment.version)
+    # The commit itself was cleaned up: the checkpoint's file is the nearest that is known.
+    return segment.checkpoint.modified_ms if segment.checkpoint is not None else None

@@ -1,0 +1,1 @@
+"""Variant columns: values, their encoding, and shredding."""

@@ -1,0 +1,329 @@
+"""The binary encoding of variants: dictionaries, objects and arrays (Parquet "Variant Binary Encoding").
+
+::
+
+    metadata  header | dictionary size | offsets (size + 1) | names
+    object    header | count | field ids | offsets (count + 1) | values
+    array     header | count | offsets (count + 1) | values
+
+Offsets come from outside: each is checked against the bytes that are there. All decoded bytes are counted, so that
+a small variant cannot expand into a large one by pointing to the same bytes many times.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from delta_sharing_client.delta.variant.values import (
+    Payload,
+    Primitive,
+    primitive_size,
+    quote,
+    read_primitive,
+    read_text,
+    to_json,
+    to_python,
+)
+from delta_sharing_client.errors import DataError
+
+MAX_DEPTH = 500
+MAX_KEY_TEXT = 1 << 28  # characters of field names in one JSON text
+VARIANT_NULL = b"\x00"
+
+_VERSION = 1
+_PRIMITIVE, _SHORT_STRING, _OBJECT = 0, 1, 2  # basic types; 3 is an array
+
+
+class VariantMetadata:
+    """The dictionary of field names that the values of one variant share."""
+
+    __slots__ = ("_ids", "_names", "_offsets", "_text")
+
+    def __init__(self, data: bytes) -> None:
+        if not data:
+            raise DataError("variant metadata starts with a header byte, found no bytes")
+        if data[0] & 0x0F != _VERSION:
+            raise DataError(f"variant metadata must have version {_VERSION}, found {data[0] & 0x0F}")
+        width = (data[0] >> 6) + 1
+        count = int.from_bytes(data[1 : 1 + width], "little")
+        start = 1 + width + (count + 1) * width
+        if start > len(data):
+            raise DataError(f"variant metadata of {count} names must have {start} bytes before them, found {len(data)}")
+        self._offsets = read_unsigned(data, 1 + width, count + 1, width)
+        self._text = data[start:]
+        if self._offsets[0] != 0 or self._offsets[-1] != len(self._text):
+            raise DataError(
+                f"the names in variant metadata must span its {len(self._text)} last bytes,"
+                f" found {self._offsets[0]} to {self._offsets[-1]}"
+            )
+        self._names: list[str | None] = [None] * count
+        self._ids: dict[str, int] | None = None
+
+    def name(self, field_id: int) -> str:
+        """Return the name with an id.
+
+        Raises
+        ------
+        DataError
+            There is no such id, or the bytes of its name are not where and what they must be.
+        """
+        if field_id >= len(self._names):
+            raise DataError(f"a variant's field id must be below {len(self._names)}, found {field_id}")
+        name = self._names[field_id]
+        if name is None:
+            start, stop = self._offsets[field_id], self._offsets[field_id + 1]
+            if start > stop or stop > len(self._text):
+                raise DataError(f"the offsets in variant metadata must ascend, found {stop} after {start}")
+            name = self._names[field_id] = read_text(self._text, start, stop)
+        return name
+
+    def id_of(self, name: str) -> int:
+        """Return the id of a name.
+
+        Raises
+        ------
+        DataError
+            The dictionary does not have it.
+        """
+        if self._ids is None:
+            self._ids = {self.name(field_id): field_id for field_id in range(len(self._names))}
+        found = self._ids.get(name)
+        if found is None:
+            raise DataError(f"variant metadata must hold the name of every shredded field, found none called {name!r}")
+        return found
+
+
+class Layout(NamedTuple):
+    """Where the children of an object or array are."""
+
+    field_ids: Sequence[int] | None
+    offsets: Sequence[int]
+    start: int
+    stop: int
+
+
+def layout(value: bytes, at: int, limit: int) -> Layout:
+    """Return the layout of the object or array at ``at``, whose bytes end at ``limit`` at most.
+
+    Raises
+    ------
+    DataError
+        Counts or offsets point beyond the bytes.
+    """
+    header = value[at] >> 2
+    is_object = value[at] & 3 == _OBJECT
+    offset_width = (header & 3) + 1
+    id_width = (header >> 2 & 3) + 1 if is_object else 0
+    count_width = 4 if header >> (4 if is_object else 2) & 1 else 1
+    ids_at = at + 1 + count_width
+    if ids_at > limit:
+        raise DataError("a variant ends inside the size of an object or array")
+    count = int.from_bytes(value[at + 1 : ids_at], "little")
+    offsets_at = ids_at + count * id_width
+    start = offsets_at + (count + 1) * offset_width
+    if start > limit:
+        raise DataError(f"a variant's object or array of {count} elements must fit its {limit - at} bytes")
+    offsets = read_unsigned(value, offsets_at, count + 1, offset_width)
+    stop = start + offsets[-1]
+    if stop > limit:
+        raise DataError(f"a variant's object or array must end within its {limit - at} bytes, found {stop - at}")
+    if count and max(offsets[:-1]) >= offsets[-1]:
+        raise DataError("a variant's elements must start before the end of their object or array")
+    return Layout(read_unsigned(value, ids_at, count, id_width) if is_object else None, offsets, start, stop)
+
+
+def size_of(value: bytes, at: int, limit: int) -> int:
+    """Return how many bytes the value at ``at`` takes; they end at ``limit`` at most.
+
+    Raises
+    ------
+    DataError
+        The bytes end too soon.
+    """
+    if at >= limit:
+        raise DataError("a variant ends where a value must start")
+    basic = value[at] & 3
+    if basic == _PRIMITIVE:
+        return primitive_size(value, at, limit)
+    if basic == _SHORT_STRING:
+        size = 1 + (value[at] >> 2)
+        if size > limit - at:
+            raise DataError(f"a variant ends inside a text: {size} bytes expected, {limit - at} found")
+        return size
+    return layout(value, at, limit).stop - at
+
+
+def is_object(value: bytes) -> bool:
+    """Say whether an encoded value is an object."""
+    return len(value) > 0 and value[0] & 3 == _OBJECT
+
+
+class VariantReader:
+    """Decodes one value; see :func:`decode` and :func:`decode_json`."""
+
+    __slots__ = ("_budget", "_key_text", "_metadata", "_value")
+
+    def __init__(self, value: bytes, metadata: VariantMetadata) -> None:
+        self._value = value
+        self._metadata = metadata
+        self._budget = len(value)
+        self._key_text = MAX_KEY_TEXT
+
+    def python(self, at: int, limit: int, depth: int = 0) -> object:
+        """Return the value at ``at`` as Python objects."""
+        basic = self._value[at] & 3 if at < limit else _PRIMITIVE
+        if basic <= _SHORT_STRING:
+            return to_python(*self._scalar(at, limit))
+        found = self._enter(at, limit, depth)
+        children: list[object] = []
+        for offset in found.offsets[:-1]:  # no comprehension: it would take a second stack frame per level
+            children.append(self.python(found.start + offset, found.stop, depth + 1))
+        if found.field_ids is None:
+            return children
+        return dict(zip(self._names(found.field_ids), children, strict=True))
+
+    def json(self, at: int, limit: int, out: list[str], depth: int = 0) -> None:
+        """Append the JSON text of the value at ``at`` to ``out``."""
+        basic = self._value[at] & 3 if at < limit else _PRIMITIVE
+        if basic <= _SHORT_STRING:
+            out.append(to_json(*self._scalar(at, limit)))
+            return
+        found = self._enter(at, limit, depth)
+        if found.field_ids is None:
+            separator = "["
+            for offset in found.offsets[:-1]:
+                out.append(separator)
+                self.json(found.start + offset, found.stop, out, depth + 1)
+                separator = ","
+            out.append("]" if separator == "," else "[]")
+            return
+        separator = "{"
+        for name, offset in zip(self._names(found.field_ids), found.offsets, strict=False):
+            out.append(f"{separator}{quote(name)}:")
+            self.json(found.start + offset, found.stop, out, depth + 1)
+            separator = ","
+        out.append("}" if separator == "," else "{}")
+
+    def finish(self) -> None:
+        """Check that the value took all bytes."""
+        if self._budget:
+            raise DataError(f"a variant must end with its value, found {self._budget} bytes that belong to none")
+
+    def _scalar(self, at: int, limit: int) -> tuple[int, Payload]:
+        size = size_of(self._value, at, limit)
+        self._spend(size)
+        if self._value[at] & 3 == _SHORT_STRING:
+            return Primitive.STRING, read_text(self._value, at + 1, at + size)
+        return self._value[at] >> 2, read_primitive(self._value, at, size)
+
+    def _enter(self, at: int, limit: int, depth: int) -> Layout:
+        if depth >= MAX_DEPTH:
+            raise DataError(f"a variant must not be nested deeper than {MAX_DEPTH}")
+        found = layout(self._value, at, limit)
+        self._spend(found.start - at)
+        return found
+
+    def _names(self, field_ids: Sequence[int]) -> list[str]:
+        names = [self._metadata.name(field_id) for field_id in field_ids]
+        if len(set(names)) != len(names):
+            raise DataError("the field names of a variant's object must be distinct, found one twice")
+        self._key_text -= sum(map(len, names))
+        if self._key_text < 0:
+            raise DataError(f"a variant must not spell more than {MAX_KEY_TEXT} characters of field names")
+        return names
+
+    def _spend(self, size: int) -> None:
+        self._budget -= size
+        if self._budget < 0:
+            raise DataError("the elements of a variant must not overlap, found more of them than bytes")
+
+
+def decode(value: bytes, metadata: VariantMetadata) -> object:
+    """Return an encoded value as Python objects.
+
+    Raises
+    ------
+    DataError
+        The bytes are not one valid value.
+    """
+    reader = VariantReader(value, metadata)
+    found = reader.python(0, len(value))
+    reader.finish()
+    return found
+
+
+def decode_json(value: bytes, metadata: VariantMetadata) -> str:
+    """Return an encoded value as JSON text.
+
+    Raises
+    ------
+    DataError
+        The bytes are not one valid value.
+    """
+    reader = VariantReader(value, metadata)
+    out: list[str] = []
+    reader.json(0, len(value), out)
+    reader.finish()
+    return "".join(out)
+
+
+# === Encoding ===
+
+
+def encode_object(fields: Sequence[tuple[str, int, bytes]]) -> bytes:
+    """Return an object of (name, field id, encoded value); names are distinct."""
+    ordered = sorted(fields, key=lambda item: item[0].encode("utf-8"))
+    offsets = _offsets([data for _, _, data in ordered])
+    id_width = _width(max((field_id for _, field_id, _ in ordered), default=0))
+    offset_width = _width(offsets[-1])
+    large = len(ordered) > 255
+    header = (large << 4 | (id_width - 1) << 2 | (offset_width - 1)) << 2 | _OBJECT
+    return b"".join(
+        [
+            bytes([header]),
+            len(ordered).to_bytes(4 if large else 1, "little"),
+            *(field_id.to_bytes(id_width, "little") for _, field_id, _ in ordered),
+            *(offset.to_bytes(offset_width, "little") for offset in offsets),
+            *(data for _, _, data in ordered),
+        ]
+    )
+
+
+def encode_array(elements: Sequence[bytes]) -> bytes:
+    """Return an array of encoded values."""
+    offsets = _offsets(elements)
+    offset_width = _width(offsets[-1])
+    large = len(elements) > 255
+    header = (large << 2 | (offset_width - 1)) << 2 | 3
+    return b"".join(
+        [
+            bytes([header]),
+            len(elements).to_bytes(4 if large else 1, "little"),
+            *(offset.to_bytes(offset_width, "little") for offset in offsets),
+            *elements,
+        ]
+    )
+
+
+def read_unsigned(data: bytes, at: int, count: int, width: int) -> Sequence[int]:
+    """Return ``count`` little-endian numbers of ``width`` bytes (1 to 4) from ``at`` on; the bytes are there."""
+    if width == 1:
+        return data[at : at + count]
+    if width == 3:
+        return [int.from_bytes(data[start : start + 3], "little") for start in range(at, at + 3 * count, 3)]
+    return struct.unpack_from(f"<{count}{'H' if width == 2 else 'I'}", data, at)
+
+
+def _offsets(values: Sequence[bytes]) -> list[int]:
+    offsets = [0]
+    for data in values:
+        offsets.append(offsets[-1] + len(data))
+    if offsets[-1] >> 32:
+        raise DataError("a variant's object or array must be smaller than 4 GiB")
+    return offsets
+
+
+def _width(largest: int) -> int:
+    return max(1, (largest.bit_length() + 7) // 8)

@@ -1,0 +1,1 @@
+"""Bytes of files behind URLs: requests, retries, memory, cache."""

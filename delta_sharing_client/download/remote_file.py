@@ -1,0 +1,312 @@
+"""One remote file: byte ranges of it, complete or an error, across broken connections and expired URLs."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import pyarrow as pa
+
+from delta_sharing_client.download.range_request import Body, Http, Interrupted, Refused
+from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.download.retry import EXPIRED_STATUSES, RETRIED_STATUSES, RetryPolicy, parse_retry_after
+from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.redact import safe_url
+
+_MAX_REFRESHES = 2
+# A URL that ends this soon is renewed first: the request must still reach the storage.
+_EXPIRY_MARGIN_MS = 10_000
+
+
+class UrlSource(Protocol):
+    """Where a fresh pre-signed URL comes from. Implementations pickle, and serve many threads with one refresh."""
+
+    def url_for(self, key: str, rejected: str | None = None) -> str:
+        """Return a URL for the data file ``key`` (``FileTask.key``) or its deletion vector (``DeletionVectorRef.key``).
+
+        ``rejected`` is a URL that the storage refused or that expired: the answer is then another one, made anew.
+        Keys are those of ``delta.paths.url_key``. Raises a ``DeltaSharingError`` when there is none.
+        """
+
+
+class Cancelled(Exception):
+    """The scan was closed while a transfer was under way."""
+
+
+class Transfers:
+    """The open answers of one scan, so that closing the scan can break off what is in flight."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: set[Body] = set()
+        self.cancelled = threading.Event()
+
+    def enter(self, body: Body) -> None:
+        with self._lock:
+            self._open.add(body)
+
+    def leave(self, body: Body) -> None:
+        with self._lock:
+            self._open.discard(body)
+        body.close()
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+        with self._lock:
+            bodies = list(self._open)
+        for body in bodies:
+            body.abort()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reader:
+    """What all remote files of a scan share: HTTP, retry rules, URL renewal, counters and cancellation.
+
+    ``answered`` is called on the requesting thread whenever an answer begins.
+    """
+
+    http: Http
+    policy: RetryPolicy
+    urls: UrlSource | None
+    report: ScanReport
+    transfers: Transfers
+    answered: Callable[[], None] = lambda: None
+
+
+class RemoteFile:
+    """A file behind a pre-signed URL; safe for many threads.
+
+    ``size`` is its declared length, -1 where unknown; every answer's total is checked against it.
+    """
+
+    def __init__(
+        self, reader: Reader, *, key: str, url: str, size: int, file_id: str | None, expiration_ms: int | None = None
+    ) -> None:
+        self._reader = reader
+        self._key = key
+        self._url = url
+        self._expiration_ms = expiration_ms
+        self._lock = threading.Lock()
+        self.file_id = file_id
+        self.size = size
+
+    def read(self, wanted: ByteRange) -> pa.Buffer:
+        """Return the bytes of ``wanted``; errors as of ``fill``."""
+        buffer = pa.allocate_buffer(wanted.length)
+        self.fill(wanted, lambda: memoryview(buffer).cast("B"))
+        return buffer
+
+    def fill(self, wanted: ByteRange, memory: Callable[[], memoryview]) -> None:
+        """Put the bytes of ``wanted`` into ``memory()``, which is asked for when they begin to arrive.
+
+        Raises
+        ------
+        DataError
+            The file is gone, has another length than declared, or the storage answers with the wrong bytes.
+        TransportError
+            The bytes did not arrive within the retry limit, or the URL was refused and could not be renewed.
+        """
+        if wanted.length:
+            _Transfer(self, wanted, memory).run()
+
+    def read_tail(self, length: int) -> tuple[int, pa.Buffer]:
+        """Return the file's size and its last ``length`` bytes (all of it if it is shorter); for an unknown size."""
+        tail = _TailTransfer(self, length)
+        tail.run()
+        return tail.total, tail.buffer
+
+    # === Used by the transfers ===
+
+    @property
+    def reader(self) -> Reader:
+        return self._reader
+
+    def url(self) -> str:
+        with self._lock:
+            url, expiration = self._url, self._expiration_ms
+        if expiration is not None and expiration - _EXPIRY_MARGIN_MS < time.time() * 1000 and self._reader.urls:
+            return self.renew(url)
+        return url
+
+    def renew(self, rejected: str) -> str:
+        """Return another URL than ``rejected``; ask for it unless another thread has already."""
+        if self._reader.urls is None:
+            raise self.error(TransportError, "the storage refused the file's URL, and no new one can be asked for")
+        with self._lock:
+            if self._url == rejected:
+                self._url = self._reader.urls.url_for(self._key, rejected)
+                self._expiration_ms = None
+            return self._url
+
+    def check_total(self, total: int | None) -> None:
+        if total is not None and self.size >= 0 and total != self.size:
+            raise self.error(DataError, f"expected a file of {self.size} bytes, the storage has {total}")
+
+    def error(self, kind: type[DeltaSharingError], reason: str) -> DeltaSharingError:
+        where = "" if self.file_id else f" at {safe_url(self._url)}"
+        return kind(f"Cannot read a data file{where}: {reason}.", table=self._reader.http.table, file_id=self.file_id)
+
+
+class _Transfer:
+    """Fills memory with ``wanted``: tries, resumes and renews until it is full."""
+
+    def __init__(self, file: RemoteFile, wanted: ByteRange, memory: Callable[[], memoryview]) -> None:
+        self.file = file
+        self.wanted = wanted
+        self.memory = memory
+        self.into: memoryview | None = None
+        self.filled = 0
+
+    def run(self) -> None:
+        reader = self.file.reader
+        attempt, refreshes, began = 1, 0, time.monotonic()
+        while True:
+            url = self.file.url()
+            before = self.filled
+            reader.report.add(requests=1)
+            try:
+                if self.once(url):
+                    return
+                reason, retry_after = "the connection ended early", None
+            except Interrupted as error:
+                reason, retry_after = f"the transfer broke off ({error})", None
+            except Refused as error:
+                reason, retry_after = f"the storage answered with HTTP status {error.status}", error.retry_after
+                if error.status in EXPIRED_STATUSES and refreshes < _MAX_REFRESHES and reader.urls is not None:
+                    refreshes += 1
+                    self.file.renew(url)
+                    reader.report.add(retries=1)
+                    continue
+                self.check_status(error.status)
+            if reader.transfers.cancelled.is_set():
+                raise Cancelled
+            if self.filled > before:
+                # What came keeps; only standing still counts against the limits.
+                attempt, began = 1, time.monotonic()
+            pause = reader.policy.wait(attempt, time.monotonic() - began, parse_retry_after(retry_after))
+            if pause is None:
+                raise self.file.error(TransportError, f"{reason}, {attempt} tries; read it again later")
+            attempt += 1
+            reader.report.add(retries=1)
+            if reader.transfers.cancelled.wait(pause):
+                raise Cancelled
+
+    def once(self, url: str) -> bool:
+        """Do one request for what is missing; return whether everything is there."""
+        rest = ByteRange(self.wanted.start + self.filled, self.wanted.stop)
+        whole = rest == ByteRange(0, self.file.size)
+        body = self.open(url, None if whole else rest)
+        try:
+            self.file.check_total(body.span.total)
+            if body.span.start < rest.start:
+                # Status 200: the storage does not know ranges and sends everything.
+                body.skip(rest.start - body.span.start)
+            self.receive(body)
+            if self.filled == self.wanted.length and body.span.stop is None:
+                self.check_end(body)
+        finally:
+            self.file.reader.transfers.leave(body)
+        return self.filled == self.wanted.length
+
+    def open(self, url: str, wanted: ByteRange | int | None) -> Body:
+        reader = self.file.reader
+        if reader.transfers.cancelled.is_set():
+            raise Cancelled
+        body = reader.http.get(url, wanted, self.file.file_id)
+        reader.transfers.enter(body)
+        reader.answered()
+        return body
+
+    def receive(self, body: Body) -> None:
+        report, cancelled = self.file.reader.report, self.file.reader.transfers.cancelled
+        start = self.filled
+        if self.into is None:
+            self.into = self.memory()
+        try:
+            while self.filled < self.wanted.length:
+                count = body.read_into(self.into[self.filled :])
+                if not count:
+                    break
+                self.filled += count
+                if cancelled.is_set():
+                    raise Cancelled
+        finally:
+            report.add(bytes=self.filled - start)
+
+    def check_end(self, body: Body) -> None:
+        """An answer without a length that reaches beyond the file's declared end is another file."""
+        if self.wanted.stop == self.file.size and body.read_into(memoryview(bytearray(1))):
+            raise self.file.error(DataError, f"expected a file of {self.file.size} bytes, the storage sends more")
+
+    def check_status(self, status: int) -> None:
+        if status == 404:
+            raise self.file.error(
+                DataError, "it is gone (HTTP status 404); it may have been vacuumed, query the table again"
+            )
+        if status == 416:
+            raise self.file.error(
+                DataError, f"bytes {self.wanted.start} to {self.wanted.stop} do not exist in it (HTTP status 416)"
+            )
+        if status in EXPIRED_STATUSES:
+            raise self.file.error(
+                TransportError, f"the storage refused its URL (HTTP status {status}); it may have expired"
+            )
+        if status not in RETRIED_STATUSES:
+            raise self.file.error(TransportError, f"the storage answered with HTTP status {status}")
+
+
+class _TailTransfer(_Transfer):
+    """The end of a file of unknown size; where a try breaks off, the next one starts again."""
+
+    def __init__(self, file: RemoteFile, length: int) -> None:
+        super().__init__(file, ByteRange(0, 0), lambda: memoryview(b""))
+        self.length = length
+        self.total = -1
+        self.buffer: pa.Buffer = pa.py_buffer(b"")
+
+    def once(self, url: str) -> bool:
+        body = self.open(url, self.length)
+        try:
+            total = body.span.total
+            if total is None:
+                raise self.file.error(DataError, "neither the server nor the storage states its length")
+            start = max(0, total - self.length)
+            self.wanted, self.filled, self.total = ByteRange(start, total), 0, total
+            self.buffer = pa.allocate_buffer(total - start)
+            self.into = memoryview(self.buffer).cast("B") if total > start else memoryview(b"")
+            body.skip(start - body.span.start)
+            self.receive(body)
+        finally:
+            self.file.reader.transfers.leave(body)
+        if self.filled == self.wanted.length:
+            return True
+        self.filled = 0
+        return False
+
+
+class Download:
+    """One range of a file, fetched in parts side by side; memory is taken when the first bytes arrive."""
+
+    def __init__(self, file: RemoteFile, wanted: ByteRange, parts: list[ByteRange], take: Callable[[int], pa.Buffer]):
+        self._file = file
+        self._wanted = wanted
+        self._take = take
+        self._lock = threading.Lock()
+        self._buffer: pa.Buffer | None = None
+        self.parts = parts
+
+    def fetch(self, part: ByteRange) -> None:
+        """Fetch ``part`` to its place; errors as of ``RemoteFile.fill``."""
+        start = part.start - self._wanted.start
+        self._file.fill(part, lambda: memoryview(self.buffer()).cast("B")[start : start + part.length])
+
+    def buffer(self) -> pa.Buffer:
+        """Return the memory of the whole range."""
+        with self._lock:
+            if self._buffer is None:
+                self._buffer = self._take(self._wanted.length)
+            return self._buffer

@@ -1,0 +1,1 @@
+"""Batches in other people's hands: pandas, Polars, DuckDB."""

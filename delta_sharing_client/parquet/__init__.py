@@ -1,0 +1,1 @@
+"""What a Parquet file is, without decoding a row. Knows no Delta."""

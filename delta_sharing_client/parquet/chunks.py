@@ -1,0 +1,217 @@
+"""Where a Parquet file's column chunks lie and what their statistics say, from the bytes of its footer.
+
+pyarrow has accessors for this, but a C++ exception in one of them (statistics that are too short, a size histogram of
+another length, an encrypted column) ends the process; the same exception in its reader becomes a Python one. So the
+reader reads, and what has to be known before it can is read here.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Collection
+from typing import Any, NamedTuple, Union
+
+import pyarrow as pa
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.thrift import fields, list_header, read_struct, skip, skip_struct, varint
+
+# Field ids (Apache Parquet, parquet.thrift).
+_ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS = 4, 6, 7
+_COLUMNS = 1
+_FILE_PATH, _META_DATA, _CRYPTO = 1, 3, 8
+_OFFSET_INDEX, _COLUMN_INDEX = (4, 5), (6, 7)
+_TYPE, _VALUES, _UNCOMPRESSED, _COMPRESSED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 1, 5, 6, 7, 9, 11, 12
+_ENCODING_STATS = 13
+_PAGE_TYPE, _ENCODING, _COUNT = 1, 2, 3
+_DATA_PAGES, _DICTIONARY_ENCODINGS = (0, 3), (2, 8)
+_NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 3, 5, 6
+_TYPE_DEFINED_ORDER = 1
+_BINARY, _LIST = 8, 9
+_MAGIC = b"PAR1"
+
+Plain = Union[bool, int, float, bytes]
+
+
+class Chunk(NamedTuple):
+    """One column of one row group: its first byte, its length, its length decompressed, its statistics.
+
+    ``bounds`` are smallest and largest value as the physical type has them, of a file that states its column orders:
+    then it is ``ordered``. ``values`` counts nulls as well. The indexes are where the file says they are, if anywhere.
+    """
+
+    start: int
+    length: int
+    uncompressed: int
+    null_count: int | None
+    bounds: tuple[Plain, Plain] | None
+    values: int
+    physical: int
+    ordered: bool
+    offset_index: ByteRange | None
+    column_index: ByteRange | None
+    encoding_stats: bytes | None = None
+
+    def dictionary_pages(self) -> int | None:
+        """Return how many data pages are encoded by the dictionary, ``None`` if the footer does not say.
+
+        A writer that gives up its dictionary does not come back to it: those pages are the first ones.
+        """
+        if self.encoding_stats is None:
+            return None
+        found = 0
+        try:
+            count, _, at = list_header(self.encoding_stats, 0)
+            for _ in range(count):
+                item, at = read_struct(self.encoding_stats, at)
+                if item[_PAGE_TYPE] in _DATA_PAGES and item[_ENCODING] in _DICTIONARY_ENCODINGS:
+                    found += item[_COUNT]
+        except (IndexError, ValueError, TypeError, KeyError):
+            return None
+        return found
+
+
+class Chunks:
+    """The chunks of ``leaves`` in every row group, and the writer's name; decoded when one is asked for.
+
+    ``footer`` are its bytes without the trailer, ``end`` is where it begins in the file.
+    """
+
+    def __init__(self, footer: pa.Buffer, leaves: Collection[int], end: int) -> None:
+        self._footer = footer
+        self._wanted = frozenset(leaves)
+        self._end = end
+
+    def get(self, group: int, leaf: int) -> Chunk:
+        """Return the chunk of a leaf in a row group.
+
+        Raises
+        ------
+        DataError
+            The footer does not decode or has no such chunk, or a chunk lies outside of the file or is encrypted.
+        """
+        try:
+            return self._decoded[1][group][leaf]
+        except (IndexError, KeyError):
+            raise DataError(f"the footer has no column chunk {leaf} in row group {group}") from None
+
+    @property
+    def created_by(self) -> str:
+        """The writer's name. Errors are those of ``get``."""
+        return self._decoded[0].decode("utf-8", "replace")
+
+    @functools.cached_property
+    def _decoded(self) -> tuple[bytes, list[dict[int, Chunk]]]:
+        data = self._footer.to_pybytes()
+        writer, orders = b"", set[int]()
+        groups: list[dict[int, dict[int, Any]]] = []
+        try:
+            walk = fields(data, 0)
+            field, kind, at = next(walk)
+            while field:
+                if field == _ROW_GROUPS and kind == _LIST:
+                    groups, at = self._row_groups(data, at)
+                elif field == _COLUMN_ORDERS and kind == _LIST:
+                    orders, at = _orders(data, at)
+                elif field == _CREATED_BY and kind == _BINARY:
+                    size, at = varint(data, at)
+                    writer, at = data[at : at + size], at + size
+                else:
+                    at = skip(data, at, kind)
+                field, kind, at = walk.send(at)
+            return writer, [{leaf: self._chunk(raw, leaf in orders) for leaf, raw in group.items()} for group in groups]
+        except (IndexError, ValueError, TypeError, AttributeError, KeyError) as error:
+            raise DataError(f"the Parquet footer does not decode: {type(error).__name__}: {error}") from None
+
+    def _row_groups(self, data: bytes, at: int) -> tuple[list[dict[int, dict[int, Any]]], int]:
+        count, _, at = list_header(data, at)
+        found = []
+        for _ in range(count):
+            group: dict[int, dict[int, Any]] = {}
+            walk = fields(data, at)
+            field, kind, at = next(walk)
+            while field:
+                if field == _COLUMNS and kind == _LIST:
+                    columns, _, at = list_header(data, at)
+                    for leaf in range(columns):
+                        if leaf in self._wanted:
+                            group[leaf], at = read_struct(data, at)
+                        else:
+                            at = skip_struct(data, at)
+                else:
+                    at = skip(data, at, kind)
+                field, kind, at = walk.send(at)
+            found.append(group)
+        return found, at
+
+    def _chunk(self, raw: dict[int, Any], ordered: bool) -> Chunk:
+        if _CRYPTO in raw:
+            raise DataError("the Parquet file has an encrypted column, which this client does not read")
+        meta = raw[_META_DATA]
+        start, length = meta[_DATA_PAGE], meta[_COMPRESSED]
+        if 0 < meta.get(_DICTIONARY_PAGE, 0) < start:
+            start = meta[_DICTIONARY_PAGE]
+        if raw.get(_FILE_PATH) or start < 0 or length < 0 or start + length > self._end:
+            raise DataError(
+                f"the footer places a column chunk at bytes {start} to {start + length}, outside of the file"
+            )
+        statistics = meta.get(_STATISTICS, {})
+        nulls = statistics.get(_NULL_COUNT)
+        bounds = None
+        if ordered and _MIN_VALUE in statistics and _MAX_VALUE in statistics:
+            lower = plain(statistics[_MIN_VALUE], meta[_TYPE])
+            upper = plain(statistics[_MAX_VALUE], meta[_TYPE])
+            bounds = None if lower is None or upper is None else (lower, upper)
+        return Chunk(
+            start=start,
+            length=length,
+            uncompressed=max(0, meta[_UNCOMPRESSED]),
+            null_count=nulls if isinstance(nulls, int) and nulls >= 0 else None,
+            bounds=bounds,
+            values=meta[_VALUES],
+            physical=meta[_TYPE],
+            ordered=ordered,
+            offset_index=self._index(raw, *_OFFSET_INDEX),
+            column_index=self._index(raw, *_COLUMN_INDEX),
+            encoding_stats=meta.get(_ENCODING_STATS),
+        )
+
+    def _index(self, raw: dict[int, Any], offset: int, length: int) -> ByteRange | None:
+        start, size = raw.get(offset), raw.get(length)
+        if not isinstance(start, int) or not isinstance(size, int) or start < len(_MAGIC) or size <= 0:
+            return None
+        return ByteRange(start, start + size) if start + size <= self._end else None
+
+
+# Physical types; INT96 (3) has no order.
+_FIXED = {
+    0: struct.Struct("<?"),
+    1: struct.Struct("<i"),
+    2: struct.Struct("<q"),
+    4: struct.Struct("<f"),
+    5: struct.Struct("<d"),
+}
+_BYTES = (6, 7)
+
+
+def plain(value: bytes, physical: int) -> Plain | None:
+    """Return a bound as its physical type has it, ``None`` of a type without order or of another length than it has."""
+    if physical in _BYTES:
+        return value
+    layout = _FIXED.get(physical)
+    if layout is None or len(value) != layout.size:
+        return None
+    found: Plain = layout.unpack(value)[0]
+    return found
+
+
+def _orders(data: bytes, at: int) -> tuple[set[int], int]:
+    count, _, at = list_header(data, at)
+    found = set()
+    for leaf in range(count):
+        order, at = read_struct(data, at)
+        if _TYPE_DEFINED_ORDER in order:
+            found.add(leaf)
+    return found, at

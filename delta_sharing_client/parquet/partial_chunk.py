@@ -1,0 +1,213 @@
+"""A column chunk of which only some pages were fetched, made whole again for the Parquet reader.
+
+Rows keep their positions: where pages are left out, one small page stands for all their rows. It says "null" once for
+all of them in an optional column, and one value in a required one. Nobody may look at those rows: whoever reads the
+chunk drops them by position. The fetched pages are not touched, and their checksums, if any, still hold.
+
+The pages come right behind each other from the chunk's start, as the reader walks from header to header. It stops when
+it has seen the chunk's number of values; what lies behind is never read, and takes no memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import mmap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from delta_sharing_client.parquet.byte_ranges import ByteRange, merge
+from delta_sharing_client.parquet.chunks import Chunk
+from delta_sharing_client.parquet.page_index import Pages
+from delta_sharing_client.parquet.thrift import read_struct
+
+# Field ids and values (Apache Parquet, parquet.thrift): PageHeader and its page types, encodings, physical types.
+_PAGE_TYPE, _COMPRESSED_SIZE = 1, 3
+_BODIES = {0: 5, 3: 8}  # data pages of either version, and the field of their own header
+_DICTIONARY_PAGE = 2
+_NUM_VALUES, _NUM_ROWS_V2 = 1, 3
+_PAGE_ENCODING = {0: 2, 3: 4}
+_DICTIONARY_ENCODINGS = (2, 8)
+_PLAIN, _RLE, _DELTA_BINARY_PACKED, _DELTA_LENGTH_BYTE_ARRAY, _RLE_DICTIONARY = 0, 3, 5, 6, 8
+_BOOLEAN, _INT32, _INT64, _BYTE_ARRAY = 0, 1, 2, 6
+# A run's length and a page's counts are 32-bit numbers; twice the first must fit as well.
+_MOST_ROWS = 1 << 30
+
+
+class PageMismatch(Exception):
+    """The pages are not what the page index says."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ColumnShape:
+    """What a stub has to know of a column without repeated values: how deep nulls go, 0 for a required one."""
+
+    max_definition_level: int
+    is_dictionary: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartialChunk:
+    """A chunk and the ``kept`` ones of its ``pages``, ascending; ``stubs`` by the first page that each replaces.
+
+    ``has_dictionary`` says that the dictionary in front of the pages is needed, too.
+    """
+
+    chunk: Chunk
+    pages: Pages
+    kept: tuple[int, ...]
+    stubs: dict[int, bytes]
+    has_dictionary: bool
+
+    @property
+    def ranges(self) -> list[ByteRange]:
+        """The bytes to fetch: the dictionary if it is needed, and the kept pages."""
+        starts = self.pages.starts
+        found = [ByteRange(starts[page], starts[page + 1]) for page in self.kept]
+        return merge([ByteRange(self.chunk.start, starts[0]), *found] if self.has_dictionary else found)
+
+    @property
+    def size(self) -> int:
+        return sum(item.length for item in self.ranges)
+
+    def rebuild(self, read: Callable[[int, int], pa.Buffer]) -> pa.Buffer:
+        """Return the chunk's bytes; ``read`` returns as many bytes of the file from a position on.
+
+        Raises
+        ------
+        PageMismatch
+            A page's header does not say what the index does.
+        """
+        starts, rows = self.pages.starts, self.pages.rows
+        parts: dict[int, Any] = dict(self.stubs)
+        if self.has_dictionary:
+            parts[-1] = read(self.chunk.start, starts[0] - self.chunk.start)
+            _check(parts[-1], None, True)
+        for page in self.kept:
+            parts[page] = read(starts[page], starts[page + 1] - starts[page])
+            _check(parts[page], rows[page + 1] - rows[page], self.has_dictionary)
+        # Untouched pages of an anonymous mapping take no memory.
+        whole = mmap.mmap(-1, self.chunk.length)
+        for page in sorted(parts):
+            whole.write(memoryview(parts[page]))
+        return pa.py_buffer(whole)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupPages:
+    """The stretches of rows of a row group that are wanted, counted in it, and its chunks that are fetched in part."""
+
+    rows: tuple[tuple[int, int], ...]
+    chunks: dict[int, PartialChunk]
+
+
+def partial_chunk(
+    chunk: Chunk, pages: Pages, rows: Sequence[tuple[int, int]], shape: ColumnShape
+) -> PartialChunk | None:
+    """Return what to fetch of a chunk for ``rows``, ascending stretches of the row group.
+
+    ``None`` where all pages are needed, or where no stub of this type of column stands for those that are not.
+    """
+    kept = _overlapping(pages, rows)
+    if len(kept) == pages.number:
+        return None
+    stubs: dict[int, bytes] = {}
+    edges = (-1, *kept, pages.number)
+    for before, after in itertools.pairwise(edges):
+        if after - before > 1:
+            stub = _stub(pages.rows[after] - pages.rows[before + 1], chunk, pages, shape)
+            if stub is None:
+                return None
+            stubs[before + 1] = stub
+    has_dictionary = pages.starts[0] > chunk.start
+    encoded = chunk.dictionary_pages()
+    if encoded is not None and not (kept and kept[0] < encoded) and not (stubs and _refers(chunk, shape)):
+        has_dictionary = False
+    found = PartialChunk(chunk, pages, kept, stubs, has_dictionary)
+    return found if found.size + sum(map(len, stubs.values())) <= chunk.length else None
+
+
+def _overlapping(pages: Pages, rows: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    kept = []
+    at = 0
+    for page in range(pages.number):
+        while at < len(rows) and rows[at][1] <= pages.rows[page]:
+            at += 1
+        if at < len(rows) and rows[at][0] < pages.rows[page + 1]:
+            kept.append(page)
+    return tuple(kept)
+
+
+def _check(page: pa.Buffer, rows: int | None, has_dictionary: bool) -> None:
+    """Compare a page's header with its place in the index; ``rows`` of ``None`` is for the dictionary itself."""
+    try:
+        header, at = read_struct(memoryview(page).cast("B"), 0)  # type: ignore[arg-type]
+        kind, size = header[_PAGE_TYPE], header[_COMPRESSED_SIZE]
+        right = at + size == page.size
+        if rows is None:
+            right = right and kind == _DICTIONARY_PAGE
+        else:
+            body = header[_BODIES[kind]]
+            right = right and body[_NUM_VALUES] == rows and (kind == 0 or body[_NUM_ROWS_V2] == rows)
+            right = right and (has_dictionary or body[_PAGE_ENCODING[kind]] not in _DICTIONARY_ENCODINGS)
+    except (IndexError, KeyError, ValueError, TypeError) as error:
+        raise PageMismatch(f"a page header does not decode: {error}") from None
+    if not right:
+        raise PageMismatch("a page is not what the page index says")
+
+
+# === Stubs ===
+
+
+def _stub(rows: int, chunk: Chunk, pages: Pages, shape: ColumnShape) -> bytes | None:
+    """Return a page of version 2, not compressed, of ``rows`` nulls, or of ``rows`` times one value."""
+    if rows > _MOST_ROWS or shape.max_definition_level > 0xFF:
+        return None
+    run = _varint(rows << 1) + b"\0"
+    if shape.max_definition_level:
+        return _page(rows, rows, _PLAIN, levels=run)
+    if shape.is_dictionary:
+        return None
+    if chunk.physical in (_INT32, _INT64):
+        return _page(rows, 0, _DELTA_BINARY_PACKED, values=_zeros(rows))
+    if chunk.physical == _BYTE_ARRAY:
+        return _page(rows, 0, _DELTA_LENGTH_BYTE_ARRAY, values=_zeros(rows))
+    if chunk.physical == _BOOLEAN:
+        return _page(rows, 0, _RLE, values=len(run).to_bytes(4, "little") + run)
+    if _refers(chunk, shape) and pages.starts[0] > chunk.start:
+        # One bit for the index, which is 0: the dictionary's first value.
+        return _page(rows, 0, _RLE_DICTIONARY, values=b"\1" + run)
+    return None
+
+
+def _refers(chunk: Chunk, shape: ColumnShape) -> bool:
+    """Whether a stub takes its value from the dictionary: no encoding has a short way to say it."""
+    return not shape.max_definition_level and chunk.physical not in (_BOOLEAN, _INT32, _INT64, _BYTE_ARRAY)
+
+
+def _zeros(rows: int) -> bytes:
+    """Zeros in the encoding DELTA_BINARY_PACKED: the first, then one block of differences that need no bits."""
+    block = max(128, -(-rows // 128) * 128)
+    return _varint(block) + _varint(1) + _varint(rows) + b"\0" + (b"\0\0" if rows > 1 else b"")
+
+
+def _page(rows: int, nulls: int, encoding: int, *, levels: bytes = b"", values: bytes = b"") -> bytes:
+    size = len(levels) + len(values)
+    body = b"".join(b"\x15" + _zigzag(number) for number in (rows, nulls, rows, encoding, len(levels), 0))
+    header = b"".join(b"\x15" + _zigzag(number) for number in (3, size, size))
+    return header + b"\x5c" + body + b"\x12\0\0" + levels + values
+
+
+def _zigzag(number: int) -> bytes:
+    return _varint(number << 1)
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

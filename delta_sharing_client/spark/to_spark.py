@@ -1,0 +1,123 @@
+"""``to_spark()``: a described read as a Spark DataFrame of our data source."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
+from delta_sharing_client.spark.datasource import DeltaSharingAlias
+
+if TYPE_CHECKING:
+    from delta_sharing_client.columns import ColumnName
+    from delta_sharing_client.reads import Changes, Read, Scan
+
+
+def scan_to_spark(scan: Scan, spark: SparkSession | None = None) -> DataFrame:
+    """Return the snapshot that ``scan`` describes, on ``spark`` or the active session.
+
+    The rows are read by the executors, when a query runs; the files are those of the first query.
+    """
+    request = scan.request
+    return _load(
+        scan,
+        spark,
+        {
+            "versionAsOf": request.version,
+            "timestampAsOf": request.timestamp,
+            "limit": request.limit,
+            "rowLineage": "true" if request.row_lineage else None,
+        },
+        request.columns,
+    )
+
+
+def changes_to_spark(changes: Changes, spark: SparkSession | None = None) -> DataFrame:
+    """Return the change data feed that ``changes`` describes; see ``scan_to_spark``."""
+    request = changes.request
+    return _load(
+        changes,
+        spark,
+        {
+            "readChangeFeed": "true",
+            "startingVersion": request.starting_version,
+            "startingTimestamp": request.starting_timestamp,
+            "endingVersion": request.ending_version,
+            "endingTimestamp": request.ending_timestamp,
+            "limit": request.limit,
+        },
+        request.columns,
+    )
+
+
+def _load(
+    read: Read, spark: SparkSession | None, options: dict[str, Any], columns: Sequence[ColumnName] | None
+) -> DataFrame:
+    session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    _register(session)
+    request = read.request  # type: ignore[attr-defined]
+    options["responseFormat"] = request.response_format.value
+    options["filter"] = None if request.filter is None else str(request.filter)
+    options["columns"] = None if columns is None else json.dumps([_column(column) for column in columns])
+    options["parallelism"] = _parallelism(session)
+    options.update(_credentials(read.rest.profile))
+    reader = session.read.format(DeltaSharingAlias.name())
+    for name, value in options.items():
+        if value is not None:
+            reader = reader.option(name, value)
+    return reader.load(str(read.table))
+
+
+def _register(session: SparkSession) -> None:
+    # Under our own name, which no jar takes. Newer PySpark replaces a source that it has found itself, older refuses.
+    try:
+        session.dataSource.register(DeltaSharingAlias)
+    except AnalysisException as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
+
+
+def _column(column: ColumnName) -> object:
+    return column if isinstance(column, str) else list(column)
+
+
+def _parallelism(session: SparkSession) -> int | None:
+    # Spark Connect has no context; the planner's own processors are counted then.
+    context = getattr(session, "_sc", None)
+    return None if context is None else int(context.defaultParallelism)
+
+
+def _credentials(profile: Profile) -> dict[str, str | None]:
+    """Return ``profile`` as options. Spark redacts option names with ``token``, ``secret`` and ``password`` in them."""
+    credentials = profile.credentials
+    shared = {"endpoint": profile.endpoint, "shareCredentialsVersion": str(profile.version)}
+    if isinstance(credentials, BearerToken):
+        kind = {} if profile.version == 1 else {"type": "bearer_token"}
+        return {
+            **shared,
+            **kind,
+            "bearerToken": credentials.token.reveal(),
+            "expirationTime": None if credentials.expires is None else _instant(credentials.expires),
+        }
+    if isinstance(credentials, BasicLogin):
+        return {**shared, "type": "basic", "username": credentials.username, "password": credentials.password.reveal()}
+    if isinstance(credentials, ClientCredentials):
+        return {
+            **shared,
+            "type": "oauth_client_credentials",
+            "tokenEndpoint": credentials.token_endpoint,
+            "clientId": credentials.client_id,
+            "clientSecret": credentials.client_secret.reveal(),
+            "scope": credentials.scope,
+        }
+    raise UsageError(f"Credentials of the kind {type(credentials).__name__} cannot be handed to Spark as options")
+
+
+def _instant(moment: datetime.datetime) -> str:
+    return moment.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

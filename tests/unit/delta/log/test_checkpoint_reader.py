@@ -1,0 +1,398 @@
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_sharing_client.delta.actions import AddFile, DomainMetadata, RemoveFile, Transaction
+from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.table import checkpoint_reader as checkpoints
+from delta_sharing_client.delta.snapshot import Want
+from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError
+from tests.unit.delta.log_builder import PROTOCOL, LogBuilder, add, metadata, remove, vector
+
+TEXTS = pa.map_(pa.string(), pa.string())
+UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
+VECTOR_TYPE = pa.struct(
+    [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+ADD_FIELDS = [
+    ("path", pa.string()),
+    ("partitionValues", TEXTS),
+    ("size", pa.int64()),
+    ("modificationTime", pa.int64()),
+    ("dataChange", pa.bool_()),
+    ("stats", pa.string()),
+    ("tags", TEXTS),
+    ("deletionVector", VECTOR_TYPE),
+    ("baseRowId", pa.int64()),
+]
+COLUMNS = {
+    "protocol": pa.struct(
+        [("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32()), ("readerFeatures", pa.list_(pa.string()))]
+    ),
+    "metaData": pa.struct(
+        [
+            ("id", pa.string()),
+            ("format", pa.struct([("provider", pa.string()), ("options", TEXTS)])),
+            ("schemaString", pa.string()),
+            ("partitionColumns", pa.list_(pa.string())),
+            ("configuration", TEXTS),
+        ]
+    ),
+    "txn": pa.struct([("appId", pa.string()), ("version", pa.int64())]),
+    "domainMetadata": pa.struct([("domain", pa.string()), ("configuration", TEXTS), ("removed", pa.bool_())]),
+    "checkpointMetadata": pa.struct([("version", pa.int64())]),
+    "sidecar": pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())]),
+    "remove": pa.struct([("path", pa.string()), ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_())]),
+}
+HEAD = [PROTOCOL, metadata()]
+
+
+def _write(path: Path, rows: list[dict[str, Any]], add_fields: Any = ADD_FIELDS, **options: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema = pa.schema([*COLUMNS.items(), ("add", pa.struct(add_fields))])
+
+    def pairs(value: Any) -> Any:
+        maps = ("partitionValues", "tags", "configuration", "options")
+        if not isinstance(value, dict):
+            return value
+        return {k: list(v.items()) if k in maps and v is not None else pairs(v) for k, v in value.items()}
+
+    pq.write_table(pa.Table.from_pylist([pairs(row) for row in rows], schema=schema), path, **options)
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> LogBuilder:
+    return LogBuilder(tmp_path / "table")
+
+
+def _classic(builder: LogBuilder, version: int) -> Path:
+    return builder.directory / f"{version:020}.checkpoint.parquet"
+
+
+def _snapshot_files(builder: LogBuilder, want: Want = Want.STATS) -> list[AddFile]:
+    return list(DeltaLog.open(builder.root).snapshot(want=want).files)
+
+
+def test_a_classic_checkpoint_gives_every_field_of_its_files(builder: LogBuilder) -> None:
+    full = add(
+        "a%20b",
+        partitionValues={"p": "x", "q": None},
+        stats='{"numRecords":3}',
+        tags={"k": "v"},
+        deletionVector=vector("x", 7),
+        baseRowId=0,
+        dataChange=False,
+    )
+    txn, domain = {"txn": {"appId": "x", "version": 3}}, {"domain": "d", "configuration": {"k": "v"}, "removed": False}
+    rows = [*HEAD, full, add("b"), remove("gone"), txn, {"domainMetadata": domain}]
+    _write(_classic(builder, 5), rows)
+    builder.commit(6, add("c"), remove("b"))
+    log = DeltaLog.open(builder.root)
+    snapshot = log.snapshot()
+    first, last = snapshot.files
+    assert first == AddFile(
+        "a%20b",
+        {"p": "x", "q": None},
+        10,
+        1,
+        False,
+        '{"numRecords":3}',
+        {"k": "v"},
+        first.deletion_vector,
+        base_row_id=0,
+    )
+    assert first.deletion_vector is not None
+    assert first.deletion_vector.unique_id == "ux@7"
+    assert last.path == "c"
+    assert snapshot.transactions == {"x": Transaction("x", 3)}
+    assert snapshot.domain_metadata == {"d": DomainMetadata("d", '{"k":"v"}')}
+    assert snapshot.metadata.partition_columns == []
+    assert (log.earliest_version(), log.latest_version()) == (5, 6)
+    assert snapshot.tombstones == ()
+    kept = log.snapshot(want=Want.TOMBSTONES)
+    assert [item.path for item in kept.tombstones] == ["gone", "b"]
+    assert isinstance(kept.tombstones[0], RemoveFile)
+    assert [item.stats for item in kept.files] == [None, None]
+
+
+def test_a_version_older_than_the_oldest_checkpoint_is_refused_with_the_nearest(builder: LogBuilder) -> None:
+    _write(_classic(builder, 5), HEAD)
+    builder.commit(4).commit(5).commit(6)
+    log = DeltaLog.open(builder.root)
+    with pytest.raises(DataError, match=r"version 4 cannot be rebuilt .* nearest version that can is 5"):
+        log.snapshot(4)
+    assert [log.snapshot(version).version for version in (5, 6)] == [5, 6]
+
+
+def test_a_checkpoint_alone_is_a_table(builder: LogBuilder) -> None:
+    _write(_classic(builder, 3), [*HEAD, add("a")])
+    snapshot = DeltaLog.open(builder.root).snapshot()
+    assert (snapshot.version, len(snapshot.files)) == (3, 1)
+    assert snapshot.timestamp_ms is not None
+
+
+def test_only_a_multi_part_checkpoint_with_all_its_parts_is_used(builder: LogBuilder) -> None:
+    def part(version: int, number: int, of: int) -> Path:
+        return builder.directory / f"{version:020}.checkpoint.{number:010}.{of:010}.parquet"
+
+    _write(_classic(builder, 1), [*HEAD, add("old")])
+    _write(part(2, 1, 2), [*HEAD, add("a")])
+    _write(part(2, 2, 2), [add("b")])
+    _write(part(3, 2, 2), [add("half")])
+    builder.commit(2).commit(3, add("c"))
+    assert [file.path for file in _snapshot_files(builder)] == ["a", "b", "c"]
+
+
+def _sidecar(name: str) -> dict[str, Any]:
+    return {"sidecar": {"path": name, "sizeInBytes": 1, "modificationTime": 1}}
+
+
+@pytest.mark.parametrize("name", [f"{2:020}.checkpoint.{UUID}.json", f"{2:020}.checkpoint.{UUID}.parquet", "classic"])
+@pytest.mark.parametrize("where", ["relative", "absolute"])
+def test_a_v2_checkpoint_brings_the_files_of_its_sidecars(builder: LogBuilder, name: str, where: str) -> None:
+    folder = builder.directory / "_sidecars"
+    _write(folder / "one.parquet", [add("a"), add("b", partitionValues={"p": "1"})])
+    _write(folder / "two two.parquet", [add("c"), remove("r")])
+    second = "two%20two.parquet" if where == "relative" else f"file://{folder}/two%20two.parquet"
+    rows = [*HEAD, {"checkpointMetadata": {"version": 2}}, _sidecar("one.parquet"), _sidecar(second), add("inline")]
+    if name.endswith(".json"):
+        builder.write(name, *rows)
+    else:
+        _write(_classic(builder, 2) if name == "classic" else builder.directory / name, rows)
+    builder.commit(3, remove("c"))
+    assert [file.path for file in _snapshot_files(builder)] == ["inline", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"checkpointMetadata": {"version": 9}}], "version 2"),
+        ([{"checkpointMetadata": {"version": 2}}, _sidecar("nope.parquet")], "does not exist"),
+        ([_sidecar("../../secret.parquet")], "inside"),
+        ([_sidecar("self.parquet")], "names sidecars"),
+        ([_sidecar("s3://bucket/x.parquet")], "local"),
+        ([{"sidecar": {"path": "x", "sizeInBytes": -1, "modificationTime": 1}}], "sizeInBytes"),
+    ],
+)
+def test_a_broken_v2_checkpoint_is_refused(builder: LogBuilder, rows: list[dict[str, Any]], message: str) -> None:
+    _write(builder.directory / "_sidecars" / "self.parquet", [_sidecar("self.parquet")])
+    builder.write(f"{2:020}.checkpoint.{UUID}.json", *HEAD, *rows)
+    with pytest.raises(DeltaSharingError, match=message):
+        _snapshot_files(builder)
+
+
+def test_a_checkpoint_that_is_no_parquet_is_refused_by_name(builder: LogBuilder) -> None:
+    builder.commit(1)
+    _classic(builder, 1).write_bytes(b"PAR1 not at all")
+    with pytest.raises(DataError, match=r"00001\.checkpoint\.parquet cannot be read"):
+        _snapshot_files(builder)
+
+
+def test_a_checkpoint_cut_short_is_refused(builder: LogBuilder) -> None:
+    _write(_classic(builder, 1), [*HEAD, *(add(f"f{i}") for i in range(1000))])
+    whole = _classic(builder, 1).read_bytes()
+    # The footer is intact, the pages before it are not.
+    _classic(builder, 1).write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
+    with pytest.raises(DeltaSharingError):
+        _snapshot_files(builder)
+
+
+@pytest.mark.parametrize("missing", ["path", "size", "partitionValues"])
+def test_a_file_row_without_a_required_field_is_refused(builder: LogBuilder, missing: str) -> None:
+    row = add("a")
+    row["add"][missing] = None
+    _write(_classic(builder, 1), [*HEAD, row])
+    with pytest.raises(ProtocolError, match=missing):
+        _snapshot_files(builder)
+    _write(_classic(builder, 1), [*HEAD, add("a")], [field for field in ADD_FIELDS if field[0] != missing])
+    with pytest.raises(ProtocolError, match=missing):
+        _snapshot_files(builder)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [("path", pa.string()), ("partitionValues", TEXTS), ("size", pa.string())],
+        [("path", pa.string()), ("partitionValues", pa.string()), ("size", pa.int64())],
+        [("path", pa.list_(pa.string())), ("partitionValues", TEXTS), ("size", pa.int64())],
+    ],
+)
+def test_a_file_column_of_a_wrong_type_is_refused(builder: LogBuilder, fields: list[tuple[str, pa.DataType]]) -> None:
+    values = {"path": "p", "partitionValues": None, "size": None}
+    for name, arrow in fields:
+        if name != "path" and not pa.types.is_map(arrow):
+            values[name] = "many" if pa.types.is_string(arrow) else 5  # type: ignore[assignment]
+        elif pa.types.is_map(arrow):
+            values[name] = {}  # type: ignore[assignment]
+        elif pa.types.is_list(arrow):
+            values[name] = ["p"]  # type: ignore[assignment]
+    path = _classic(builder, 1)
+    schema = pa.schema([*COLUMNS.items(), ("add", pa.struct(fields))])
+    rows: list[dict[str, Any]] = [{"add": values}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    with pytest.raises(ProtocolError, match=r"add\.\w+ has a wrong type"):
+        _snapshot_files(builder)
+
+
+def test_a_negative_size_is_refused(builder: LogBuilder) -> None:
+    _write(_classic(builder, 1), [*HEAD, add("a"), add("b", size=-5)])
+    with pytest.raises(ProtocolError, match="size"):
+        _snapshot_files(builder)
+
+
+STATS_TYPE = pa.struct(
+    [
+        ("numRecords", pa.int64()),
+        ("minValues", pa.struct([("i", pa.int32()), ("t", pa.timestamp("us", tz="UTC")), ("f", pa.float64())])),
+        (
+            "maxValues",
+            pa.struct(
+                [
+                    ("n", pa.timestamp("us")),
+                    ("d", pa.date32()),
+                    ("m", pa.decimal128(38, 2)),
+                    ("s", pa.struct([("x", pa.string())])),
+                    ("b", pa.binary()),
+                ]
+            ),
+        ),
+        ("nullCount", pa.struct([("i", pa.int64()), ("s", pa.struct([("x", pa.int64())]))])),
+        ("tightBounds", pa.bool_()),
+    ]
+)
+INSTANT = datetime.datetime(2024, 1, 2, 3, 4, 5, 678901)
+STATS = {
+    "numRecords": 3,
+    "minValues": {"i": -5, "t": INSTANT.replace(tzinfo=datetime.timezone.utc), "f": float("nan")},
+    "maxValues": {
+        "n": INSTANT,
+        "d": datetime.date(2024, 2, 29),
+        "m": decimal.Decimal("123456789012345678901234567890123456.78"),
+        "s": {"x": 'é"'},
+        "b": b"\xff",
+    },
+    "nullCount": {"i": 0, "s": {"x": 1}},
+    "tightBounds": False,
+}
+STATS_JSON = (
+    '{"numRecords":3,"minValues":{"i":-5,"t":"2024-01-02T03:04:05.678901Z","f":"NaN"},'
+    '"maxValues":{"n":"2024-01-02T03:04:05.678901","d":"2024-02-29",'
+    '"m":123456789012345678901234567890123456.78,"s":{"x":"é\\""}},'
+    '"nullCount":{"i":0,"s":{"x":1}},"tightBounds":false}'
+)
+
+
+def _without(*names: str) -> list[tuple[str, pa.DataType]]:
+    return [field for field in ADD_FIELDS if field[0] not in names]
+
+
+def test_statistics_held_as_structs_only_become_the_text_losslessly(builder: LogBuilder) -> None:
+    fields = [*_without("stats"), ("stats_parsed", STATS_TYPE)]
+    _write(_classic(builder, 1), [*HEAD, add("a", stats_parsed=STATS), add("b", stats_parsed=None)], fields)
+    assert [file.stats for file in _snapshot_files(builder)] == [STATS_JSON, None]
+    assert [file.stats for file in _snapshot_files(builder, Want.NOTHING)] == [None, None]
+
+
+def test_statistics_held_as_text_are_taken_as_they_are_and_gaps_are_filled(builder: LogBuilder) -> None:
+    fields = [*ADD_FIELDS, ("stats_parsed", STATS_TYPE)]
+    rows = [*HEAD, add("a", stats='{"numRecords":1}', stats_parsed=STATS), add("b", stats_parsed=STATS)]
+    _write(_classic(builder, 1), rows, fields)
+    assert [file.stats for file in _snapshot_files(builder)] == ['{"numRecords":1}', STATS_JSON]
+    _write(_classic(builder, 1), rows[:-1], fields)
+    assert [file.stats for file in _snapshot_files(builder)] == ['{"numRecords":1}']
+
+
+def test_a_late_gap_in_the_text_statistics_is_filled_and_no_file_comes_twice(
+    builder: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "BATCH_ROWS", 16)
+    parsed = pa.struct([("numRecords", pa.int64())])
+    files = [add(f"f{i:03}", stats='{"numRecords":1}', stats_parsed={"numRecords": 2}) for i in range(100)]
+    files[70]["add"]["stats"] = None
+    _write(_classic(builder, 1), [*HEAD, *files], [*ADD_FIELDS, ("stats_parsed", parsed)], row_group_size=60)
+    found = _snapshot_files(builder)
+    assert [file.path for file in found] == [f"f{i:03}" for i in range(100)]
+    assert [file.stats for file in found].count('{"numRecords":1}') == 99
+    assert found[70].stats == '{"numRecords":2}'
+
+
+def test_int96_bounds_are_instants(builder: LogBuilder) -> None:
+    stats = pa.struct([("numRecords", pa.int64()), ("maxValues", pa.struct([("t", pa.timestamp("us"))]))])
+    row = add("a", stats_parsed={"numRecords": 1, "maxValues": {"t": datetime.datetime(2900, 1, 1, 0, 0, 0, 5)}})
+    fields = [*_without("stats"), ("stats_parsed", stats)]
+    _write(_classic(builder, 1), [*HEAD, row], fields, use_deprecated_int96_timestamps=True)
+    (file,) = _snapshot_files(builder)
+    assert json.loads(file.stats or "")["maxValues"] == {"t": "2900-01-01T00:00:00.000005Z"}
+
+
+def test_partition_values_held_as_a_struct_only_become_texts(builder: LogBuilder) -> None:
+    parsed = pa.struct(
+        [
+            ("i", pa.int32()),
+            ("s", pa.string()),
+            ("d", pa.date32()),
+            ("t", pa.timestamp("us", tz="UTC")),
+            ("n", pa.timestamp("us")),
+            ("b", pa.bool_()),
+            ("m", pa.decimal128(10, 2)),
+            ("z", pa.decimal128(38, 18)),
+            ("f", pa.float64()),
+            ("x", pa.binary()),
+            ("y", pa.binary()),
+        ]
+    )
+    values = {
+        "i": -1,
+        "s": "é/=",
+        "d": datetime.date(1, 2, 3),
+        "t": INSTANT.replace(tzinfo=datetime.timezone.utc),
+        "n": INSTANT,
+        "b": True,
+        "m": decimal.Decimal("-0.50"),
+        "z": decimal.Decimal("0.000000000000000001"),
+        "f": 1e300,
+        "x": b"abc",
+        "y": b"\xff",
+    }
+    nulls = dict.fromkeys(values)
+    fields = [*_without("partitionValues"), ("partitionValues_parsed", parsed)]
+    rows = [*HEAD, add("a", partitionValues_parsed=values), add("b", partitionValues_parsed=nulls)]
+    _write(_classic(builder, 1), rows, fields)
+    first, second = _snapshot_files(builder)
+    assert first.partition_values == {
+        "i": "-1",
+        "s": "é/=",
+        "d": "0001-02-03",
+        "t": "2024-01-02T03:04:05.678901Z",
+        "n": "2024-01-02 03:04:05.678901",
+        "b": "true",
+        "m": "-0.50",
+        "z": "0.000000000000000001",
+        "f": "1e+300",
+        "x": "abc",
+        "y": "\\u00FF",
+    }
+    assert second.partition_values == nulls
+
+
+def test_many_row_groups_give_every_file_once_and_equal_partitions_share_memory(builder: LogBuilder) -> None:
+    rows = [*HEAD, *(add(f"f{i:05}", partitionValues={"p": str(i % 3)}) for i in range(5_000))]
+    _write(_classic(builder, 1), rows, row_group_size=700)
+    files = _snapshot_files(builder)
+    assert [file.path for file in files] == [f"f{i:05}" for i in range(5_000)]
+    assert [file.partition_values["p"] for file in files[:4]] == ["0", "1", "2", "0"]
+    assert files[0].partition_values is files[3].partition_values

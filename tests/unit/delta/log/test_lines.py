@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.delta.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RowIdHighWaterMark,
+    Transaction,
+)
+from delta_sharing_client.delta.log.lines import parse_commit_info, read_actions
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError
+
+ADD = {"path": "p", "partitionValues": {"d": None}, "size": 3, "modificationTime": 4, "dataChange": False}
+VECTOR = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1, "sizeInBytes": 4, "cardinality": 1}
+
+
+def _read(*documents: object) -> list[Action]:
+    return list(read_actions([json.dumps(item).encode() + b"\n" for item in documents], "0.json"))
+
+
+def test_every_action_is_read_with_its_fields() -> None:
+    add, protocol, metadata, txn, domain, mark = _read(
+        {"add": {**ADD, "deletionVector": VECTOR, "baseRowId": 5, "unknownField": {"x": 1}}},
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": ["x"]}},
+        {"metaData": {"id": "t", "schemaString": "{}", "format": {"provider": "parquet"}, "configuration": None}},
+        {"txn": {"appId": "a", "version": 3}},
+        {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}},
+        {"rowIdHighWaterMark": {"highWaterMark": 9}},
+    )
+    assert isinstance(add, AddFile)
+    assert (add.path, add.partition_values, add.data_change, add.base_row_id) == ("p", {"d": None}, False, 5)
+    assert add.deletion_vector is not None
+    assert add.deletion_vector.unique_id == "ux@1"
+    assert protocol == Protocol(3, 7, [], ["x"])
+    assert isinstance(metadata, Metadata)
+    assert metadata.properties == {}
+    assert txn == Transaction("a", 3)
+    assert domain == DomainMetadata("d", "{}", False)
+    assert mark == RowIdHighWaterMark(9)
+
+
+def test_a_domain_configuration_of_the_first_specification_becomes_text() -> None:
+    (domain,) = _read({"domainMetadata": {"domain": "d", "configuration": {"k": "v"}, "removed": True}})
+    assert domain == DomainMetadata("d", '{"k":"v"}', True)
+
+
+def test_unknown_actions_and_empty_lines_are_skipped() -> None:
+    assert list(read_actions([b"\n", b'{"fromTheFuture":{"x":1}}\n', b"  \r\n", b"{}"], "f")) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not json",
+        b'{"add":',
+        b"[1]",
+        b'{"add":{"partitionValues":{},"size":1}}',
+        b'{"add":{"path":"p","size":"1"}}',
+        b'{"add":{"path":"p","size":-2}}',
+        b'{"add":{"path":"p","size":99999999999999999999}}',
+        b'{"add":{"path":"p","modificationTime":1e400}}',
+        b'{"add":{"path":"p","partitionValues":[1]}}',
+        b'{"add":{"path":"p","deletionVector":{"storageType":"x","pathOrInlineDv":"","sizeInBytes":1,"cardinality":1}}}',
+        b'{"add":{"path":"p","deletionVector":{"storageType":"i","pathOrInlineDv":"","sizeInBytes":-1,"cardinality":1}}}',
+        b'{"protocol":{"minReaderVersion":"1"}}',
+        b'{"metaData":{"id":"t"}}',
+        b'{"add":{"path":"\xff"}}',
+        b'{"commitInfo":{"operation":"\xff"}}',
+        b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"commitInfo":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}",
+    ],
+)
+def test_a_malformed_line_is_refused_by_file_and_number(line: bytes) -> None:
+    with pytest.raises(ProtocolError, match=r"7\.json, line 2"):
+        list(read_actions([b'{"txn":{"appId":"a","version":1}}', line], "7.json"))
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_give_actions_or_one_of_our_errors(line: bytes) -> None:
+    try:
+        list(read_actions([line, b'{"add":' + line + b"}"], "f"))
+    except DeltaSharingError:
+        return
+
+
+def test_a_commit_info_with_free_text_keeps_what_is_understood() -> None:
+    info = {"timestamp": "yesterday", "operation": "MERGE", "operationMetrics": 5, "inCommitTimestamp": 12}
+    assert parse_commit_info(json.dumps(info).encode()) == CommitInfo(operation="MERGE", in_commit_timestamp=12)
+    assert parse_commit_info(b'"just text"') is None
+    assert _read({"commitInfo": {"timestamp": 5, "engineInfo": "x"}}) == [CommitInfo(timestamp=5)]

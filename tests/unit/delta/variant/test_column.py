@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import math
+import struct
+import uuid
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delta_sharing_client.delta.arrow_types import VARIANT_ARROW_TYPE
+from delta_sharing_client.delta.variant.column import unshred, variant_to_json, variant_to_python, variants_to_python
+from delta_sharing_client.delta.variant.encoding import MAX_DEPTH
+from delta_sharing_client.errors import DataError
+from tests.unit.delta.variant_encoder import EMPTY, container, dictionary, encode, keys_of, primitive, text
+
+UTC = datetime.timezone.utc
+
+
+def column(values: list[tuple[bytes, bytes] | None], *, value_first: bool = False) -> pa.StructArray:
+    """A variant column of (value, metadata)."""
+    fields = [pa.field("metadata", pa.binary()), pa.field("value", pa.binary())]
+    rows = [None if item is None else {"value": item[0], "metadata": item[1]} for item in values]
+    return pa.array(rows, pa.struct(fields[::-1] if value_first else fields))
+
+
+def as_json(value: bytes, metadata: bytes = EMPTY) -> str:
+    return variant_to_json(column([(value, metadata)])).to_pylist()[0]
+
+
+# === Scalars; the texts are what Spark 4.1 prints with to_json in time zone UTC ===
+
+
+def double(value: float) -> bytes:
+    return primitive(7, struct.pack("<d", value))
+
+
+def single(value: float) -> bytes:
+    return primitive(14, struct.pack("<f", value))
+
+
+def decimal_(kind: int, scale: int, unscaled: int) -> bytes:
+    return primitive(kind, bytes([scale]) + unscaled.to_bytes({8: 4, 9: 8, 10: 16}[kind], "little", signed=True))
+
+
+def long_(kind: int, value: int) -> bytes:
+    return primitive(kind, struct.pack("<q", value))
+
+
+DAY = 86_400_000_000
+SCALARS = [
+    (primitive(0), "null", None),
+    (primitive(1), "true", True),
+    (primitive(2), "false", False),
+    (primitive(3, b"\x80"), "-128", -128),
+    (primitive(4, struct.pack("<h", -2)), "-2", -2),
+    (primitive(5, struct.pack("<i", 2**31 - 1)), "2147483647", 2**31 - 1),
+    (long_(6, 9007199254740993), "9007199254740993", 9007199254740993),
+    (double(1e10), "1.0E10", 1e10),
+    (double(1.5e-5), "1.5E-5", 1.5e-5),
+    (double(0.001), "0.001", 0.001),
+    (double(1234567.0), "1234567.0", 1234567.0),
+    (double(12345678.0), "1.2345678E7", 12345678.0),
+    (double(1e7), "1.0E7", 1e7),
+    (double(9.999e-4), "9.999E-4", 9.999e-4),
+    (double(1.7976931348623157e308), "1.7976931348623157E308", 1.7976931348623157e308),
+    (double(100.0), "100.0", 100.0),
+    (double(-0.0), "-0.0", -0.0),
+    (double(math.inf), '"Infinity"', math.inf),
+    (double(-math.inf), '"-Infinity"', -math.inf),
+    (single(3.4), "3.4", 3.4000000953674316),
+    (single(1e10), "1.0E10", 1e10),
+    (single(1.17549435e-38), "1.1754944E-38", 1.1754943508222875e-38),
+    (decimal_(8, 2, 110), "1.1", Decimal("1.10")),
+    (decimal_(8, 0, 100), "100", Decimal(100)),
+    (decimal_(9, 18, -5), "-0.000000000000000005", Decimal("-5E-18")),
+    (decimal_(10, 18, 0), "0", Decimal("0E-18")),
+    (decimal_(10, 3, 12345678901234567890123456789012345678), "12345678901234567890123456789012345.678",
+     Decimal("12345678901234567890123456789012345.678")),
+    (primitive(11, struct.pack("<i", 19723)), '"2024-01-01"', datetime.date(2024, 1, 1)),
+    (primitive(11, struct.pack("<i", 2932897)), '"+10000-01-01"', "+10000-01-01"),
+    (primitive(11, struct.pack("<i", -735525)), '"-0044-03-15"', "-0044-03-15"),
+    (long_(12, 1704067200000000), '"2024-01-01 00:00:00+00:00"', datetime.datetime(2024, 1, 1, tzinfo=UTC)),
+    (long_(12, 1704067200120000), '"2024-01-01 00:00:00.12+00:00"',
+     datetime.datetime(2024, 1, 1, 0, 0, 0, 120000, tzinfo=UTC)),
+    (long_(12, 316516204800000000), '"+12000-01-01 00:00:00+00:00"', "+12000-01-01 00:00:00+00:00"),
+    (long_(12, -1), '"1969-12-31 23:59:59.999999+00:00"',
+     datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
+    (long_(13, 1704067201000001), '"2024-01-01 00:00:01.000001"', datetime.datetime(2024, 1, 1, 0, 0, 1, 1)),
+    (primitive(15, b"\x02\0\0\0\x00\xff"), '"AP8="', b"\x00\xff"),
+    (text('a\x01\x1f\x7f\u2028"\\/é\n'), '"a\\u0001\\u001F\x7f\u2028\\"\\\\/é\\n"', 'a\x01\x1f\x7f\u2028"\\/é\n'),
+    (text("short", long=True), '"short"', "short"),
+    (text("x" * 64), '"' + "x" * 64 + '"', "x" * 64),
+    (text(""), '""', ""),
+    # Types that Spark does not print: in the same manner.
+    (long_(17, 45_296_000_001), '"12:34:56.000001"', datetime.time(12, 34, 56, 1)),
+    (long_(18, 1_704_067_200_000_000_001), '"2024-01-01 00:00:00.000000001+00:00"',
+     "2024-01-01 00:00:00.000000001+00:00"),
+    (long_(18, 1_704_067_200_000_001_000), '"2024-01-01 00:00:00.000001+00:00"',
+     datetime.datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC)),
+    (long_(19, -1), '"1969-12-31 23:59:59.999999999"', "1969-12-31 23:59:59.999999999"),
+    (primitive(20, bytes(range(16))), '"00010203-0405-0607-0809-0a0b0c0d0e0f"', uuid.UUID(bytes=bytes(range(16)))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "shown", "python"), SCALARS, ids=[shown[:30] for _, shown, _ in SCALARS])
+def test_every_primitive_type_becomes_text_and_python(value, shown, python):
+    assert as_json(value) == shown
+    found = variant_to_python(value, EMPTY)
+    assert found == python
+    assert type(found) is type(python)
+    json.loads(shown)
+
+
+def test_nan_is_a_string_in_json_and_a_float_in_python():
+    assert as_json(double(math.nan)) == as_json(single(math.nan)) == '"NaN"'
+    assert math.isnan(variant_to_python(double(math.nan), EMPTY))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_doubles_keep_their_value_in_json(value):
+    assert json.loads(as_json(double(value))) == value
+
+
+@given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
+def test_decimals_keep_their_value_in_json(unscaled, scale):
+    shown = as_json(decimal_(10, scale, unscaled))
+    assert "E" not in shown
+    assert Decimal(shown) == variant_to_python(decimal_(10, scale, unscaled), EMPTY) == Decimal(f"{unscaled}E-{scale}")
+
+
+# === Objects and arrays ===
+
+TREES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=70)
+    | st.binary(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=3), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def plain(value: object) -> object:
+    """What the JSON text of a tree parses to."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=150)
+@given(TREES, st.integers(0, 3), st.booleans(), st.booleans(), st.integers(1, 4))
+def test_trees_of_every_layout_decode(tree, extra, large, backwards, width):
+    names = sorted(keys_of(tree))[::-1]
+    metadata = dictionary(names, width)
+    value = encode(tree, names, extra=extra, large=large, backwards=backwards)
+    assert variant_to_python(value, metadata) == tree
+    assert json.loads(as_json(value, metadata)) == plain(tree)
+
+
+def test_many_elements_and_wide_offsets_decode():
+    names = [f"key{index:05d}" for index in range(300)]
+    tree = {name: [index, "x" * 300] for index, name in enumerate(names)}
+    assert variant_to_python(encode(tree, names), dictionary(names, sorted_names=True)) == tree
+
+
+def test_object_of_spark_prints_as_spark_prints_it():
+    tree = {"a": [1, None, "x"], "b": 1, "é": {}}
+    assert as_json(encode(tree, list(tree)), dictionary(list(tree))) == '{"a":[1,null,"x"],"b":1,"é":{}}'
+    assert as_json(container([])) == "[]"
+
+
+def test_deep_trees_decode_up_to_the_limit_and_not_beyond():
+    value = primitive(0)
+    for _ in range(MAX_DEPTH):
+        value = container([value])
+    assert as_json(value) == "[" * MAX_DEPTH + "null" + "]" * MAX_DEPTH
+    assert variant_to_python(value, EMPTY) == json.loads(as_json(value))
+    with pytest.raises(DataError, match=f"deeper than {MAX_DEPTH}"):
+        as_json(container([value]))
+    with pytest.raises(DataError, match="deeper"):
+        variant_to_python(container([value]), EMPTY)
+
+
+# === Columns ===
+
+
+@pytest.mark.parametrize("value_first", [False, True])
+def test_null_struct_is_null_and_variant_null_is_text(value_first):
+    array = column([(primitive(0), EMPTY), None, (primitive(1), EMPTY)], value_first=value_first)
+    assert variant_to_json(array).to_pylist() == ["null", None, "true"]
+    assert variant_to_json(array).type == pa.string()
+    assert variants_to_python(array) == [None, None, True]
+    assert unshred(array).type == VARIANT_ARROW_TYPE
+    assert unshred(array).is_valid().to_pylist() == [True, False, True]
+
+
+def test_slices_and_empty_columns_are_read_from_their_own_rows():
+    array = column([(encode(index, []), EMPTY) for index in range(10)])
+    assert variant_to_json(array.slice(3, 2)).to_pylist() == ["3", "4"]
+    assert variant_to_json(array.slice(0, 0)).to_pylist() == []
+    assert unshred(array.slice(7)).field("value").to_pylist() == [encode(index, []) for index in (7, 8, 9)]
+
+
+def test_other_binary_types_are_read():
+    for binary in (pa.large_binary(), pa.binary_view()):
+        array = pa.StructArray.from_arrays(
+            [pa.array([EMPTY], binary), pa.array([primitive(1)], binary)], names=["metadata", "value"]
+        )
+        assert variant_to_json(array).to_pylist() == ["true"]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([1]),
+        pa.array([{"value": b"\0"}]),
+        pa.array([{"metadata": EMPTY}]),
+        pa.array([{"metadata": EMPTY, "value": b"\0", "other": 1}]),
+        pa.array([{"metadata": "a", "value": b"\0"}]),
+        pa.array([{"metadata": EMPTY, "value": "x"}]),
+        pa.array([{"metadata": EMPTY, "value": None}], pa.struct({"metadata": pa.binary(), "value": pa.binary()})),
+        pa.array([{"metadata": None, "value": b"\0"}], pa.struct({"metadata": pa.binary(), "value": pa.binary()})),
+    ],
+)
+def test_columns_that_are_no_variants_are_refused(array):
+    with pytest.raises(DataError, match="variant"):
+        variant_to_json(array)
+
+
+# === Damage ===
+
+ONE_NAME = dictionary(["a"])
+
+
+@pytest.mark.parametrize(
+    ("value", "metadata", "reason"),
+    [
+        (b"", EMPTY, "where a value must start"),
+        (primitive(21), EMPTY, "one of 0 to 20, found 21"),
+        (primitive(6, b"\0" * 7), EMPTY, "9 bytes expected, 8 found"),
+        (primitive(16, b"\0\0"), EMPTY, "inside a length"),
+        (primitive(16, struct.pack("<I", 2**32 - 1) + b"x"), EMPTY, "inside a value"),
+        (b"\xfd", EMPTY, "inside a text"),
+        (text("a") + b"\0", EMPTY, "1 bytes that belong to none"),
+        (b"\x05\xff", EMPTY, "UTF-8"),
+        (primitive(16, struct.pack("<I", 1) + b"\xff"), EMPTY, "UTF-8"),
+        (decimal_(8, 10, 1), EMPTY, "at most 9 digits"),
+        (decimal_(8, 0, 10**9), EMPTY, "at most 9 digits"),
+        (primitive(10, b"\x27" + bytes(16)), EMPTY, "at most 38 digits"),
+        (long_(17, DAY), EMPTY, "within a day"),
+        (long_(17, -1), EMPTY, "within a day"),
+        (b"\x03", EMPTY, "inside the size"),
+        (b"\x03\x01\x00\x05\x00", EMPTY, "must end within"),
+        (b"\x13\xff\xff\xff\xff\x00", EMPTY, "4294967295 elements"),
+        (b"\x42\xff\xff\xff\x7f\x00", ONE_NAME, "2147483647 elements"),
+        (container([primitive(0)], [1]), ONE_NAME, "below 1, found 1"),
+        (container([primitive(0)] * 2, [0, 0]), ONE_NAME, "distinct"),
+        (container([primitive(0)] * 2, [0, 1]), dictionary(["a", "a"]), "distinct"),
+        (b"\x03\x01\x01\x01\x00", EMPTY, "start before the end"),
+        (b"\x03\x01\x00\x00", EMPTY, "start before the end"),
+        (b"\x03\x01\x00\x02\x00\x00", EMPTY, "1 bytes that belong to none"),
+        (b"\x03\x04\x00\x00\x00\x00\x04" + text("abc"), EMPTY, "overlap"),
+        (b"\x03\x01\x00\x02\x0c", EMPTY, "must end within"),
+        (b"\x03\x01\x00\x01\x0c\x00", EMPTY, "inside a value"),
+        (primitive(0), b"", "found no bytes"),
+        (primitive(0), b"\x02\x00\x00", "version 1, found 2"),
+        (primitive(0), b"\x01", "must have 3 bytes"),
+        (primitive(0), b"\xc1\xff\xff\xff\xff\x00", "4294967295 names"),
+        (primitive(0), b"\x01\x01\x00\x05a", "span its 1 last bytes"),
+        (primitive(0), b"\x01\x01\x01\x01a", "span"),
+        (primitive(0), b"\x01\x00\x00a", "span"),
+        (container([primitive(0)], [0]), b"\x01\x02\x00\x09\x01a", "must ascend"),
+        (container([primitive(0)], [1]), b"\x01\x02\x00\x01\x00", "span|ascend"),
+        (container([primitive(0)], [0]), b"\x01\x01\x00\x01\xff", "UTF-8"),
+    ],
+)
+def test_damaged_variants_are_refused(value, metadata, reason):
+    with pytest.raises(DataError, match=reason):
+        variant_to_python(value, metadata)
+    with pytest.raises(DataError, match=reason):
+        as_json(value, metadata)
+
+
+def test_shared_children_cannot_multiply():
+    # Each level lists the next one eight times over: 8**12 values in a few hundred bytes, if it were believed.
+    value = primitive(0)
+    for _ in range(12):
+        value = b"\x03\x08" + bytes(8) + bytes([len(value)]) + value
+    with pytest.raises(DataError, match="overlap"):
+        as_json(value)
+
+
+def test_repeated_long_names_cannot_multiply():
+    names = ["x" * (1 << 20)]
+    tree = [{names[0]: None}] * 300
+    with pytest.raises(DataError, match="characters of field names"):
+        as_json(encode(tree, names), dictionary(names))
+
+
+@settings(max_examples=300)
+@given(TREES, st.data())
+def test_damaged_trees_decode_or_are_data_errors(tree, data):
+    names = sorted(keys_of(tree))
+    parts = [bytearray(encode(tree, names)), bytearray(dictionary(names))]
+    for _ in range(data.draw(st.integers(1, 3))):
+        part = parts[data.draw(st.integers(0, 1))]
+        part[data.draw(st.integers(0, len(part) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = variant_to_python(*parts)
+    except DataError:
+        with pytest.raises(DataError):
+            as_json(bytes(parts[0]), bytes(parts[1]))
+        return
+    shown = json.loads(as_json(bytes(parts[0]), bytes(parts[1])))
+    assert isinstance(found, dict) == isinstance(shown, dict)

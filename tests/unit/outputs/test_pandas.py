@@ -1,0 +1,137 @@
+"""Frames filled as batches arrive are the frames converted at the end, whatever the types, nulls and counts."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Sequence
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client import frame_columns
+from delta_sharing_client.outputs import pandas as frames
+
+DAY = datetime.date(2026, 11, 20)
+DATES = pa.array([DAY, DAY, None], pa.date32())
+FAR = (datetime.date.min, datetime.date(1969, 12, 31), datetime.date.max)
+VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
+    "int8": (pa.int8(), [1, -128, 127]),
+    "int16": (pa.int16(), [1, 2, -3]),
+    "int32": (pa.int32(), [1, 2, -3]),
+    "int64": (pa.int64(), [2**53 + 1, -(2**63), 2**63 - 1]),
+    "bool": (pa.bool_(), [True, False, True]),
+    "float32": (pa.float32(), [1.5, float("nan"), float("-inf")]),
+    "float64": (pa.float64(), [0.1, float("nan"), -0.0]),
+    "timestamp": (pa.timestamp("us", tz="UTC"), [0, -62135596800000000, 253402300799999999]),
+    "timestamp_ms": (pa.timestamp("ms", tz="UTC"), [0, -1, 1_700_000_000_000]),
+    "timestamp_ntz": (pa.timestamp("us"), [0, -1, 253402300799999999]),
+    "date": (pa.date32(), [DAY, DAY, datetime.date(2026, 11, 21)]),
+    "far dates": (pa.date32(), [*FAR]),
+    "string": (pa.string(), ["a", "", "é"]),
+    "binary": (pa.binary(), [b"", b"\x00", b"x"]),
+    "decimal": (pa.decimal128(20, 2), [decimal.Decimal("1.10"), decimal.Decimal(0), decimal.Decimal("-2.00")]),
+    "list": (pa.list_(pa.int64()), [[1, None], [], [2]]),
+    "duration": (pa.duration("us"), [0, 1, -1]),
+    "null": (pa.null(), [None, None, None]),
+}
+NULLS = {"no nulls": [0], "some nulls": [0, 1, 2], "only nulls": [2]}
+
+
+def batches(field: pa.Field, pieces: Sequence[Sequence[object]]) -> list[pa.RecordBatch]:
+    schema = pa.schema([field])
+    return [pa.RecordBatch.from_arrays([pa.array(piece, field.type)], schema=schema) for piece in pieces]
+
+
+def frame(field: pa.Field, made: list[pa.RecordBatch], backend: str | None, rows: int | None) -> pd.DataFrame:
+    return frames.to_pandas(pa.schema([field]), made, frames.check_dtype_backend(backend), rows)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
+@pytest.mark.parametrize("nulls", NULLS)
+@pytest.mark.parametrize("name", VALUES)
+def test_a_frame_of_known_length_is_the_frame_of_unknown_length(name: str, nulls: str, backend: str) -> None:
+    data_type, values = VALUES[name]
+    kinds: list[list[object]] = [values, [*values, None, values[0]], [None, None]]
+    pieces = [kinds[kind] for kind in NULLS[nulls]] * 3
+    for nullable in (True, False) if nulls == "no nulls" and data_type != pa.null() else (True,):
+        field = pa.field("c", data_type, nullable=nullable)
+        made = batches(field, pieces)
+        rows = sum(map(len, pieces))
+
+        expected = frame(field, made, backend, None)
+        # In NumPy's floats a null is a NaN; elsewhere they are two things.
+        missing = [value is None or (value != value and backend == "numpy") for piece in pieces for value in piece]
+        assert expected["c"].isna().to_list() == missing
+
+        for guess in (rows, 0, 1, rows + 100):
+            found = frame(field, made, backend, guess)
+            pd.testing.assert_frame_equal(found, expected, check_exact=True)
+            assert found["c"].dtype == expected["c"].dtype
+            assert [*map(type, found["c"])] == [*map(type, expected["c"])]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
+@pytest.mark.parametrize("name", VALUES)
+def test_a_frame_without_rows_has_its_dtypes(name: str, backend: str) -> None:
+    field = pa.field("c", VALUES[name][0])
+
+    pd.testing.assert_frame_equal(frame(field, [], backend, 0), frame(field, [], backend, None))
+
+
+def test_null_in_a_column_that_should_have_none_is_as_pandas_has_it() -> None:
+    field = pa.field("c", pa.int64(), nullable=False)
+    made = batches(field, [[1, 2], [None, 3]])
+
+    pd.testing.assert_frame_equal(frame(field, made, None, 4), frame(field, made, None, None))
+
+
+def test_sliced_batches_come_out_as_they_are() -> None:
+    for data_type, values in VALUES.values():
+        field = pa.field("c", data_type)
+        made = [batch.slice(1, 3) for batch in batches(field, [[None, *values, None, *values]] * 2)]
+
+        pd.testing.assert_frame_equal(frame(field, made, None, 6), frame(field, made, None, None))
+
+
+def test_rows_of_one_day_share_one_date_object() -> None:
+    field = pa.field("c", pa.date32())
+    days = [DAY - datetime.timedelta(days=number % 50) for number in range(1000)]
+
+    found = frame(field, batches(field, [days] * 5), None, 5000)
+
+    assert [*found["c"]] == days * 5
+    assert len({id(day) for day in found["c"]}) == 50
+
+
+def test_an_impossible_count_of_rows_is_not_believed() -> None:
+    for data_type, values in VALUES.values():
+        field = pa.field("c", data_type)
+        made = batches(field, [values])
+
+        pd.testing.assert_frame_equal(frame(field, made, None, 2**60), frame(field, made, None, None))
+
+
+def test_the_frame_can_be_written_to() -> None:
+    for name in ("int64", "float64", "timestamp", "bool", "date"):
+        data_type, values = VALUES[name]
+        field = pa.field("c", data_type)
+        made = batches(field, [values[::2]])
+        found = frame(field, made, None, 2)
+
+        found.loc[0, "c"] = found.loc[1, "c"]
+
+        assert found.loc[0, "c"] == found.loc[1, "c"]
+        assert made[0].column(0) == pa.array(values[::2], data_type)
+
+
+def test_memory_is_taken_ahead_only_until_the_first_rows_come() -> None:
+    for data_type in (pa.int64(), pa.date32(), pa.timestamp("us", tz="UTC"), pa.bool_(), pa.float32()):
+        looks = iter([False] * 2 + [True])
+        column = frame_columns.frame_column(pa.field("c", data_type), 10_000_000, "numpy")
+
+        column.touch(lambda looks=looks: next(looks))  # a fourth look would raise
+
+        column.append(pa.array([1, 0, None], pa.int64()).cast(data_type) if data_type != pa.date32() else DATES)
+        assert pd.Series(column.finish()).isna().to_list() == [False, False, True]

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import pickle
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.tree import (
+    And,
+    Column,
+    Comparison,
+    In,
+    Like,
+    Literal,
+    Op,
+    all_of,
+    any_of,
+    col,
+    columns,
+    evaluate,
+)
+from tests.unit.predicates.strategies import SCHEMA, TEXT, predicates
+
+
+@settings(max_examples=120)
+@given(predicates(max_leaves=8))
+def test_text_of_a_predicate_reads_back_as_the_same(expression):
+    assert parse_filter(str(expression)) == expression
+
+
+@settings(max_examples=100)
+@given(predicates())
+def test_text_of_a_bound_predicate_binds_to_the_same(expression):
+    bound = bind(expression, SCHEMA)
+    assert bind(parse_filter(str(bound)), SCHEMA) == bind(bound, SCHEMA)
+    assert pickle.loads(pickle.dumps(bound)) == bound
+
+
+@given(st.lists(TEXT.filter(bool), min_size=1, max_size=3), TEXT)
+def test_any_name_and_any_text_survive(path, text):
+    expression = Comparison(Op.EQ, Column(tuple(path)), Literal(text))
+    assert parse_filter(str(expression)) == expression
+    assert parse_filter([(tuple(path), "=", text)]) == expression
+
+
+@pytest.mark.parametrize(
+    ("truths", "all_", "any_"),
+    [
+        ((True, True), True, True),
+        ((True, None), None, True),
+        ((False, None), False, None),
+        ((None, None), None, None),
+        ((False, True), False, True),
+    ],
+)
+def test_logic_is_kleene(truths, all_, any_):
+    children = [Literal(truth) for truth in truths]
+    assert evaluate(all_of(children), {}) is all_
+    assert evaluate(any_of(children), {}) is any_
+    assert evaluate(~all_of(children), {}) is (None if all_ is None else not all_)
+
+
+ROW = {"a": 1, "n": None, "s": {"x": "hello", "y": None}, "z": None, "f": True}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (col("a") == 1, True),
+        (col("a") != 1, False),
+        (col("n") == 1, None),
+        (col("n") != 1, None),
+        (col("a") == None, None),  # noqa: E711
+        (col("a").is_in([1, 2]), True),
+        (col("a").is_in([2, None]), None),
+        (~col("a").is_in([2, None]), None),
+        (~col("a").is_in([1, None]), False),
+        (col("n").is_in([1]), None),
+        (col("a").is_in([]), False),
+        (col("n").is_in([]), False),
+        (col("n").is_null(), True),
+        (col("z").is_null(), True),
+        (col("z.deep").is_null(), True),
+        (col("s").is_not_null(), True),
+        (col("s.y").is_null(), True),
+        (col("s.x").starts_with("he"), True),
+        (col("s.x").like("h_l%"), True),
+        (col("s.x").like("h%L"), False),
+        (col("n").equals_null_safe(None), True),
+        (col("n").equals_null_safe(1), False),
+        (col("a").equals_null_safe(1), True),
+        (col("a").between(0, 1), True),
+        (col("a").between(2, None), False),
+        (col("a") == col("n"), None),
+        (col("f") & (col("a") == 1), True),
+        (~col("f"), False),
+        ((col("n") == 1) | col("f"), True),
+        (1 == col("a"), True),  # noqa: SIM300
+        (0 < col("a"), True),  # noqa: SIM300
+    ],
+)
+def test_builder_and_meaning(expression, expected):
+    assert evaluate(expression, ROW) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "escape", "text", "expected"),
+    [
+        ("%", "\\", "", True),
+        ("_", "\\", "", False),
+        ("_", "\\", "😀", True),
+        ("_", "\\", "\n", True),
+        ("a%b", "\\", "a\n\nb", True),
+        ("a.c", "\\", "abc", False),
+        ("a\\%", "\\", "a%", True),
+        ("a\\%", "\\", "ab", False),
+        ("a!_", "!", "a_", True),
+        ("a!!", "!", "a!", True),
+        ("a\\b", "!", "a\\b", True),
+        ("", "\\", "", True),
+        ("a", "\\", "a\n", False),
+    ],
+)
+def test_like_matches_whole_strings(pattern, escape, text, expected):
+    assert evaluate(Like(Column(("t",)), pattern, escape), {"t": text}) is expected
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [lambda: bool(col("a") > 1), lambda: 1 < col("a") < 5, lambda: not col("a"), lambda: col("a") > 1 and col("b") > 1],
+)
+def test_python_logic_is_refused_with_what_to_write(misuse):
+    with pytest.raises(UsageError, match=r"use & \| ~"):
+        misuse()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: (col("a") > 1) & 5, "Expected a condition"),
+        (lambda: (col("a") > 1) & "b > 1", "Expected a condition"),
+        (lambda: col("a").is_in("abc"), "needs a list of values; found str"),
+        (lambda: col("a").is_in(5), "needs a list of values; found int"),
+        (lambda: col("a") > object(), "cannot compare with a value of type 'object'"),
+        (lambda: col(""), "is not a column name"),
+        (lambda: col("a..b"), "is not a column name"),
+        (lambda: col("`a"), "is not a column name"),
+        (lambda: col(()), "non-empty tuple"),
+        (lambda: col(("a", "")), "non-empty tuple"),
+        (lambda: Like(Column(("a",)), "a\\b"), "has its escape"),
+        (lambda: Like(Column(("a",)), "a\\"), "has its escape"),
+        (lambda: Like(Column(("a",)), "a", "ab"), "must be one character"),
+        (lambda: In(Column(("a",)), ()), "at least one value"),
+        (lambda: And((Literal(True),)), "at least two"),
+        (lambda: evaluate(Literal(5), {}), "must be true, false or null"),
+        (lambda: evaluate(col("a.b") > 1, {"a": 5}), "no struct"),
+        (lambda: evaluate(col("a").like("x"), {"a": 5}), "needs a string"),
+    ],
+)
+def test_misuse_is_a_usage_error(build, message):
+    with pytest.raises(UsageError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a", ("a",)),
+        ("a.b", ("a", "b")),
+        ("`a.b`", ("a.b",)),
+        ("a.`b.c`.d", ("a", "b.c", "d")),
+        ("`a``b`", ("a`b",)),
+        ("two words", ("two words",)),
+        (("a.b", "c"), ("a.b", "c")),
+        (["a", "b"], ("a", "b")),
+        ("größe.x-1", ("größe", "x-1")),
+    ],
+)
+def test_column_names(name, path):
+    assert col(name).column == Column(path)
+
+
+def test_columns_are_all_that_are_read():
+    expression = parse_filter("a > 1 AND (b.c IS NULL OR NOT d IN (1)) AND e = f AND g LIKE 'x' AND TRUE AND h <=> 1")
+    assert columns(expression) == {("a",), ("b", "c"), ("d",), ("e",), ("f",), ("g",), ("h",)}
+
+
+def test_conjunctions_flatten_and_constants_differ_by_type():
+    a, b, c = (col(name) > 1 for name in "abc")
+    assert (a & b) & c == a & (b & c) == And((a, b, c))
+    assert Literal(1) != Literal(True)
+    assert Literal(1) != Literal(1.0)
+    assert Literal(float("nan")) == Literal(float("nan"))
+    assert len({Literal(1), Literal(True), Literal(1.0), Literal(float("nan")), Literal(float("nan"))}) == 4
+
+
+def test_repr_of_a_builder_names_the_column():
+    assert repr(col("a.`b.c`")) == "col('a.`b.c`')"

@@ -1,0 +1,62 @@
+"""Names of tables, and the profile in front of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.protocol.names import TableName, parse_table_url
+
+part = st.text(st.characters(exclude_characters="/", exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)
+
+
+@given(share=st.lists(part, min_size=1, max_size=3), schema=part, table=part)
+def test_parsing_undoes_formatting_also_with_dots_in_names(share, schema, table):
+    share = ".".join(share)
+    if {share, schema, table} & {".", ".."}:
+        return
+    name = TableName(share, schema, table)
+
+    assert TableName.parse(str(name)) == name
+
+
+@given(profile=st.text(max_size=20), schema=part, table=part)
+def test_url_splits_at_the_last_mark(profile, schema, table):
+    if "#" in schema + table or {schema, table} & {".", ".."}:
+        return
+    name = TableName("s", schema, table)
+
+    assert parse_table_url(f"{profile}#{name}") == (profile or None, name)
+
+
+def test_names_with_dots_stand_in_backticks():
+    assert TableName.parse("a.b.c.`d.v4`") == TableName("a.b", "c", "d.v4")
+    assert TableName.parse("`a.b`.`c.d`.e") == TableName("a.b", "c.d", "e")
+    assert str(TableName("a", "b.c", "d")) == "a.`b.c`.d"
+
+
+def test_profile_may_hold_marks_and_dots():
+    name = TableName("a.b", "c", "d")
+
+    assert parse_table_url("/x#1/my.share#a.b.c.d") == ("/x#1/my.share", name)
+    assert parse_table_url("#a.b.c.d") == (None, name)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a.b", "a.b.", ".b.c", "a..c", "a.b.c/d", "a.b.\x00", None, 5])
+def test_what_is_no_table_name_is_refused(text):
+    with pytest.raises(UsageError):
+        TableName.parse(text)
+
+
+@pytest.mark.parametrize("url", ["", "my.share", "a.b.c", "my.share#", "my.share#a.b", None])
+def test_what_is_no_table_url_is_refused(url):
+    with pytest.raises(UsageError, match=r"[Ee]xpected"):
+        parse_table_url(url)
+
+
+@pytest.mark.parametrize("parts", [("..", "b", "c"), ("a", "..", "c"), ("a", "", "c"), ("a", "b", "x" * 256)])
+def test_names_that_cannot_be_are_refused(parts):
+    with pytest.raises(UsageError):
+        TableName(*parts)

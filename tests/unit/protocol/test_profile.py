@@ -1,0 +1,256 @@
+"""Profiles: where they come from, what they must hold, and that they keep their secrets."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+from datetime import datetime, timezone
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from delta_sharing_client.errors import ProfileError
+from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
+from delta_sharing_client.redact import Secret
+
+V1 = {"shareCredentialsVersion": 1, "endpoint": "https://h/api/", "bearerToken": "planted"}
+OAUTH = {
+    "shareCredentialsVersion": 2,
+    "type": "oauth_client_credentials",
+    "endpoint": "https://h/api",
+    "tokenEndpoint": "https://login/token",
+    "clientId": "id",
+    "clientSecret": "planted",
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "my.share"
+    file.write_text(json.dumps(V1))
+    return file
+
+
+def test_profile_is_read_from_every_kind_of_source(path, monkeypatch):
+    expected = Profile("https://h/api", BearerToken(Secret("planted")), 1)
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setenv("DELTA_SHARING_PROFILE", str(path))
+    monkeypatch.setenv("HOME", str(path.parent))
+    with_mark = io.BytesIO(b"\xef\xbb\xbf" + path.read_bytes())
+    sources = [
+        str(path),
+        path,
+        "my.share",
+        Path("my.share"),
+        Path("./my.share"),
+        "~/my.share",
+        f"file://{path}",
+        io.StringIO(path.read_text()),
+        with_mark,
+        V1,
+        expected,
+        None,
+    ]
+
+    assert [Profile.load(source) for source in sources] == [expected] * len(sources)
+
+
+def test_profile_is_read_from_a_url_that_fsspec_opens():
+    import fsspec
+
+    with fsspec.open("memory://profiles/my.share", "w") as file:
+        file.write(json.dumps(V1))
+
+    assert Profile.load("memory://profiles/my.share").endpoint == "https://h/api"
+
+
+def test_file_object_stays_open():
+    file = io.StringIO(json.dumps(V1))
+
+    Profile.load(file)
+
+    assert not file.closed
+
+
+def test_byte_order_mark_of_an_open_text_file_is_no_part_of_the_profile():
+    text = '{"shareCredentialsVersion": 1, "endpoint": "https://h/p", "bearerToken": "t"}'
+    assert Profile.load(io.StringIO("\ufeff" + text)).endpoint == "https://h/p"
+
+
+def test_profile_is_read_through_chained_file_systems():
+    fsspec.filesystem("memory").pipe(
+        "/chained.share", b'{"shareCredentialsVersion": 1, "endpoint": "https://h/p", "bearerToken": "t"}'
+    )
+    assert Profile.load("simplecache::memory://chained.share").endpoint == "https://h/p"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [("memory://absent.share", "check the URL"), ("nosuch://x/y.share", "no file system is known")],
+)
+def test_url_without_a_profile_says_what_to_check(url, said):
+    with pytest.raises(ProfileError, match=said):
+        Profile.load(url)
+
+
+def test_environment_without_a_profile_says_which_variable(monkeypatch):
+    for value in (None, "", "  "):
+        monkeypatch.delenv("DELTA_SHARING_PROFILE", raising=False)
+        if value is not None:
+            monkeypatch.setenv("DELTA_SHARING_PROFILE", value)
+        with pytest.raises(ProfileError, match="DELTA_SHARING_PROFILE is not set"):
+            Profile.load(None)
+
+
+def test_missing_and_unreadable_files_are_profile_errors(tmp_path):
+    with pytest.raises(ProfileError, match=r"no profile file at 'gone\.share'"):
+        Profile.load("gone.share")
+    with pytest.raises(ProfileError, match="cannot be read"):
+        Profile.load(tmp_path)
+    with pytest.raises(ProfileError, match="cannot be read"):
+        Profile.load("nosuchscheme://host/planted?sig=planted")
+    with pytest.raises(ProfileError, match="found int"):
+        Profile.load(3)
+    with pytest.raises(ProfileError, match="found bytes"):
+        Profile.load(_BytesPath())
+
+
+class _BytesPath(os.PathLike):
+    def __fspath__(self):
+        return b"my.share"
+
+
+@pytest.mark.parametrize("text", ["", "planted{", '["planted"]', '"planted"', b"\xff\xfe planted"])
+def test_profile_that_is_no_json_object_is_refused_without_showing_it(text):
+    source = io.BytesIO(text) if isinstance(text, bytes) else io.StringIO(text)
+
+    with pytest.raises(ProfileError, match="download it again") as caught:
+        Profile.load(source)
+    assert "planted" not in str(caught.value)
+
+
+@pytest.mark.parametrize("from_environment", [False, True])
+def test_json_text_in_place_of_a_path_is_refused_without_showing_it(monkeypatch, from_environment):
+    text = " " + json.dumps(V1)
+    monkeypatch.setenv("DELTA_SHARING_PROFILE", text)
+
+    with pytest.raises(ProfileError, match="mapping") as caught:
+        Profile.load(None if from_environment else text)
+    assert "planted" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["shareCredentialsVersion", "endpoint", "bearerToken"])
+def test_missing_field_is_named(field):
+    for value in (None, "absent"):
+        fields = {**V1, field: None} if value is None else {k: v for k, v in V1.items() if k != field}
+        with pytest.raises(ProfileError, match=f"has no {field}"):
+            Profile.load(fields)
+
+
+@pytest.mark.parametrize("field", ["endpoint", "tokenEndpoint", "clientId", "clientSecret", "type"])
+@pytest.mark.parametrize("value", ["", "  ", 5])
+def test_blank_or_mistyped_field_is_named(field, value):
+    with pytest.raises(ProfileError, match=f"{field} of the profile"):
+        Profile.load({**OAUTH, field: value})
+
+
+def test_newer_version_asks_to_upgrade():
+    with pytest.raises(ProfileError, match=r"shareCredentialsVersion 3.*upgrade delta-sharing-client"):
+        Profile.load({**V1, "shareCredentialsVersion": 3})
+
+
+@pytest.mark.parametrize("version", [0, True, "1", 1.5])
+def test_odd_version_is_refused(version):
+    with pytest.raises(ProfileError, match="expected 1 or 2"):
+        Profile.load({**V1, "shareCredentialsVersion": version})
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "kept"),
+    [("https://h/api", "https://h/api"), ("https://h/api/", "https://h/api"), ("http://h:80//", "http://h:80/")],
+)
+def test_one_trailing_slash_of_the_endpoint_is_stripped(endpoint, kept):
+    assert Profile.load({**V1, "endpoint": endpoint}).endpoint == kept
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "h/api",
+        "ftp://h",
+        "file:///x",
+        "https://",
+        "https://user:planted@h",
+        "https://h?x=planted",
+        "https://h/#a",
+        "http://h:x",
+    ],
+)
+def test_endpoint_that_is_no_plain_http_url_is_refused_without_showing_secrets(endpoint):
+    with pytest.raises(ProfileError, match=r"must be an http\(s\) URL") as caught:
+        Profile.load({**V1, "endpoint": endpoint})
+    assert "planted" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expires"),
+    [
+        ("2021-11-12T00:12:29.0Z", datetime(2021, 11, 12, 0, 12, 29, tzinfo=timezone.utc)),
+        ("2021-11-12T00:12:29Z", datetime(2021, 11, 12, 0, 12, 29, tzinfo=timezone.utc)),
+        ("2021-11-12T01:12:29.123456789+01:00", datetime(2021, 11, 12, 0, 12, 29, 123456, tzinfo=timezone.utc)),
+        ("2021-11-11 23:12:29,5-0100", datetime(2021, 11, 12, 0, 12, 29, 500000, tzinfo=timezone.utc)),
+        ("9999-12-31T23:59:59.999Z", datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=timezone.utc)),
+        ("2021-11-12", datetime(2021, 11, 12, tzinfo=timezone.utc)),
+        ("2021-11-12T00:12", datetime(2021, 11, 12, 0, 12, tzinfo=timezone.utc)),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_expiration_time_is_understood_in_every_usual_spelling(text, expires):
+    assert Profile.load({**V1, "expirationTime": text}).expiration_time == expires
+
+
+@pytest.mark.parametrize("text", ["soon", "2021-13-01", "2021-11-12T25:00:00Z", "0001-01-01T00:00:00+01:00", 5])
+def test_malformed_expiration_time_is_refused(text):
+    with pytest.raises(ProfileError, match="expirationTime"):
+        Profile.load({**V1, "expirationTime": text})
+
+
+def test_version_2_types_are_read():
+    bearer = {**V1, "shareCredentialsVersion": 2, "type": "bearer_token", "expirationTime": "2030-01-01T00:00:00Z"}
+    basic = {"shareCredentialsVersion": 2, "type": "basic", "endpoint": "https://h", "username": "u", "password": "p"}
+
+    assert Profile.load(bearer).credentials == BearerToken(Secret("planted"), datetime(2030, 1, 1, tzinfo=timezone.utc))
+    assert Profile.load(basic).credentials == BasicLogin("u", Secret("p"))
+    credentials = Profile.load({**OAUTH, "scope": "a b"}).credentials
+    assert credentials == ClientCredentials("https://login/token", "id", Secret("planted"), "a b")
+    assert Profile.load({**OAUTH, "tokenEndpoint": "https://login/token/"}).credentials.token_endpoint == (
+        "https://login/token"
+    )
+
+
+@pytest.mark.parametrize("kind", ["oauth_jwt_bearer_private_key_jwt", "kerberos"])
+def test_unsupported_type_is_refused_by_name(kind):
+    with pytest.raises(ProfileError, match=kind):
+        Profile.load({**OAUTH, "type": kind})
+
+
+def test_client_secret_is_not_sent_in_clear_text():
+    with pytest.raises(ProfileError, match="clear text"):
+        Profile.load({**OAUTH, "tokenEndpoint": "http://login/token"})
+    assert Profile.load({**OAUTH, "tokenEndpoint": "http://localhost/token"}).credentials.client_id == "id"
+
+
+def test_repr_masks_every_secret_and_pickling_keeps_them():
+    for fields in (V1, OAUTH, {**OAUTH, "type": "basic", "username": "u", "password": "planted"}):
+        profile = Profile.load(fields)
+        assert "planted" not in repr(profile)
+        assert "planted" not in str(profile)
+        assert pickle.loads(pickle.dumps(profile)) == profile
+
+
+def test_profiles_with_different_secrets_differ():
+    assert Profile.load(V1) != Profile.load({**V1, "bearerToken": "other"})
