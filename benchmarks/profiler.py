@@ -19,9 +19,9 @@ STAGES = (
         "Parquet decoding",
         (
             "delta_sharing_client/scan/decode.py",
-            "delta_sharing_client/scan/validity.py",
             "delta_sharing_client/scan/align.py",
-            "delta_sharing_client/scan/conversions.py",
+            "delta_sharing_client/scan/align.py",
+            "delta_sharing_client/scan/align.py",
             "delta_sharing_client/parquet/sparse_file.py",
             "/pyarrow/",
         ),

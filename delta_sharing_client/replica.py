@@ -34,15 +34,14 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
     Transaction,
 )
-from delta_sharing_client.delta.deletion_vectors import encode_file, relative_path
-from delta_sharing_client.delta.file_keys import without_query
+from delta_sharing_client.delta.deletion_vectors import encode_file, relative_path, z85_encode
 from delta_sharing_client.delta.log.commit import Commit
+from delta_sharing_client.delta.log.lines import action_fields
 from delta_sharing_client.delta.log.listing import LOG_DIRECTORY
-from delta_sharing_client.delta.log.log_entries import action_fields
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import add_checkpoint, append_commit, write_log
+from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.delta.snapshot import Snapshot, Want, logical_file_key
-from delta_sharing_client.delta.z85 import z85_encode
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import FileLock

@@ -12,13 +12,10 @@ import typer
 import typer.core
 
 from delta_sharing_client.cli import output
-from delta_sharing_client.cli.copies import copy_facts, copy_text, retention
-from delta_sharing_client.cli.description import describe_table
 from delta_sharing_client.cli.exits import ExitCode, Stopped
 from delta_sharing_client.cli.files import FileFormat, format_of, write_file, write_stream
-from delta_sharing_client.cli.settings import Settings
-from delta_sharing_client.cli.target import open_client, open_table, share_and_schema
-from delta_sharing_client.cli.values import json_rows
+from delta_sharing_client.cli.output import copy_facts, copy_text, describe_table, json_rows, retention
+from delta_sharing_client.cli.target import Settings, open_client, open_table, share_and_schema
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.reads import Read
 

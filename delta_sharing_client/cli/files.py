@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from delta_sharing_client.cli.values import compact_json, json_rows, json_values
+from delta_sharing_client.cli.output import compact_json, json_rows, json_values
 from delta_sharing_client.errors import UsageError
 
 Write = Callable[[pa.RecordBatch], None]

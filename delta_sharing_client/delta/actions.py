@@ -10,7 +10,7 @@ not garbage-collector tracked (``gc=False``), because a snapshot may hold a mill
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Union
+from typing import Annotated, Literal, NamedTuple, Union
 
 import msgspec
 
@@ -204,3 +204,18 @@ Action = Union[
     CheckpointMetadata,
     Sidecar,
 ]
+
+
+class VersionedMetadata(NamedTuple):
+    """A ``metaData`` inside a change feed or a ``startingVersion`` answer; ``version`` is None if the server left it
+    out."""
+
+    version: int | None
+    metadata: Metadata
+
+
+class VersionedProtocol(NamedTuple):
+    """A ``protocol`` inside a change feed or a ``startingVersion`` answer; ``version`` as in VersionedMetadata."""
+
+    version: int | None
+    protocol: Protocol

@@ -15,21 +15,279 @@ NumPy-backed dtypes (the default):
 
 from __future__ import annotations
 
+import abc
 import concurrent.futures
+import datetime
 import itertools
 import operator
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal, Optional
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from delta_sharing_client.delta.data_types import ArrayType, DataType, MapType, PrimitiveType, StructType
 from delta_sharing_client.delta.variant.column import variant_to_python
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.frame_columns import TOUCHED_BYTES, DtypeBackend, FrameColumn, frame_column
+
+DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
+
+_NULLABLE: dict[pa.DataType, pd.api.extensions.ExtensionDtype] = {
+    pa.int8(): pd.Int8Dtype(),
+    pa.int16(): pd.Int16Dtype(),
+    pa.int32(): pd.Int32Dtype(),
+    pa.int64(): pd.Int64Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+}
+_NULLABLE_FLOATS: dict[pa.DataType, pd.api.extensions.ExtensionDtype] = {
+    pa.float32(): pd.Float32Dtype(),
+    pa.float64(): pd.Float64Dtype(),
+}
+_EPOCH = datetime.date(1970, 1, 1)
+_FIRST_DAY = (datetime.date.min - _EPOCH).days
+_LAST_DAY = (datetime.date.max - _EPOCH).days
+# Days for which date objects are made once and shared; as many as two and a half centuries have.
+_LONGEST_CALENDAR = 92_000
+# Memory comes in pages; between two looks whether to go on, so much of it is asked for.
+_PAGE = 4096
+TOUCHED_BYTES = 2 * 1024 * 1024
+
+
+class FrameColumn(abc.ABC):
+    """Takes the arrays of one column in order; ``finish`` returns what pandas is to hold."""
+
+    @abc.abstractmethod
+    def touch(self, stopped: Callable[[], bool]) -> None:
+        """Have the system provide the memory that will be filled, until ``stopped``; call it before ``append``."""
+
+    @abc.abstractmethod
+    def append(self, array: pa.Array) -> None: ...
+
+    @abc.abstractmethod
+    def finish(self) -> object: ...
+
+
+def frame_column(field: pa.Field, rows: int | None, backend: DtypeBackend) -> FrameColumn:
+    """Return the maker of one column; ``rows`` is how many will come, ``None`` where that is not known."""
+    if rows is not None and backend != "pyarrow":
+        try:
+            if pa.types.is_date32(field.type):
+                return _Dates(rows)
+            target = _target(field, backend)
+            if target is not None:
+                return _Placed(field, rows, *target)
+        except (MemoryError, ValueError):
+            # A server's count of rows is not a promise; what really comes may fit.
+            pass
+    return _Held(field, backend)
+
+
+def _target(
+    field: pa.Field, backend: DtypeBackend
+) -> tuple[npt.DTypeLike, Optional[pd.api.extensions.ExtensionDtype]] | None:
+    """Return the NumPy dtype in which the column is built and its pandas dtype, if that is another one."""
+    found = field.type
+    if found in _NULLABLE:
+        wants_mask = field.nullable or backend == "numpy_nullable"
+        return found.to_pandas_dtype(), _NULLABLE[found] if wants_mask else None
+    if found in _NULLABLE_FLOATS:
+        return found.to_pandas_dtype(), _NULLABLE_FLOATS[found] if backend == "numpy_nullable" else None
+    if pa.types.is_timestamp(found):
+        dtype = pa.array([], found).to_pandas().dtype
+        if getattr(dtype, "unit", found.unit) == found.unit:
+            return np.dtype(f"datetime64[{found.unit}]"), None if found.tz is None else dtype
+    return None
+
+
+class _Held(FrameColumn):
+    """Keeps the Arrow arrays and converts them together."""
+
+    def __init__(self, field: pa.Field, backend: DtypeBackend) -> None:
+        self._field = field
+        self._backend = backend
+        self._chunks: list[pa.Array] = []
+
+    def touch(self, stopped: Callable[[], bool]) -> None:
+        """Its memory comes with the rows."""
+
+    def append(self, array: pa.Array) -> None:
+        self._chunks.append(array)
+
+    def finish(self) -> object:
+        # Handed over and forgotten: Arrow's memory goes as soon as pandas' exists.
+        chunks, self._chunks = self._chunks, []
+        column = pa.chunked_array(chunks, type=self._field.type)
+        del chunks
+        if self._backend == "pyarrow":
+            return pd.array(column, dtype=pd.ArrowDtype(column.type))
+        return _convert(self._field, column, self._backend)
+
+
+class _Placed(FrameColumn):
+    """Copies numbers, booleans and timestamps to their place in memory that pandas takes over."""
+
+    def __init__(
+        self, field: pa.Field, rows: int, dtype: npt.DTypeLike, wanted: pd.api.extensions.ExtensionDtype | None
+    ) -> None:
+        self._field = field
+        self._wanted = wanted
+        self._values: npt.NDArray[Any] = np.empty(rows, dtype)
+        self._mask: npt.NDArray[np.bool_] | None = None
+        self._length = 0
+        # Null is a value of its own in NumPy's floats and timestamps, and a mask beside everything else.
+        beside = field.type in _NULLABLE or wanted in _NULLABLE_FLOATS.values()
+        zero = False if pa.types.is_boolean(field.type) else 0
+        self._filler = pa.scalar(zero, field.type) if beside else None
+
+    def touch(self, stopped: Callable[[], bool]) -> None:
+        _touch(self._values.view(np.uint8), 0, stopped)
+
+    def append(self, array: pa.Array) -> None:
+        start, stop = self._length, self._length + len(array)
+        if stop > len(self._values):
+            self._resize(max(stop, len(self._values) * 2))
+        if self._filler is not None and array.null_count:
+            self._nulls()[start:stop] = array.is_null().to_numpy(zero_copy_only=False)
+            array = pc.fill_null(array, self._filler)
+        self._values[start:stop] = array.to_numpy(zero_copy_only=False)
+        self._length = stop
+
+    def finish(self) -> object:
+        if self._length < len(self._values):
+            self._resize(self._length)
+        values, wanted = self._values, self._wanted
+        if isinstance(wanted, pd.DatetimeTZDtype):
+            return pd.array(values.view(np.int64), dtype=wanted, copy=False)
+        if wanted is not None:
+            build: Any = wanted.construct_array_type()
+            return build(values, self._nulls(), copy=False)
+        if self._mask is not None:
+            # NOT NULL by its schema, and yet there are nulls: as pandas would have it.
+            return pa.array(values, self._field.type, mask=self._mask).to_numpy(zero_copy_only=False)
+        return values
+
+    def _nulls(self) -> npt.NDArray[np.bool_]:
+        if self._mask is None:
+            self._mask = np.zeros(len(self._values), np.bool_)
+        return self._mask
+
+    def _resize(self, rows: int) -> None:
+        kept = min(rows, self._length)
+        values = np.empty(rows, self._values.dtype)
+        values[:kept] = self._values[:kept]
+        self._values = values
+        if self._mask is not None:
+            mask = np.zeros(rows, np.bool_)
+            mask[:kept] = self._mask[:kept]
+            self._mask = mask
+
+
+class _Dates(FrameColumn):
+    """Python dates, one object for all rows of a day; taken from a calendar that grows with what comes."""
+
+    def __init__(self, rows: int) -> None:
+        self._values: npt.NDArray[np.object_] = np.empty(rows, object)
+        self._length = 0
+        self._first = 0
+        self._calendar: npt.NDArray[np.object_] = np.empty(0, object)
+
+    def touch(self, stopped: Callable[[], bool]) -> None:
+        _touch(self._values, None, stopped)
+
+    def append(self, array: pa.Array) -> None:
+        start, stop = self._length, self._length + len(array)
+        if stop > len(self._values):
+            self._resize(max(stop, len(self._values) * 2))
+        self._values[start:stop] = self._dates(array)
+        self._length = stop
+
+    def finish(self) -> object:
+        if self._length < len(self._values):
+            self._resize(self._length)
+        # In this wrapper pandas does not look for another dtype.
+        return pd.arrays.NumpyExtensionArray(self._values)
+
+    def _dates(self, array: pa.Array) -> npt.NDArray[np.object_]:
+        nulls = array.null_count
+        if nulls < len(array):
+            days = array.view(pa.int32())
+            found = pc.min_max(days)
+            first, last = found["min"].as_py(), found["max"].as_py()
+            if self._covers(first, last, len(array)):
+                if not nulls:
+                    return self._calendar[days.to_numpy() - self._first]
+                dates = self._calendar[pc.fill_null(days, first).to_numpy() - self._first]
+                dates[array.is_null().to_numpy(zero_copy_only=False)] = None
+                return dates
+        converted: npt.NDArray[np.object_] = array.to_pandas(date_as_object=True).to_numpy(dtype=object)
+        return converted
+
+    def _covers(self, first: int, last: int, rows: int) -> bool:
+        """Return whether the calendar has the days, after it was extended where that pays for so many ``rows``."""
+        known = len(self._calendar)
+        if known and self._first <= first and last < self._first + known:
+            return True
+        if known:
+            first, last = min(first, self._first), max(last, self._first + known - 1)
+        days = last - first + 1
+        if first < _FIRST_DAY or last > _LAST_DAY or days > _LONGEST_CALENDAR:
+            return False
+        if days - known > max(8 * rows, len(self._values)):
+            return False
+        self._calendar = np.arange(first, last + 1).astype("datetime64[D]").astype(object)
+        self._first = first
+        return True
+
+    def _resize(self, rows: int) -> None:
+        kept = min(rows, self._length)
+        values = np.empty(rows, object)
+        values[:kept] = self._values[:kept]
+        self._values = values
+
+
+def _touch(memory: npt.NDArray[Any], value: object, stopped: Callable[[], bool]) -> None:
+    step, page = TOUCHED_BYTES // memory.itemsize, _PAGE // memory.itemsize
+    for start in range(0, len(memory), step):
+        if stopped():
+            return
+        memory[start : start + step : page] = value
+
+
+def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) -> object:
+    nullable = backend == "numpy_nullable" or field.nullable
+    dtype = _NULLABLE.get(column.type)
+    if dtype is None and backend == "numpy_nullable":
+        dtype = _NULLABLE_FLOATS.get(column.type)
+        if dtype is None and pa.types.is_string(column.type):
+            return pd.array(column.to_pandas().to_numpy(dtype=object), dtype=pd.StringDtype())
+    if dtype is not None and nullable:
+        return _masked(column, dtype)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), None, dtype=object)
+    if dtype is not None or pa.types.is_floating(column.type):
+        return column.to_numpy()
+    # Inside lists, maps and structs too, a whole number next to a null must not become a float.
+    return column.to_pandas(date_as_object=True, integer_object_nulls=True).array
+
+
+def _masked(column: pa.ChunkedArray, dtype: pd.api.extensions.ExtensionDtype) -> object:
+    """Build a pandas masked array from Arrow memory without a pass through floats or Python objects."""
+    if column.null_count:
+        mask = column.is_null().to_numpy()
+        filler = pa.scalar(False if pa.types.is_boolean(column.type) else 0, type=column.type)
+        column = pc.fill_null(column, filler)
+    else:
+        mask = np.zeros(len(column), dtype=bool)
+    values = column.to_numpy()
+    if not values.flags.writeable:
+        values = values.copy()
+    build: Any = dtype.construct_array_type()
+    return build(values, mask, copy=False)
+
 
 _BACKENDS = ("numpy", "numpy_nullable", "pyarrow")
 

@@ -7,8 +7,16 @@ import enum
 from collections.abc import Callable
 from typing import Union
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, Metadata, Protocol, RemoveFile
-from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    FileAction,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    VersionedMetadata,
+    VersionedProtocol,
+)
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.messages import Line, MetadataLine, PartitionValues, ProtocolLine

@@ -3,22 +3,223 @@ Data Feed from a Table")."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from delta_sharing_client.delta.actions import Metadata, Protocol
 from delta_sharing_client.delta.features import Operation, reader_features
-from delta_sharing_client.errors import ProtocolError, RequestError
+from delta_sharing_client.errors import ProtocolError, RequestError, UsageError
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answer import AnswerKind, TableAction, TableHead
 from delta_sharing_client.protocol.capabilities import HEADER, capabilities_header
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.protocol.page import FILE_ID_HASH_HEADER, AnswerRules, Page
-from delta_sharing_client.protocol.pages import Pages
-from delta_sharing_client.protocol.requests import ChangesQuery, QueryRequest, check_number, check_one_of
+from delta_sharing_client.protocol.pages import FILE_ID_HASH_HEADER, AnswerRules, Page, Pages
 from delta_sharing_client.protocol.rest import RestClient
+
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
+_FILE_ID_HASHES = ("parquet", "delta")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueryRequest:
+    """A query of a snapshot, or of the data changes since ``starting_version``; contradictions are a ``UsageError``.
+
+    Parameters
+    ----------
+    predicate_hints:
+        SQL conditions that the server may use to leave files out; all must hold.
+    json_predicate_hints:
+        The same as JSON text ("JSON predicates for Filtering").
+    limit_hint:
+        Rows that are enough. Left away where it exceeds the protocol's Int32.
+    version, timestamp:
+        The snapshot to read; at most one of them. ``timestamp`` is ISO 8601.
+    starting_version, ending_version:
+        A range of versions, inclusive; files after ``ending_version`` are dropped should the server send them.
+    max_files:
+        Files on one page of the answer; pages are joined anyway.
+    include_refresh_token:
+        Ask for a token that renews URLs of the same snapshot. Sent only where the protocol allows it: for the
+        latest snapshot.
+    refresh_token:
+        Renew the URLs of the snapshot that this token was given out for.
+    include_historical_protocol:
+        Ask for protocol changes inside a range of versions (answers in delta format).
+    file_id_hash:
+        ``parquet`` or ``delta``: which hash file ids must be, for clients that compare answers of both formats.
+    asynchronous:
+        Let the server compute the answer while we poll, for tables that take long.
+    poll_seconds:
+        How long to wait for an asynchronous query.
+    """
+
+    predicate_hints: tuple[str, ...] = ()
+    json_predicate_hints: str | None = None
+    limit_hint: int | None = None
+    version: int | None = None
+    timestamp: str | None = None
+    starting_version: int | None = None
+    ending_version: int | None = None
+    max_files: int | None = None
+    include_refresh_token: bool = True
+    refresh_token: str | None = dataclasses.field(default=None, repr=False)
+    include_historical_protocol: bool = True
+    file_id_hash: str | None = None
+    asynchronous: bool = False
+    poll_seconds: float = 600.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.predicate_hints, str):
+            raise UsageError("predicate_hints is a sequence of SQL conditions, found one text; put it into a list.")
+        object.__setattr__(self, "predicate_hints", tuple(self.predicate_hints))
+        _check_json_hints(self.json_predicate_hints)
+        for name in ("limit_hint", "version", "starting_version", "ending_version"):
+            check_number(name, getattr(self, name), least=0)
+        check_number("max_files", self.max_files, least=1, most=_MAX_INT32)
+        if self.timestamp is not None:
+            object.__setattr__(self, "timestamp", to_instant(self.timestamp, "timestamp"))
+        check_one_of(version=self.version, timestamp=self.timestamp, starting_version=self.starting_version)
+        check_one_of(
+            refresh_token=self.refresh_token,
+            version=self.version,
+            timestamp=self.timestamp,
+            starting_version=self.starting_version,
+        )
+        if self.ending_version is not None and self.starting_version is None:
+            raise UsageError("ending_version needs starting_version.")
+        _check_range(self.starting_version, self.ending_version)
+        _check_file_id_hash(self.file_id_hash)
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether the latest snapshot is asked for, so that the server may give a refresh token."""
+        return self.version is None and self.timestamp is None and self.starting_version is None
+
+    @property
+    def kind(self) -> AnswerKind:
+        """What the answer holds."""
+        return AnswerKind.SNAPSHOT if self.starting_version is None else AnswerKind.CHANGES
+
+    def body(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, object]:
+        """Return the JSON body for a page: everything is repeated but what concerns the refresh token."""
+        historical = self.starting_version is not None and ResponseFormat.DELTA in formats
+        first = page_token is None
+        fields: dict[str, object | None] = {
+            "predicateHints": list(self.predicate_hints) or None,
+            "jsonPredicateHints": self.json_predicate_hints,
+            "limitHint": self.limit_hint if (self.limit_hint or 0) <= _MAX_INT32 else None,
+            "version": self.version,
+            "timestamp": self.timestamp,
+            "startingVersion": self.starting_version,
+            "endingVersion": self.ending_version,
+            "includeHistoricalProtocol": True if historical and self.include_historical_protocol else None,
+            "maxFiles": self.max_files,
+            "pageToken": page_token,
+            "includeRefreshToken": True if first and self.is_latest and self.include_refresh_token else None,
+            "refreshToken": self.refresh_token if first else None,
+        }
+        return {key: value for key, value in fields.items() if value is not None}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesQuery:
+    """A query of the change data feed. ``UsageError`` if it contradicts itself.
+
+    Parameters
+    ----------
+    starting_version, starting_timestamp:
+        First version, inclusive; exactly one of them. Timestamps are ISO 8601.
+    ending_version, ending_timestamp:
+        Last version, inclusive; at most one of them, none for the latest.
+    include_historical_metadata, include_historical_protocol:
+        Ask for changes of schema and protocol inside the range (protocol: answers in delta format).
+    max_files:
+        Files on one page of the answer; pages are joined anyway.
+    file_id_hash:
+        As in ``QueryRequest``.
+    """
+
+    starting_version: int | None = None
+    starting_timestamp: str | None = None
+    ending_version: int | None = None
+    ending_timestamp: str | None = None
+    include_historical_metadata: bool = True
+    include_historical_protocol: bool = True
+    max_files: int | None = None
+    file_id_hash: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("starting_version", "ending_version"):
+            check_number(name, getattr(self, name), least=0)
+        check_number("max_files", self.max_files, least=1, most=_MAX_INT32)
+        for name in ("starting_timestamp", "ending_timestamp"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, to_instant(getattr(self, name), name))
+        check_one_of(starting_version=self.starting_version, starting_timestamp=self.starting_timestamp)
+        check_one_of(ending_version=self.ending_version, ending_timestamp=self.ending_timestamp)
+        if self.starting_version is None and self.starting_timestamp is None:
+            raise UsageError("A change feed needs a start: pass starting_version or starting_timestamp.")
+        _check_range(self.starting_version, self.ending_version)
+        _check_file_id_hash(self.file_id_hash)
+
+    def params(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, str]:
+        """Return the query string's parameters for a page."""
+        historical = self.include_historical_protocol and ResponseFormat.DELTA in formats
+        fields: dict[str, object | None] = {
+            "startingVersion": self.starting_version,
+            "startingTimestamp": self.starting_timestamp,
+            "endingVersion": self.ending_version,
+            "endingTimestamp": self.ending_timestamp,
+            "includeHistoricalMetadata": "true" if self.include_historical_metadata else None,
+            "includeHistoricalProtocol": "true" if historical else None,
+            "maxFiles": self.max_files,
+            "pageToken": page_token,
+        }
+        return {key: str(value) for key, value in fields.items() if value is not None}
+
+
+def check_number(name: str, value: object, *, least: int, most: int = _MAX_INT64) -> None:
+    """Raise ``UsageError`` unless ``value`` is ``None`` or a whole number (no bool) in the range."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise UsageError(f"{name} must be a whole number from {least} to {most}, found {value!r}.")
+
+
+def check_one_of(**values: object) -> None:
+    """Raise ``UsageError`` if more than one of ``values`` is given."""
+    given = [name for name, value in values.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"Only one of {', '.join(values)} can be given, found {' and '.join(given)}.")
+
+
+def _check_range(start: int | None, end: int | None) -> None:
+    if start is not None and end is not None and start > end:
+        raise UsageError(f"The range of versions is empty: it starts at {start} and ends at {end}.")
+
+
+def _check_file_id_hash(value: str | None) -> None:
+    if value is not None and value not in _FILE_ID_HASHES:
+        raise UsageError(f"file_id_hash must be one of {', '.join(_FILE_ID_HASHES)}, found {value!r}.")
+
+
+def _check_json_hints(text: object) -> None:
+    if text is None:
+        return
+    try:
+        tree = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        tree = None
+    if not isinstance(tree, dict) or "op" not in tree:
+        raise UsageError(
+            'json_predicate_hints must be JSON text of one operation, such as {"op": "isNull", "children": [...]}.'
+        )
+
 
 T = TypeVar("T")
 

@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, Union
 
-from delta_sharing_client.delta.actions import AddFile, RemoveFile
-from delta_sharing_client.delta.file_keys import DELETION_VECTOR_SUFFIX, unversioned, url_key
-from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, unversioned, url_key
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, TableAnswer, query_changes, query_table

@@ -7,15 +7,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.file_keys import without_query
+from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.download.cache import FileCache
-from delta_sharing_client.download.memory import Buffers
+from delta_sharing_client.download.memory import Buffers, Window
 from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.download.retry import RetryPolicy
-from delta_sharing_client.download.window import Window
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.parquet.sparse_file import Block

@@ -12,18 +12,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.download.memory import Order
 from delta_sharing_client.download.remote_file import Download, RemoteFile
-from delta_sharing_client.download.window import Order
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce, split, subtract
 from delta_sharing_client.parquet.footer import Footer, footer_length, parse_footer
 from delta_sharing_client.parquet.partial_chunk import PageMismatch
 from delta_sharing_client.parquet.sparse_file import Block, SparseFile
 from delta_sharing_client.scan.decode import FileDecoder, Selection, constant_batches, open_parquet
-from delta_sharing_client.scan.late import filter_leaves, narrow, reading, stretches
 from delta_sharing_client.scan.layout import Layout, lay_out
-from delta_sharing_client.scan.page_rows import Rows
-from delta_sharing_client.scan.pages import index_ranges, rebuild, with_pages, without_pages
+from delta_sharing_client.scan.pages import (
+    Rows,
+    filter_leaves,
+    index_ranges,
+    narrow,
+    reading,
+    rebuild,
+    stretches,
+    with_pages,
+    without_pages,
+)
 from delta_sharing_client.scan.resources import Resources, Unit
 from delta_sharing_client.scan.steps import Steps, gather, start
 from delta_sharing_client.scan.tasks import FileTask

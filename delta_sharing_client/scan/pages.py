@@ -2,23 +2,100 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
+from delta_sharing_client.delta.data_types import ColumnPath
+from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.parquet.page_index import Pages, pages, values
+from delta_sharing_client.parquet.page_index import Pages, PageValues, pages, values
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, partial_chunk
 from delta_sharing_client.parquet.sparse_file import Block
+from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.scan.align import leaf_count
-from delta_sharing_client.scan.layout import Layout
-from delta_sharing_client.scan.page_rows import IndexedColumn, Rows, matching_rows
+from delta_sharing_client.scan.bounds import RowGroupBounds, typed_bounds
+from delta_sharing_client.scan.columns import Origin
+from delta_sharing_client.scan.layout import Layout, Shape
+
+Rows = tuple[tuple[int, int], ...]
+
+
+class IndexedColumn(NamedTuple):
+    """The page index of one Parquet column in one row group."""
+
+    pages: Pages
+    values: list[PageValues]
+
+
+def matching_rows(
+    predicate: Expression, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]
+) -> Rows:
+    """Return the stretches of rows of a row group, counted in it, that may hold a row for which ``predicate`` is true.
+
+    ``columns`` are those of the predicate's Parquet columns that have an index; of the others the bounds of the whole
+    row group count.
+    """
+    may_match = compile_skipping(predicate)
+    statistics = _Stretch(bounds, group, columns)
+    ends = sorted({row for column in columns.values() for row in column.pages.rows})
+    found: list[tuple[int, int]] = []
+    for start, stop in itertools.pairwise(ends):
+        statistics.row = start
+        if not may_match(statistics):
+            continue
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], stop)
+        else:
+            found.append((start, stop))
+    return tuple(found)
+
+
+class _Stretch:
+    """``predicates.skipping.Statistics`` of the rows around ``row`` that lie in one page of each column.
+
+    Null counts are those of the pages, which hold more rows: they say "none" or "all", or they are not given.
+    """
+
+    def __init__(self, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]) -> None:
+        self._bounds = bounds
+        self._group = group
+        self._leaves = {path: leaf for path, leaf in bounds.leaves.items() if leaf[1] in columns}
+        self._columns = columns
+        self._known: dict[tuple[ColumnPath, int], ColumnBounds | None] = {}
+        self.row = 0
+
+    def bounds(self, path: ColumnPath) -> ColumnBounds | None:
+        leaf = self._leaves.get(path)
+        page = -1 if leaf is None else bisect.bisect_right(self._columns[leaf[1]].pages.rows, self.row) - 1
+        key = (path, page)
+        if key not in self._known:
+            self._known[key] = self._of_group(path) if leaf is None else self._of_page(path, page)
+        return self._known[key]
+
+    def _of_group(self, path: ColumnPath) -> ColumnBounds | None:
+        found = self._bounds.bounds_in(self._group, path)
+        if found is None or not found.null_count or found.null_count == found.row_count:
+            return found
+        return found._replace(null_count=None)
+
+    def _of_page(self, path: ColumnPath, page: int) -> ColumnBounds:
+        field, leaf, found = self._leaves[path]
+        pages, values = self._columns[leaf]
+        lower, upper, without_nan = typed_bounds(values[page].bounds, field, found)
+        if lower is not None and upper is not None and lower > upper:
+            lower = upper = without_nan = None
+        rows = pages.rows[page + 1] - pages.rows[page]
+        return ColumnBounds(lower, upper, values[page].null_count, rows, without_nan)
+
 
 # Bytes that can be read in the time that one more round trip takes; what page skipping has to save to pay for it.
 _ROUND_TRIP = 1024 * 1024
@@ -228,3 +305,95 @@ def _disjoint(ranges: list[ByteRange]) -> bool:
 
 def _bytes(read: Read, item: ByteRange) -> bytes:
     return read(item.start, item.length).to_pybytes()
+
+
+# Rows that match closer together than this are one stretch: pages hold more rows.
+_STRETCH = 1024
+# What has to be saved to pay for one more round trip, and for decoding the filter's columns twice.
+_LEAST = 4 * 1024 * 1024
+
+
+def filter_leaves(
+    shape: Shape, layout: Layout, groups: tuple[int, ...], gains: PageGains, held: int
+) -> tuple[int, ...]:
+    """Return the filter's Parquet columns if it probably pays to read them first, else nothing.
+
+    What lies in the file from ``held`` on is here already.
+    """
+    if layout.bounds is None or any(
+        column.origin in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION) for column in shape.filter
+    ):
+        return ()
+    first = {leaf for column in layout.filter if column is not None for leaf in column.leaves}
+    others = sum(item.length for item in reading(layout, first, others=True).ranges(groups) if item.start < held)
+    return tuple(sorted(first)) if first and others and gains.expected(others) >= _LEAST else ()
+
+
+def reading(layout: Layout, leaves: set[int] | tuple[int, ...], *, others: bool = False) -> Layout:
+    """Return the layout for some of its Parquet columns, or for all others; it is no good for making output of."""
+    kept = tuple(leaf for leaf in layout.leaves if (leaf in leaves) is not others)
+    files = [column for column in layout.filter if column is not None and column.leaves]
+    tops = sorted({column.top for column in files})
+    return dataclasses.replace(layout, leaves=kept, tops={top: position for position, top in enumerate(tops)})
+
+
+def stretches(matching: list[tuple[int, Any]]) -> Rows:
+    """Return the stretches that hold the matching rows of a row group.
+
+    ``matching`` are boolean arrays, each with the row of the group that it begins at, in order.
+    """
+    found = [start + np.flatnonzero(mask) for start, mask in matching]
+    positions = np.concatenate(found) if found else np.empty(0, np.int64)
+    if not len(positions):
+        return ()
+    breaks = np.flatnonzero(np.diff(positions) > _STRETCH)
+    starts = positions[np.concatenate([[0], breaks + 1])].tolist()
+    stops = (positions[np.concatenate([breaks, [len(positions) - 1]])] + 1).tolist()
+    return tuple(zip(starts, stops, strict=True))
+
+
+def narrow(
+    layout: Layout,
+    groups: tuple[int, ...],
+    rows: Mapping[int, Rows],
+    first: tuple[int, ...],
+    gains: PageGains,
+    index_gains: PageGains,
+) -> tuple[Layout, tuple[int, ...], Skipped]:
+    """Return layout and row groups that are left where only ``rows`` may match, and what that leaves out.
+
+    The chunks ``first`` stay what they are, as they are here.
+    """
+    planned = dict(layout.pages)
+    skipped = Skipped()
+    for group in groups:
+        before = reading(layout, first, others=True).compressed_size((group,))
+        found = layout.index[group]() if rows[group] and group in layout.index else {}
+        if found:
+            held = layout.pages[group].chunks if group in layout.pages else {}
+            # A stretch may reach over rows that were ruled out before: the filter's pages are not here for them.
+            wanted = tuple(stretch for start, stop in rows[group] for stretch in layout.within(group, start, stop))
+            chunks = group_pages(layout, group, wanted, found).chunks
+            planned[group] = GroupPages(
+                wanted,
+                {
+                    **{leaf: item for leaf, item in held.items() if leaf in first},
+                    **{leaf: item for leaf, item in chunks.items() if leaf not in first},
+                },
+            )
+        after = dataclasses.replace(layout, pages=planned)
+        left = reading(after, first, others=True).compressed_size((group,)) if rows[group] else 0
+        pages = _pages(layout, group, found) - _pages(after, group, found)
+        skipped = Skipped(0, skipped.pages + pages, skipped.bytes + before - left)
+        gains.learn(before, before - left)
+        if group in layout.index:
+            # That much less is read because the index says where the pages lie.
+            index_gains.learn(0, before - left)
+    kept = tuple(group for group in groups if rows[group])
+    return dataclasses.replace(layout, pages=planned), kept, skipped
+
+
+def _pages(layout: Layout, group: int, found: Mapping[int, Pages]) -> int:
+    """Return how many pages of a row group are read, of the chunks whose pages are ``found``."""
+    partial = layout.pages[group].chunks if group in layout.pages else {}
+    return sum(len(partial[leaf].kept) if leaf in partial else pages.number for leaf, pages in found.items())

@@ -11,7 +11,7 @@ from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol, Remo
 from delta_sharing_client.delta.arrow_types import to_arrow_schema
 from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.data_types import StructType
-from delta_sharing_client.delta.file_keys import DELETION_VECTOR_SUFFIX, url_key
+from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
 from delta_sharing_client.delta.row_tracking import ENABLED_PROPERTY, row_tracking
 from delta_sharing_client.delta.snapshot import Snapshot, table_schema
 from delta_sharing_client.delta.statistics import StatisticsReader, num_records

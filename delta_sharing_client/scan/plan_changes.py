@@ -18,14 +18,22 @@ from typing import NamedTuple, Union
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, Metadata, Protocol, RemoveFile
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    FileAction,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    VersionedMetadata,
+    VersionedProtocol,
+)
 from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.data_types import ColumnPath, StructType
 from delta_sharing_client.delta.features import Operation, check_readable
-from delta_sharing_client.delta.file_keys import url_key, without_query
+from delta_sharing_client.delta.paths import url_key, without_query
 from delta_sharing_client.delta.snapshot import table_schema
 from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
-from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
 from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.options import ReadOptions

@@ -10,11 +10,10 @@ from typing import TypeVar
 import pyarrow as pa
 
 from delta_sharing_client.download.cache import FileCache
-from delta_sharing_client.download.memory import Buffers
+from delta_sharing_client.download.memory import Buffers, Order, Window
 from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.remote_file import Reader
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.window import Order, Window
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.scan.layout import Shape
 from delta_sharing_client.scan.pages import PageGains

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, byte_range, decode_file, decode_inline
-from delta_sharing_client.delta.file_keys import without_query
+from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import DataError, ProtocolError
 from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce
 from delta_sharing_client.scan.steps import Steps

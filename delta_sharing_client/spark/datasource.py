@@ -2,17 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import uuid
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
 
-from pyspark.sql.datasource import DataSource
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from delta_sharing_client.delta.features import Operation
-from delta_sharing_client.spark.batch import BatchReader
-from delta_sharing_client.spark.columns import narrowed_columns, relation_columns
+from delta_sharing_client.delta.schema import schema_to_json
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.spark.admission import (
+    ALL,
+    Budget,
+    Limit,
+    SupportsTriggerAvailableNow,
+    default_limit,
+    is_unlimited,
+)
+from delta_sharing_client.spark.columns import Columns, check_unchanged, narrowed_columns, relation_columns
+from delta_sharing_client.spark.follower import Follower
+from delta_sharing_client.spark.offsets import BEGINNING, Beginning, parse_offset
 from delta_sharing_client.spark.options import SparkOptions
+from delta_sharing_client.spark.partitions import FilePartition, plan_partitions
 from delta_sharing_client.spark.served_table import Description, ServedTable
-from delta_sharing_client.spark.stream import StreamReader
+from delta_sharing_client.spark.types import target_schema
+
+
+class BatchReader(DataSourceReader):
+    """Reads a snapshot or a change feed.
+
+    It does not override ``pushFilters``: Spark keeps the filters pushed last for every later scan of the same
+    DataFrame, so a source that heeds them returns wrong rows. Filters come as the option ``filter``.
+    """
+
+    def __init__(self, table: ServedTable, columns: Columns) -> None:
+        self._table = table
+        self._columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the server for the files and return them, packed. Spark asks once for each DataFrame."""
+        options = self._table.options
+        plan = self._table.plan_batch(self._columns)
+        check_unchanged(schema_to_json(plan.context.schema), options, self._columns, self._table.name)
+        return plan_partitions(plan, uuid.uuid4().hex, options.parallelism, options.max_partition_bytes)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of ``partition``; runs on an executor."""
+        # Spark replaces an empty list of partitions by one without content.
+        if isinstance(partition, FilePartition):
+            yield from partition.read(target_schema(self._columns.schema))
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a table: its initial snapshot, then the versions after it, or the versions from a start on."""
+
+    def __init__(self, table: ServedTable, columns: Columns, described: Description) -> None:
+        self._table = table
+        self._columns = columns
+        self._described = described
+        self._followed: Follower | None = None
+        # PySpark 4.0 and 4.1 do not say where a batch starts: it is where the last one ended.
+        self._position: dict[str, Any] = BEGINNING.to_json()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "_followed": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the same offset always: Spark asks again after a crash, and nothing may have moved."""
+        return BEGINNING.to_json()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Limit = None) -> dict[str, Any]:
+        """Return how far the batch after ``start`` reaches within ``limit``."""
+        begin = self._position if start is None else start
+        offset = parse_offset(begin)
+        found = self._follower.next_offset(offset, self._budget(limit, told=start is not None))
+        return begin if found == offset else found.to_json()
+
+    def getDefaultReadLimit(self) -> Limit:
+        """Return a limit that stands for all of them: Spark can only carry one, the options hold the rest."""
+        return default_limit(self._follower.budget())
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the end of the table as far as known, for the query's progress."""
+        found = self._follower.reported()
+        return None if found is None else found.to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Let the version of now be the last one."""
+        self._follower.freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the files between two offsets, packed. Also called for a replay, before anything else."""
+        begin, until = parse_offset(start), parse_offset(end)
+        self._position = end
+        if isinstance(until, Beginning):
+            if isinstance(begin, Beginning):
+                return []
+            raise UsageError(
+                f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint"
+            )
+        options = self._table.options
+        found: list[InputPartition] = []
+        for selected in self._follower.files(begin, until):
+            plan = self._table.plan_window(selected.window, selected.files, self._described.metadata, self._columns)
+            found += plan_partitions(plan, selected.window.plan_id, options.parallelism, options.max_partition_bytes)
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of ``partition``; runs on an executor."""
+        if isinstance(partition, FilePartition):
+            yield from partition.read(target_schema(self._columns.schema))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Forget what is cached of finished batches."""
+        offset = parse_offset(end)
+        if not isinstance(offset, Beginning):
+            self._follower.forget_before(offset)
+
+    def stop(self) -> None:
+        """Close the connections."""
+        self._table.close()
+
+    def _budget(self, limit: Limit, *, told: bool) -> Budget | None:
+        if told:
+            return None if is_unlimited(limit) else self._follower.budget()
+        # PySpark 4.0 and 4.1 do not tell the trigger: only limits that a user set hold, so that a query with the
+        # trigger "available now", which is one batch there, reads all.
+        options = self._table.options
+        return ALL if options.max_files is None and options.max_bytes is None else self._follower.budget()
+
+    @property
+    def _follower(self) -> Follower:
+        # Made where it is used: the reader is pickled to executors, which need none of it.
+        if self._followed is None:
+            self._followed = Follower(self._table, self._described)
+        return self._followed
+
 
 NAME = "deltaSharing"
 

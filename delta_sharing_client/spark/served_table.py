@@ -12,10 +12,17 @@ from importlib import metadata as packages
 import msgspec
 import pyspark
 
-from delta_sharing_client.delta.actions import Action, AddFile, FileAction, Metadata, Protocol
+from delta_sharing_client.delta.actions import (
+    Action,
+    AddFile,
+    FileAction,
+    Metadata,
+    Protocol,
+    VersionedMetadata,
+    VersionedProtocol,
+)
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.snapshot import Snapshot
-from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
 from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, RequestError, SchemaChangeError
 from delta_sharing_client.options import ResponseFormat

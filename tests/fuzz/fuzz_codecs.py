@@ -38,12 +38,13 @@ from delta_sharing_client.delta.deletion_vectors import (
     encode_file,
     encode_inline,
     relative_path,
+    z85_decode,
+    z85_encode,
 )
 from delta_sharing_client.delta.partition_values import parse_partition_value, partition_scalar
 from delta_sharing_client.delta.roaring import Serialization
 from delta_sharing_client.delta.statistics import StatisticsReader, num_records
 from delta_sharing_client.delta.variant.column import variant_to_json, variants_to_python
-from delta_sharing_client.delta.z85 import z85_decode, z85_encode
 from delta_sharing_client.errors import DeltaSharingError
 from tests.unit.delta.variant_encoder import dictionary, encode, primitive
 

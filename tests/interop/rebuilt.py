@@ -8,12 +8,11 @@ import shutil
 from urllib.parse import quote
 
 import delta_sharing_client as ds
-from delta_sharing_client.delta.actions import Action, AddCdcFile
+from delta_sharing_client.delta.actions import Action, AddCdcFile, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import write_changes_log
 from delta_sharing_client.delta.snapshot import Snapshot
-from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
 from delta_sharing_client.planning import SnapshotRead, query_snapshot
 from delta_sharing_client.protocol.query import ChangesQuery, query_changes
 from tests.interop.served_tables import ServedTables

@@ -428,7 +428,7 @@ def test_pushed_filters_still_leak_into_later_scans_in_this_pyspark(spark: Any) 
 def test_our_reader_does_not_push_filters_and_is_right_with_push_down_on(
     spark: Any, lake: Any, table: TableWriter
 ) -> None:
-    from delta_sharing_client.spark.batch import BatchReader
+    from delta_sharing_client.spark.datasource import BatchReader
 
     assert getattr(BatchReader, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from delta_sharing_client.delta.features import Operation
+from delta_sharing_client.spark.admission import HAS_LIMITS
 from delta_sharing_client.spark.columns import relation_columns
-from delta_sharing_client.spark.limits import HAS_LIMITS
+from delta_sharing_client.spark.datasource import StreamReader
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
-from delta_sharing_client.spark.stream import StreamReader
 from tests.spark.streams import FEED, ID, Sink, follow, limited, stream
 from tests.tables import TableWriter, rows_of
 

@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.scan.tasks import FileTask
-from delta_sharing_client.spark.packing import LEAST_PARTITION, OPEN_COST, Piece, pack
-from delta_sharing_client.spark.partitions import FilePartition, SharedUrls
-from delta_sharing_client.spark.row_groups import share_of_groups
+from delta_sharing_client.spark.partitions import (
+    LEAST_PARTITION,
+    OPEN_COST,
+    FilePartition,
+    Piece,
+    SharedUrls,
+    pack,
+    share_of_groups,
+)
 
 MB = 1024 * 1024
 

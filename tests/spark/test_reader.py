@@ -24,13 +24,11 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.spark import served_table
-from delta_sharing_client.spark.admission import Budget
+from delta_sharing_client.spark.admission import Budget, default_limit
 from delta_sharing_client.spark.columns import narrowed_columns, relation_columns
-from delta_sharing_client.spark.datasource import DeltaSharingSource
-from delta_sharing_client.spark.limits import default_limit
+from delta_sharing_client.spark.datasource import DeltaSharingSource, StreamReader
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
-from delta_sharing_client.spark.stream import StreamReader
 from delta_sharing_client.spark.types import target_schema, to_spark_schema
 from tests.golden import corpus
 from tests.spark.streams import FEED, ID, changed_table, feed_table, limited

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.actions import Action
 from delta_sharing_client.delta.log.last_checkpoint import json_checksum
-from delta_sharing_client.delta.log.log_entries import action_fields, action_name
+from delta_sharing_client.delta.log.lines import action_fields, action_name
 
 ROWS_PER_GROUP = 50_000
 

@@ -32,8 +32,8 @@ from delta_sharing_client.delta.log.checkpoint_writer import last_checkpoint_tex
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.commit_times import enablement_of
 from delta_sharing_client.delta.log.last_checkpoint import FILE_NAME
+from delta_sharing_client.delta.log.lines import action_line
 from delta_sharing_client.delta.log.listing import LOG_DIRECTORY
-from delta_sharing_client.delta.log.log_entries import action_line
 from delta_sharing_client.delta.paths import encode_path, is_absolute, is_url
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import UsageError

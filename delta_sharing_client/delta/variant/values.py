@@ -18,7 +18,7 @@ from typing import NamedTuple, Union
 
 import numpy as np
 
-from delta_sharing_client.delta.civil_time import MICROS_PER_DAY, civil_of
+from delta_sharing_client.delta.calendars import MICROS_PER_DAY, civil_of
 from delta_sharing_client.errors import DataError
 
 SHORT_STRING_LIMIT = 63

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.civil_time import civil_of, days_of
+from delta_sharing_client.delta.calendars import civil_of, days_of
 
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 

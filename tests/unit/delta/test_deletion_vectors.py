@@ -21,9 +21,10 @@ from delta_sharing_client.delta.deletion_vectors import (
     encode_file,
     encode_inline,
     relative_path,
+    z85_decode,
+    z85_encode,
 )
 from delta_sharing_client.delta.roaring import NATIVE_MAGIC, PORTABLE_MAGIC, Serialization
-from delta_sharing_client.delta.z85 import z85_decode, z85_encode
 from delta_sharing_client.errors import DataError, UsageError
 
 EXAMPLE = [3, 4, 7, 11, 18, 29]

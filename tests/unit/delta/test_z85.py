@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.z85 import z85_decode, z85_encode
+from delta_sharing_client.delta.deletion_vectors import z85_decode, z85_encode
 from delta_sharing_client.errors import DataError, UsageError
 
 

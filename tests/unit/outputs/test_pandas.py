@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client import frame_columns
+from delta_sharing_client.outputs import pandas as frame_columns
 from delta_sharing_client.outputs import pandas as frames
 
 DAY = datetime.date(2026, 11, 20)

@@ -19,7 +19,7 @@ from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.parquet.thrift import read_struct, skip_struct
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.scan.validity import checker
+from delta_sharing_client.scan.align import checker
 from tests.unit.scan.support import Table, parquet_bytes
 
 MakeTable = Callable[..., Table]

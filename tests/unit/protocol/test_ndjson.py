@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.errors import ProtocolError
-from delta_sharing_client.protocol.ndjson import split_blocks
+from delta_sharing_client.protocol.pages import split_blocks
 
 pieces = st.lists(st.sampled_from([b"a", b"{}", b"\n", b"\r\n", b"\r", "\u2028".encode(), b"\x85", b"", b" "]))
 

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile
-from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.errors import (
     AuthError,
     NotFoundError,

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from delta_sharing_client.delta.file_keys import url_key
+from delta_sharing_client.delta.paths import url_key
 from delta_sharing_client.errors import AuthError, DataError, RequestError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_changes, query_table

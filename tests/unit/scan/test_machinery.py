@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
+from delta_sharing_client.download.memory import Window
 from delta_sharing_client.download.queue import Downloads, Pace
 from delta_sharing_client.download.retry import RetryPolicy, parse_retry_after
-from delta_sharing_client.download.window import Window
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.parquet.sparse_file import Block, SparseFile

@@ -20,7 +20,8 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet import footer, page_index
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.predicates.tree import Expression, col
-from delta_sharing_client.scan import file_read, late
+from delta_sharing_client.scan import file_read
+from delta_sharing_client.scan import pages as late
 from delta_sharing_client.scan import pages as page_plan
 from tests.unit.scan.support import Storage, Table, fast_options, metadata, parquet_bytes, rows_of, running_storage
 

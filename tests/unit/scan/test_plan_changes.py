@@ -17,10 +17,11 @@ from delta_sharing_client.delta.actions import (
     Metadata,
     Protocol,
     RemoveFile,
+    VersionedMetadata,
+    VersionedProtocol,
 )
 from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file, encode_inline
-from delta_sharing_client.delta.versioned import VersionedMetadata, VersionedProtocol
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import (
     DataError,
