@@ -1,4 +1,4 @@
-"""Rules of the code base that a program can check: directions of imports, public names, sizes, halves of nouns, secrets."""
+"""Rules of the code base that a program can check: imports, public names, sizes, halves of nouns, secrets."""
 
 from __future__ import annotations
 

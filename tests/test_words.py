@@ -1,0 +1,92 @@
+"""Every message that a caller can meet is a sentence: one convention, read from every ``raise`` of the sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "delta_sharing_client").rglob("*.py"))
+OURS = {
+    "AuthError",
+    "DataError",
+    "DeltaSharingError",
+    "NotFoundError",
+    "ProfileError",
+    "ProtocolError",
+    "RequestError",
+    "SchemaChangeError",
+    "TransportError",
+    "UnsupportedFeatureError",
+    "UsageError",
+}
+# What stands where a value is put in: a word, so that the sentence around it can be judged.
+VALUE = "\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_messages_are_sentences(path: Path) -> None:
+    wrong = [
+        f"line {line}: {message.replace(VALUE, '{}')!r} {complaint}"
+        for line, message in _messages(ast.parse(path.read_text()))
+        if (complaint := _complaint(message)) is not None
+    ]
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        ("The column 'a' is not in the table. Did you mean 'b'?", None),
+        (f"'{VALUE}' is no version: a whole number was expected.", None),
+        (f"{VALUE} Ask the provider for another profile.", None),
+        ("no column 'a'.", "does not begin with a capital letter"),
+        ("No column 'a'", "does not end with a full stop"),
+        ('No column "a".', "names something in double quotation marks"),
+    ],
+)
+def test_the_convention_is_checked(message: str, complaint: str | None) -> None:
+    assert _complaint(message) == complaint
+
+
+def _complaint(message: str) -> str | None:
+    first = message[:1]
+    if not (first.isupper() or first.isdigit() or first in (VALUE, "'", "`")):
+        return "does not begin with a capital letter"
+    if not message.rstrip("')`").endswith((".", "?", VALUE)) or (message.endswith(VALUE) and not _is_whole(message)):
+        return "does not end with a full stop"
+    if re.search(r'"[^"\s]+"', message):
+        return "names something in double quotation marks"
+    return None
+
+
+def _is_whole(message: str) -> bool:
+    """Whether a value at the end stands alone, as a sentence made elsewhere does: ``{}`` or ``One sentence. {}``."""
+    before = message[: -len(VALUE)].rstrip()
+    return not before or before.endswith((".", "?", VALUE))
+
+
+def _messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in OURS and (message := _text(node.args[0])) is not None:
+            yield node.lineno, message
+
+
+def _text(node: ast.expr) -> str | None:
+    """Return a literal message with ``VALUE`` for what is put in, ``None`` for one that is made elsewhere."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else VALUE for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        sides = [_text(side) for side in (node.left, node.right)]
+        return "".join(VALUE if side is None else side for side in sides)
+    return None
