@@ -44,6 +44,12 @@ class ReadOptions:
         Tries per request, the first included.
     max_retry_seconds:
         Seconds after which no further try is made.
+    total_timeout:
+        Seconds that one operation may take as a whole, all its requests, tries and waits included: a listing, a query
+        with all its pages, the download of what a query found. ``None`` for no limit.
+    min_bytes_per_second:
+        Least throughput of an answer, taken over ``read_timeout`` seconds; a slower one is broken off and tried again.
+        0 for no limit.
     cache_directory:
         Directory of the file cache, ``None`` for no cache.
     cache_bytes:
@@ -61,6 +67,8 @@ class ReadOptions:
     read_timeout: float = 60.0
     max_attempts: int = 8
     max_retry_seconds: float = 120.0
+    total_timeout: float | None = 86_400.0
+    min_bytes_per_second: float = 100.0
     cache_directory: str | None = None
     cache_bytes: int = 10 * 1024 * 1024 * 1024
     progress: bool | None = None
