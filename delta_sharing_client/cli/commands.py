@@ -1,23 +1,29 @@
-"""The commands of ``delta-sharing``; each prints for people, or JSON with ``--json``."""
+"""The commands of ``delta-sharing``; each prints for people, or JSON with ``--json``.
+
+What a command needs is imported when it runs: ``--help`` and completion answer at once, ``ls`` needs no pyarrow.
+"""
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 import typer.core
 
-from delta_sharing_client.cli import output
 from delta_sharing_client.cli.exits import ExitCode, Stopped
-from delta_sharing_client.cli.files import FileFormat, format_of, write_file, write_stream
-from delta_sharing_client.cli.output import copy_facts, copy_text, describe_table, json_rows, retention
-from delta_sharing_client.cli.target import Settings, open_client, open_table, share_and_schema
+from delta_sharing_client.cli.target import FileFormat, Settings, format_of, open_client, open_table, share_and_schema
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.reads import Read
+
+if TYPE_CHECKING:
+    from delta_sharing_client.delta.schema import DataType, StructField
+    from delta_sharing_client.reads import Read
+    from delta_sharing_client.replica import Replica
+    from delta_sharing_client.table import SharedTable
 
 
 class _Commands(typer.core.TyperGroup):
@@ -143,6 +149,8 @@ def tables(
 @app.command("ls")
 def tree(context: typer.Context, profile: ProfileOption = None, as_json: JsonOption = False) -> None:
     """Show all shares, schemas and tables as a tree."""
+    from delta_sharing_client.cli import output
+
     settings = Settings.of(context, profile, as_json)
     client = open_client(settings.profile)
     shared: dict[str, dict[str, list[str]]] = {}
@@ -169,8 +177,10 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show a table's schema, version, format, features and size."""
+    from delta_sharing_client.cli import output
+
     settings = Settings.of(context, profile, as_json)
-    facts, columns = describe_table(open_table(settings.profile, table), version, timestamp)
+    facts, columns = _describe_table(open_table(settings.profile, table), version, timestamp)
     if settings.as_json:
         output.print_json({**facts, "columns": columns})
         return
@@ -190,6 +200,8 @@ def table_version(
     as_json: JsonOption = False,
 ) -> None:
     """Print a table's latest version."""
+    from delta_sharing_client.cli import output
+
     settings = Settings.of(context, profile, as_json)
     number = open_table(settings.profile, table).version(starting_timestamp=since)
     output.print_json({"version": number} if settings.as_json else number)
@@ -213,6 +225,9 @@ def head(
     verbose: VerboseOption = False,
 ) -> None:
     """Show the first rows of a table."""
+    from delta_sharing_client.cli import output
+    from delta_sharing_client.cli.files import json_rows
+
     settings = Settings.of(context, profile, as_json, verbose)
     read = open_table(settings.profile, table).scan(
         columns=_split(columns),
@@ -282,7 +297,7 @@ def read_changes(
 ) -> None:
     """Read a table's change data feed into a file, or to stdout."""
     if (starting_version is None) == (starting_timestamp is None):
-        raise UsageError("changes needs one start: --starting-version N or --starting-timestamp ISO8601")
+        raise UsageError("The command changes needs one start: --starting-version N or --starting-timestamp ISO8601.")
     settings = Settings.of(context, profile, as_json, verbose)
     read = open_table(settings.profile, table).changes(
         starting_version=starting_version,
@@ -310,14 +325,16 @@ def copy(
     as_json: JsonOption = False,
 ) -> None:
     """Make a directory a Delta copy of a table, or bring the copy in it up to date."""
+    from delta_sharing_client.cli import output
+
     settings = Settings.of(context, profile, as_json)
     done = open_table(settings.profile, table).replicate(
-        directory, version=version, timestamp=timestamp, retention=retention(keep_days)
+        directory, version=version, timestamp=timestamp, retention=_retention(keep_days)
     )
     if settings.as_json:
-        output.print_json(copy_facts(done))
+        output.print_json(_copy_facts(done))
     else:
-        output.print_text(copy_text(done))
+        output.print_text(_copy_text(done))
 
 
 # === Shared by the commands ===
@@ -326,6 +343,8 @@ def copy(
 def _explain_or_write(
     read: Read, explain: bool, to: Path | None, file_format: FileFormat | None, settings: Settings
 ) -> None:
+    from delta_sharing_client.cli import output
+
     if explain:
         output.print_text(read.explain())
     else:
@@ -333,9 +352,14 @@ def _explain_or_write(
 
 
 def _write(read: Read, to: Path | None, file_format: FileFormat | None, settings: Settings) -> None:
+    from delta_sharing_client.cli import output
+    from delta_sharing_client.cli.files import write_file, write_stream
+
     if settings.as_json:
         if file_format not in (None, FileFormat.JSONL):
-            raise UsageError(f"--json writes JSON lines, --format asks for {file_format.value}; give one of them")
+            raise UsageError(
+                f"The option --json writes JSON lines, and --format asks for {file_format.value}; give one of them."
+            )
         file_format = FileFormat.JSONL
     chosen = file_format or (FileFormat.CSV if to is None else format_of(to))
     with read.to_reader() as reader:
@@ -348,11 +372,15 @@ def _write(read: Read, to: Path | None, file_format: FileFormat | None, settings
 
 
 def _note_cost(read: Read, settings: Settings) -> None:
+    from delta_sharing_client.cli import output
+
     if settings.verbose and read.report is not None:
         output.print_note(str(read.report))
 
 
 def _print_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str], settings: Settings) -> None:
+    from delta_sharing_client.cli import output
+
     if settings.as_json:
         output.print_json(list(items))
     else:
@@ -361,3 +389,82 @@ def _print_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str]
 
 def _split(columns: Sequence[str] | None) -> list[str] | None:
     return [name.strip() for text in columns for name in text.split(",")] if columns else None
+
+
+def _describe_table(
+    table: SharedTable, version: int | None, timestamp: str | None
+) -> tuple[dict[str, object], list[dict[str, object]]]:
+    """Return the facts of ``table`` at a version or timestamp (default: now), and its columns, as JSON values."""
+    from delta_sharing_client.delta.schema import parse_schema
+
+    details = table.metadata(version=version, timestamp=timestamp)
+    protocol = details.protocol
+    facts: dict[str, object] = {
+        "table": str(table.name),
+        "id": details.id,
+        "name": details.name,
+        "description": details.description,
+        "version": details.version,
+        "format": details.response_format.value,
+        "minReaderVersion": protocol.min_reader_version,
+        "readerFeatures": list(protocol.reader_features or ()),
+        "partitionColumns": list(details.partition_columns),
+        "sizeInBytes": details.size,
+        "numFiles": details.num_files,
+        "configuration": dict(details.configuration),
+    }
+    return facts, [_column(field) for field in parse_schema(details.schema_string).fields]
+
+
+def _column(field: StructField) -> dict[str, object]:
+    return {
+        "column": field.name,
+        "type": type_text(field.type),
+        "nullable": field.nullable,
+        "comment": field.metadata.get("comment"),
+    }
+
+
+def type_text(data_type: DataType) -> str:
+    """Return ``data_type`` on one line, such as ``array<struct<a: long>>``, in the names of the Delta log."""
+    from delta_sharing_client.delta.schema import ArrayType, DecimalType, MapType, StructType
+
+    if isinstance(data_type, StructType):
+        return f"struct<{', '.join(f'{field.name}: {type_text(field.type)}' for field in data_type.fields)}>"
+    if isinstance(data_type, ArrayType):
+        return f"array<{type_text(data_type.element)}>"
+    if isinstance(data_type, MapType):
+        return f"map<{type_text(data_type.key)}, {type_text(data_type.value)}>"
+    if isinstance(data_type, DecimalType):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    return data_type.name
+
+
+def _retention(days: float) -> datetime.timedelta:
+    """Return ``days`` as a duration; ``UsageError`` if it is longer than one can be."""
+    try:
+        return datetime.timedelta(days=days)
+    except (OverflowError, ValueError):
+        raise UsageError(f"The option --keep-days must be a number of days such as 7, found {days}.") from None
+
+
+def _copy_facts(done: Replica) -> dict[str, object]:
+    """Return what ``--json`` prints of an update; the keys are stable."""
+    return {
+        "directory": str(done.directory),
+        "version": done.version,
+        "localVersion": done.local_version,
+        "numFiles": done.num_files,
+        "sizeInBytes": done.size,
+        "downloadedFiles": done.downloaded_files,
+        "downloadedBytes": done.downloaded_bytes,
+        "deletedFiles": done.deleted_files,
+    }
+
+
+def _copy_text(done: Replica) -> str:
+    """Return one line for people: what the copy holds now, and what this update did."""
+    return (
+        f"{done.directory} holds version {done.version}: {done.num_files} files, {done.size} bytes; "
+        f"downloaded {done.downloaded_files} files, {done.downloaded_bytes} bytes, deleted {done.deleted_files} files"
+    )

@@ -1,12 +1,13 @@
-"""Rows into a file, batch by batch: all of them, or no file at all."""
+"""Rows as JSON, and into files batch by batch: all of them, or no file at all."""
 
 from __future__ import annotations
 
 import contextlib
-import enum
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,40 +15,11 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from delta_sharing_client.cli.output import compact_json, json_rows, json_values
+from delta_sharing_client.cli.output import compact_json
+from delta_sharing_client.cli.target import FileFormat
 from delta_sharing_client.errors import UsageError
 
 Write = Callable[[pa.RecordBatch], None]
-
-
-class FileFormat(str, enum.Enum):
-    """How rows are written; the values are the names on the command line."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
-    ARROW = "arrow"
-    JSONL = "jsonl"
-
-
-_BY_SUFFIX = {
-    ".parquet": FileFormat.PARQUET,
-    ".csv": FileFormat.CSV,
-    ".arrow": FileFormat.ARROW,
-    ".feather": FileFormat.ARROW,
-    ".jsonl": FileFormat.JSONL,
-    ".ndjson": FileFormat.JSONL,
-}
-
-
-def format_of(target: Path) -> FileFormat:
-    """Return the format that the ending of ``target`` names. UsageError for any other ending."""
-    try:
-        return _BY_SUFFIX[target.suffix.lower()]
-    except KeyError:
-        raise UsageError(
-            f"Cannot tell the format of {str(target)!r} from its ending; "
-            f"expected one of {', '.join(_BY_SUFFIX)}, or choose with --format"
-        ) from None
 
 
 def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Path, file_format: FileFormat) -> int:
@@ -59,7 +31,7 @@ def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Pat
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
-        raise UsageError(f"Cannot write {str(target)!r}: {error.strerror}") from error
+        raise UsageError(f"Cannot write {str(target)!r}: {error.strerror}.") from error
     try:
         with os.fdopen(handle, "wb") as sink:
             rows = write_stream(batches, schema, sink, file_format)
@@ -80,6 +52,34 @@ def write_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Bin
             write(batch)
             rows += batch.num_rows
     return rows
+
+
+def json_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
+    """Yield every row of ``batch`` as column name -> JSON value, in the order of the columns."""
+    names = batch.schema.names
+    for row in zip(*(json_values(column) for column in batch.columns), strict=True):
+        yield dict(zip(names, row, strict=True))
+    if not names:
+        yield from ({} for _ in range(batch.num_rows))
+
+
+def json_values(array: pa.Array) -> list[object]:
+    """Return the values of ``array`` as JSON values; a null is None."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return _objects(array)
+    if pa.types.is_map(kind):
+        return _lists(array, [list(pair) for pair in zip(*_entries(array), strict=True)])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _lists(array, json_values(_child(array, array.values)))
+    if pa.types.is_timestamp(kind):
+        return [None if text is None else text.replace(" ", "T", 1) for text in array.cast(pa.string()).to_pylist()]
+    if pa.types.is_date(kind):
+        # Through text, as dates and timestamps may lie outside the years 1 to 9999 that datetime can hold.
+        return list(array.cast(pa.string()).to_pylist())
+    if pa.types.is_duration(kind):
+        return list(array.cast(pa.duration("us")).cast(pa.int64()).to_pylist())
+    return [_scalar(value) for value in array.to_pylist()]
 
 
 @contextlib.contextmanager
@@ -145,3 +145,45 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return value.hex()
+    return value
+
+
+def _objects(array: pa.StructArray) -> list[object]:
+    names = [array.type.field(position).name for position in range(array.type.num_fields)]
+    columns = [json_values(child) for child in array.flatten()]
+    valid = array.is_valid().to_pylist()
+    return [
+        {name: column[row] for name, column in zip(names, columns, strict=True)} if valid[row] else None
+        for row in range(len(array))
+    ]
+
+
+def _lists(array: pa.ListArray | pa.MapArray, values: list[object]) -> list[object]:
+    offsets = array.offsets.to_pylist()
+    first = offsets[0] if offsets else 0
+    valid = array.is_valid().to_pylist()
+    return [
+        values[offsets[row] - first : offsets[row + 1] - first] if valid[row] else None for row in range(len(array))
+    ]
+
+
+def _entries(array: pa.MapArray) -> tuple[list[object], list[object]]:
+    return json_values(_child(array, array.keys)), json_values(_child(array, array.items))
+
+
+def _child(array: pa.ListArray | pa.MapArray, values: pa.Array) -> pa.Array:
+    """Return the part of ``values`` that a sliced ``array`` refers to."""
+    offsets = array.offsets
+    if len(offsets) == 0:
+        return values.slice(0, 0)
+    start, stop = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
+    return values.slice(start, stop - start)

@@ -1,15 +1,19 @@
-"""From what a person types to a client and the object it means."""
+"""From what a person types to what it means: settings, file formats, clients and tables."""
 
 from __future__ import annotations
 
 import dataclasses
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import NotFoundError, UsageError
-from delta_sharing_client.protocol.names import parse_table_url
-from delta_sharing_client.table import SharedTable
+
+if TYPE_CHECKING:
+    from delta_sharing_client.client import SharingClient
+    from delta_sharing_client.table import SharedTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,18 +41,52 @@ class Settings:
         return cls(profile or before.profile, as_json or before.as_json, verbose or before.verbose)
 
 
+class FileFormat(str, enum.Enum):
+    """How rows are written; the values are the names on the command line."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    ARROW = "arrow"
+    JSONL = "jsonl"
+
+
+_BY_SUFFIX = {
+    ".parquet": FileFormat.PARQUET,
+    ".csv": FileFormat.CSV,
+    ".arrow": FileFormat.ARROW,
+    ".feather": FileFormat.ARROW,
+    ".jsonl": FileFormat.JSONL,
+    ".ndjson": FileFormat.JSONL,
+}
+
+
+def format_of(target: Path) -> FileFormat:
+    """Return the format that the ending of ``target`` names. UsageError for any other ending."""
+    try:
+        return _BY_SUFFIX[target.suffix.lower()]
+    except KeyError:
+        raise UsageError(
+            f"Cannot tell the format of {str(target)!r} from its ending; "
+            f"expected one of {', '.join(_BY_SUFFIX)}; or choose with --format."
+        ) from None
+
+
 def open_client(profile: str | None) -> SharingClient:
     """Return a client for the profile at ``profile`` (path or URL), or the one of the environment if None."""
+    from delta_sharing_client.client import SharingClient
+
     return SharingClient(profile)
 
 
 def open_table(profile: str | None, text: str) -> SharedTable:
     """Return the table that ``text`` names: ``share.schema.table``, or ``<profile>#share.schema.table``."""
+    from delta_sharing_client.protocol.names import parse_table_url
+
     if "#" not in text:
         return open_client(profile).table(text)
     named, table = parse_table_url(text)
     if named is not None and profile is not None and named != profile:
-        raise UsageError(f"Two profiles were given, {profile!r} and {named!r}; give one")
+        raise UsageError(f"Two profiles were given, {profile!r} and {named!r}; give one of them.")
     return open_client(named or profile).table(str(table))
 
 
@@ -65,4 +103,4 @@ def share_and_schema(client: SharingClient, text: str) -> tuple[str, str | None]
     share, dot, schema = text.rpartition(".")
     if dot and schema and share.lower() in by_folded_name:
         return by_folded_name[share.lower()], schema
-    raise NotFoundError(f"No share fits {text!r}; there are: {', '.join(shares) or 'none'}")
+    raise NotFoundError(f"No share fits {text!r}; there are: {', '.join(shares) or 'none'}.")

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_sharing_client.cli.files import FileFormat, format_of, write_file, write_stream
+from delta_sharing_client.cli.files import write_file, write_stream
+from delta_sharing_client.cli.target import FileFormat, format_of
 from delta_sharing_client.errors import DataError, UsageError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("at", pa.timestamp("us", "UTC"))])

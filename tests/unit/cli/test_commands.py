@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from delta_sharing_client.cli.output import type_text
+from delta_sharing_client.cli.commands import type_text
 from delta_sharing_client.delta.schema import parse_schema
 
 
