@@ -83,6 +83,19 @@ def test_links_to_other_pages_and_files_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if ":" not in target and not (page.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize(
+    "page", [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
+)
+def test_the_paths_that_developers_are_sent_to_exist(page: Path) -> None:
+    paths = re.findall(r"`((?:\w+/)*\w+\.(?:py|md|toml|txt)|(?:\w+/)+)`", page.read_text())
+
+    missing = [
+        path for path in paths if not any((folder / path).exists() for folder in (ROOT, ROOT / "delta_sharing_client"))
+    ]
+    assert missing == []
+    assert len(paths) > 5
+
+
 # The page about Spark needs a session: tests/spark/test_examples.py runs it.
 EXAMPLES = [page for page in PAGES if "```python\n" in page.read_text() and page.name != "spark.md"]
 
