@@ -68,7 +68,16 @@ def load_as_pandas(
         See ``errors``.
     """
     scan = _scan(
-        url, limit, version, timestamp, jsonPredicateHints, use_delta_format, columns, filter, row_lineage, options
+        url,
+        jsonPredicateHints,
+        use_delta_format,
+        columns=columns,
+        condition=filter,
+        limit=limit,
+        version=version,
+        timestamp=timestamp,
+        row_lineage=row_lineage,
+        options=options,
     )
     return scan.to_pandas(dtype_backend)
 
@@ -88,7 +97,16 @@ def load_as_arrow(
 ) -> pa.Table:
     """Return a shared table as a ``pyarrow.Table``; parameters as in ``load_as_pandas``."""
     return _scan(
-        url, limit, version, timestamp, jsonPredicateHints, use_delta_format, columns, filter, row_lineage, options
+        url,
+        jsonPredicateHints,
+        use_delta_format,
+        columns=columns,
+        condition=filter,
+        limit=limit,
+        version=version,
+        timestamp=timestamp,
+        row_lineage=row_lineage,
+        options=options,
     ).to_arrow()
 
 
@@ -107,7 +125,16 @@ def load_as_polars(
 ) -> pl.DataFrame:
     """Return a shared table as a Polars frame (extra ``polars``); parameters as in ``load_as_pandas``."""
     return _scan(
-        url, limit, version, timestamp, jsonPredicateHints, use_delta_format, columns, filter, row_lineage, options
+        url,
+        jsonPredicateHints,
+        use_delta_format,
+        columns=columns,
+        condition=filter,
+        limit=limit,
+        version=version,
+        timestamp=timestamp,
+        row_lineage=row_lineage,
+        options=options,
     ).to_polars()
 
 
@@ -249,13 +276,14 @@ def _table(url: str, profile: ProfileSource = None) -> SharedTable:
 
 def _scan(
     url: str,
+    hints: str | None,
+    use_delta_format: bool | None,
+    *,
+    columns: Sequence[ColumnName] | None,
+    condition: Filter,
     limit: int | None,
     version: int | None,
     timestamp: Timestamp,
-    hints: str | None,
-    use_delta_format: bool | None,
-    columns: Sequence[ColumnName] | None,
-    condition: Filter,
     row_lineage: bool,
     options: ReadOptions | None,
 ) -> Scan:

@@ -241,7 +241,7 @@ class SharedTable:
 
     def _describe(self, version: int | None, timestamp: Timestamp, response_format: ResponseFormat | str) -> TableHead:
         if version is not None and timestamp is not None:
-            raise UsageError("give either version or timestamp, not both")
+            raise UsageError("Only one of 'version' and 'timestamp' can be given, found both.")
         return table_metadata(
             self.rest,
             self.name,
@@ -261,10 +261,12 @@ def _format(value: ResponseFormat | str) -> ResponseFormat:
     for known in ResponseFormat:
         if isinstance(value, str) and value.lower() == known.value:
             return known
-    raise UsageError(f"response_format must be 'auto', 'parquet' or 'delta', found {value!r}")
+    raise UsageError(f"'response_format' must be 'auto', 'parquet' or 'delta', found {value!r}.")
 
 
 def _listed(columns: Sequence[ColumnName] | None) -> tuple[ColumnName, ...] | None:
     if isinstance(columns, str):
-        raise UsageError(f"columns must be a list of names, found the text {columns!r}; write columns=[{columns!r}]")
+        raise UsageError(
+            f"'columns' must be a list of names, found the text {columns!r}; write `columns=[{columns!r}]`."
+        )
     return None if columns is None else tuple(columns)

@@ -1,7 +1,9 @@
-"""A query answer as one checked stream: its pages in turn, asynchronous queries awaited, broken streams resumed.
+"""A query answer, from the bytes of its lines to one checked stream of actions.
 
-Nothing is handed out that a later check could call wrong without that check failing the read: the end of each page,
-its end-of-stream action, the identity of all pages, and the range of versions.
+``Pages`` is the whole answer: its pages in turn, asynchronous queries awaited, broken streams resumed. ``Page`` is one
+of them, ``split_blocks`` cuts its body into lines. Nothing is handed out that a later check could call wrong without
+that check failing the read: the end of each page, its end-of-stream action, the identity of all pages, and the range
+of versions.
 """
 
 from __future__ import annotations
@@ -37,55 +39,10 @@ from delta_sharing_client.protocol.retry import Transient
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
 
-MAX_LINE_BYTES = 256 * 1024 * 1024
-
-
-class Block(NamedTuple):
-    """Some consecutive lines, without their ``\\n``; blank ones are still there, so that lines can be numbered.
-
-    ``complete`` is false for the one last line of a body that does not end with ``\\n``.
-    """
-
-    lines: list[bytes]
-    complete: bool
-
-
-def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Block]:
-    """Split a body, given in arbitrary chunks, into blocks of lines, in time linear in its length.
-
-    Raises ``ProtocolError`` once a line is longer than ``max_line_bytes``.
-    """
-    pending: list[bytes] = []  # the pieces of a line whose end has not arrived; joined once, so huge lines stay linear
-    pending_bytes = 0
-    for chunk in chunks:
-        end = chunk.rfind(b"\n")
-        if end < 0:
-            pending.append(chunk)
-            pending_bytes += len(chunk)
-            _check_length(pending_bytes, max_line_bytes)
-            continue
-        pending.append(chunk[:end])
-        lines = b"".join(pending).split(b"\n")
-        _check_length(len(lines[0]), max_line_bytes)
-        if len(chunk) > max_line_bytes:
-            _check_length(max(map(len, lines)), max_line_bytes)
-        yield Block(lines, complete=True)
-        rest = chunk[end + 1 :]
-        pending = [rest] if rest else []
-        pending_bytes = len(rest)
-        _check_length(pending_bytes, max_line_bytes)
-    if pending_bytes:
-        yield Block([b"".join(pending)], complete=False)
-
-
-def _check_length(found: int, limit: int) -> None:
-    if found > limit:
-        raise ProtocolError(
-            f"A line of the server's answer is longer than {limit} bytes; expected one JSON object per line."
-        )
-
-
 FILE_ID_HASH_HEADER = "fileidhash"
+MAX_LINE_BYTES = 256 * 1024 * 1024
+_FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
+# What a line may hold: the attribute of ``Line``, and the key on the wire.
 _KEYS = {
     "protocol": "protocol",
     "metadata": "metaData",
@@ -99,6 +56,7 @@ _KEYS = {
 
 _decoder = msgspec.json.Decoder(Line)
 _NOTHING = Line()
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +65,7 @@ class AnswerRules:
 
     ``formats`` are those the client understands for this request; ``version`` is the one asked for; files before
     ``starting_version`` are an error, files after ``ending_version`` are dropped (the server may send them).
-    ``fallback_version`` stands in for a missing version header.
+    A missing version header means the version asked for.
     """
 
     table: TableName
@@ -116,10 +74,166 @@ class AnswerRules:
     version: int | None = None
     starting_version: int | None = None
     ending_version: int | None = None
-    fallback_version: int | None = None
     file_id_hash: str | None = None
     needs_url_access: bool = True
     poll_seconds: float = 600.0
+
+
+class Pages:
+    """All pages of an answer. ``head`` is that of every page; the rest is known once ``actions`` is exhausted.
+
+    Parameters
+    ----------
+    transport, rules:
+        Where to ask, and what the answer must keep to.
+    make_request:
+        The request for a page, from its token; ``None`` is the first page.
+    make_status_request:
+        The request for a page of an asynchronous query, from query id and page token.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        rules: AnswerRules,
+        make_request: Callable[[str | None], Request],
+        make_status_request: Callable[[str, str | None], Request],
+    ) -> None:
+        self.refresh_token: str | None = None
+        self.min_url_expiration: int | None = None
+        self.complete = False
+        self._transport = transport
+        self._rules = rules
+        self._make_request = make_request
+        self._make_status_request = make_status_request
+        self._query_id: str | None = None
+        self._page = self._open(None)
+        self.head = self._page.head
+
+    def close(self) -> None:
+        """Give up what has not been read."""
+        self._page.close()
+
+    def actions(self) -> Iterator[TableAction]:
+        """Yield the actions of all pages. Raises as ``Page.actions``, and ``TransportError`` for a stream that breaks
+        off and cannot be resumed."""
+        token: str | None = None
+        seen: set[str] = set()
+        try:
+            while True:
+                yield from self._resumed(token)
+                end = self._page.end or EndStreamAction()
+                self._note(end, self._page.min_expiration)
+                token = end.next_page_token or None
+                if token is None:
+                    self.complete = True
+                    return
+                if token in seen:
+                    raise ProtocolError(
+                        "The server gave the same nextPageToken twice; its pages would never end.",
+                        table=str(self._rules.table),
+                    )
+                seen.add(token)
+                self._page = self._open(token)
+                self._check_same(self._page.head, f"Page {len(seen) + 1}")
+        finally:
+            self.close()
+
+    def _resumed(self, token: str | None) -> Iterator[TableAction]:
+        """Yield the actions of the current page; where it breaks off, ask again and leave out what was handed out.
+
+        That is right because both answers are of the same version, protocol and metadata, so each holds every file
+        that the request needs, and a logical file is the same in both: handing out the first part of one answer and
+        then whatever of the other is not among it gives each file once. Had a hint left other files out, more files
+        come than needed, never fewer.
+        """
+        handed_out: list[Hashable] = []
+        key = _snapshot_key if self._rules.kind is AnswerKind.SNAPSHOT else _change_key
+        tries = 1
+        started = time.monotonic()
+        policy = self._transport.policy
+        while True:
+            skip = collections.Counter(handed_out)
+            try:
+                for action in self._page.actions():
+                    name = key(action)
+                    if skip and skip[name] > 0:
+                        skip[name] -= 1
+                        continue
+                    handed_out.append(name)
+                    yield action
+                return
+            except Transient as broken:
+                self._page.close()
+                tries += 1
+                wait = policy.wait_before(tries)
+                if tries > policy.max_attempts or time.monotonic() - started + wait > policy.max_seconds:
+                    raise policy.gave_up(broken, tries - 1) from None
+                _log.debug("%s; asking again", broken.error.message)
+                time.sleep(wait)
+            self._page = self._open(token)
+            try:
+                self._check_same(self._page.head, "The answer asked for again")
+            except ProtocolError as changed:
+                raise TransportError(
+                    f"The answer broke off, and the table has changed since: {changed.message} Read again.",
+                    table=str(self._rules.table),
+                ) from None
+
+    def _open(self, token: str | None) -> Page:
+        request = (
+            self._make_request(token) if self._query_id is None else self._make_status_request(self._query_id, token)
+        )
+        page = self._attempts(request)
+        deadline = time.monotonic() + self._rules.poll_seconds
+        wait = _FIRST_POLL
+        while page.status is not None:
+            self._query_id = self._running(page.status)
+            if time.monotonic() + wait > deadline:
+                raise TransportError(
+                    f"The query did not finish within {self._rules.poll_seconds:.0f} s; the server still works on it.",
+                    table=str(self._rules.table),
+                )
+            time.sleep(wait)
+            wait = min(wait * 1.5, _LONGEST_POLL)
+            page = self._attempts(self._make_status_request(self._query_id, token))
+        return page
+
+    def _attempts(self, request: Request) -> Page:
+        def attempt() -> Page:
+            return Page(self._transport, request, self._transport.attempt(request), self._rules)
+
+        return self._transport.policy.call(attempt)
+
+    def _running(self, status: QueryStatus) -> str:
+        table = str(self._rules.table)
+        state = (status.status or "pending").lower()
+        if state == "failed":
+            message = scrub(status.message or "the server gives no reason", self._transport.secrets())
+            raise error_for(None, "failed", message, f"Querying {table}", table=table)
+        if state not in {"pending", "running"}:
+            raise ProtocolError(f"Expected queryStatus pending or failed, found {state[:40]!r}.", table=table)
+        query_id = status.query_id or self._query_id
+        if query_id is None:
+            raise ProtocolError("The server runs the query but gave no queryId.", table=table)
+        if self._query_id is not None and query_id != self._query_id:
+            raise ProtocolError("The server changed the queryId while the query ran.", table=table)
+        return query_id
+
+    def _check_same(self, head: TableHead, what: str) -> None:
+        for name in ("version", "response_format", "protocol", "metadata"):
+            if getattr(head, name) != getattr(self.head, name):
+                raise ProtocolError(
+                    f"{what} has another {name.replace('_', ' ')} than the first one.",
+                    table=str(self._rules.table),
+                    version=self.head.version,
+                )
+
+    def _note(self, end: EndStreamAction, expires: int | None) -> None:
+        if end.refresh_token:
+            self.refresh_token = end.refresh_token
+        if expires is not None and (self.min_url_expiration is None or expires < self.min_url_expiration):
+            self.min_url_expiration = expires
 
 
 class Page:
@@ -245,7 +359,7 @@ class Page:
 
     def _version(self, metadata_version: int | None) -> int:
         version = version_header(self._response, self._request.doing, self._table, self._transport.secrets())
-        for fallback in (metadata_version, self._rules.fallback_version):
+        for fallback in (metadata_version, self._rules.version, self._rules.starting_version):
             version = fallback if version is None else version
         if version is None:
             raise ProtocolError(f"{self._request.doing}: the answer has no {VERSION_HEADER} header.", table=self._table)
@@ -375,166 +489,49 @@ class Page:
         return TransportError(f"{self._request.doing} failed: the answer is not complete, {reason}.", table=self._table)
 
 
-_FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
+class Block(NamedTuple):
+    """Some consecutive lines, without their ``\\n``; blank ones are still there, so that lines can be numbered.
 
-_log = logging.getLogger(__name__)
-
-
-class Pages:
-    """All pages of an answer. ``head`` is that of every page; the rest is known once ``actions`` is exhausted.
-
-    Parameters
-    ----------
-    transport, rules:
-        Where to ask, and what the answer must keep to.
-    make_request:
-        The request for a page, from its token; ``None`` is the first page.
-    make_status_request:
-        The request for a page of an asynchronous query, from query id and page token.
+    ``complete`` is false for the one last line of a body that does not end with ``\\n``.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        rules: AnswerRules,
-        make_request: Callable[[str | None], Request],
-        make_status_request: Callable[[str, str | None], Request],
-    ) -> None:
-        self.refresh_token: str | None = None
-        self.min_url_expiration: int | None = None
-        self.complete = False
-        self._transport = transport
-        self._rules = rules
-        self._make_request = make_request
-        self._make_status_request = make_status_request
-        self._query_id: str | None = None
-        self._page = self._open(None)
-        self.head = self._page.head
+    lines: list[bytes]
+    complete: bool
 
-    def close(self) -> None:
-        """Give up what has not been read."""
-        self._page.close()
 
-    def actions(self) -> Iterator[TableAction]:
-        """Yield the actions of all pages. Raises as ``Page.actions``, and ``TransportError`` for a stream that breaks
-        off and cannot be resumed."""
-        token: str | None = None
-        seen: set[str] = set()
-        try:
-            while True:
-                yield from self._resumed(token)
-                end = self._page.end or EndStreamAction()
-                self._note(end, self._page.min_expiration)
-                token = end.next_page_token or None
-                if token is None:
-                    self.complete = True
-                    return
-                if token in seen:
-                    raise ProtocolError(
-                        "The server gave the same nextPageToken twice; its pages would never end.",
-                        table=str(self._rules.table),
-                    )
-                seen.add(token)
-                self._page = self._open(token)
-                self._check_same(self._page.head, f"page {len(seen) + 1}")
-        finally:
-            self.close()
+def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Block]:
+    """Split a body, given in arbitrary chunks, into blocks of lines, in time linear in its length.
 
-    def _resumed(self, token: str | None) -> Iterator[TableAction]:
-        """Yield the actions of the current page; where it breaks off, ask again and leave out what was handed out.
+    Raises ``ProtocolError`` once a line is longer than ``max_line_bytes``.
+    """
+    pending: list[bytes] = []  # the pieces of a line whose end has not arrived; joined once, so huge lines stay linear
+    pending_bytes = 0
+    for chunk in chunks:
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            pending.append(chunk)
+            pending_bytes += len(chunk)
+            _check_length(pending_bytes, max_line_bytes)
+            continue
+        pending.append(chunk[:end])
+        lines = b"".join(pending).split(b"\n")
+        _check_length(len(lines[0]), max_line_bytes)
+        if len(chunk) > max_line_bytes:
+            _check_length(max(map(len, lines)), max_line_bytes)
+        yield Block(lines, complete=True)
+        rest = chunk[end + 1 :]
+        pending = [rest] if rest else []
+        pending_bytes = len(rest)
+        _check_length(pending_bytes, max_line_bytes)
+    if pending_bytes:
+        yield Block([b"".join(pending)], complete=False)
 
-        That is right because both answers are of the same version, protocol and metadata, so each holds every file
-        that the request needs, and a logical file is the same in both: handing out the first part of one answer and
-        then whatever of the other is not among it gives each file once. Had a hint left other files out, more files
-        come than needed, never fewer.
-        """
-        handed_out: list[Hashable] = []
-        key = _snapshot_key if self._rules.kind is AnswerKind.SNAPSHOT else _change_key
-        tries = 1
-        started = time.monotonic()
-        policy = self._transport.policy
-        while True:
-            skip = collections.Counter(handed_out)
-            try:
-                for action in self._page.actions():
-                    name = key(action)
-                    if skip and skip[name] > 0:
-                        skip[name] -= 1
-                        continue
-                    handed_out.append(name)
-                    yield action
-                return
-            except Transient as broken:
-                self._page.close()
-                tries += 1
-                wait = policy.wait_before(tries)
-                if tries > policy.max_attempts or time.monotonic() - started + wait > policy.max_seconds:
-                    raise policy.gave_up(broken, tries - 1) from None
-                _log.debug("%s; asking again", broken.error.message)
-                time.sleep(wait)
-            self._page = self._open(token)
-            try:
-                self._check_same(self._page.head, "the answer asked for again")
-            except ProtocolError as changed:
-                raise TransportError(
-                    f"The answer broke off, and the table has changed since: {changed.message} Read again.",
-                    table=str(self._rules.table),
-                ) from None
 
-    def _open(self, token: str | None) -> Page:
-        request = (
-            self._make_request(token) if self._query_id is None else self._make_status_request(self._query_id, token)
+def _check_length(found: int, limit: int) -> None:
+    if found > limit:
+        raise ProtocolError(
+            f"A line of the server's answer is longer than {limit} bytes; expected one JSON object per line."
         )
-        page = self._attempts(request)
-        deadline = time.monotonic() + self._rules.poll_seconds
-        wait = _FIRST_POLL
-        while page.status is not None:
-            self._query_id = self._running(page.status)
-            if time.monotonic() + wait > deadline:
-                raise TransportError(
-                    f"The query did not finish within {self._rules.poll_seconds:.0f} s; the server still works on it.",
-                    table=str(self._rules.table),
-                )
-            time.sleep(wait)
-            wait = min(wait * 1.5, _LONGEST_POLL)
-            page = self._attempts(self._make_status_request(self._query_id, token))
-        return page
-
-    def _attempts(self, request: Request) -> Page:
-        def attempt() -> Page:
-            return Page(self._transport, request, self._transport.attempt(request), self._rules)
-
-        return self._transport.policy.call(attempt)
-
-    def _running(self, status: QueryStatus) -> str:
-        table = str(self._rules.table)
-        state = (status.status or "pending").lower()
-        if state == "failed":
-            message = scrub(status.message or "the server gives no reason", self._transport.secrets())
-            raise error_for(None, "failed", message, f"Querying {table}", table=table)
-        if state not in {"pending", "running"}:
-            raise ProtocolError(f"Expected queryStatus pending or failed, found {state[:40]!r}.", table=table)
-        query_id = status.query_id or self._query_id
-        if query_id is None:
-            raise ProtocolError("The server runs the query but gave no queryId.", table=table)
-        if self._query_id is not None and query_id != self._query_id:
-            raise ProtocolError("The server changed the queryId while the query ran.", table=table)
-        return query_id
-
-    def _check_same(self, head: TableHead, what: str) -> None:
-        for name in ("version", "response_format", "protocol", "metadata"):
-            if getattr(head, name) != getattr(self.head, name):
-                raise ProtocolError(
-                    f"{what} has another {name.replace('_', ' ')} than the first one.",
-                    table=str(self._rules.table),
-                    version=self.head.version,
-                )
-
-    def _note(self, end: EndStreamAction, expires: int | None) -> None:
-        if end.refresh_token:
-            self.refresh_token = end.refresh_token
-        if expires is not None and (self.min_url_expiration is None or expires < self.min_url_expiration):
-            self.min_url_expiration = expires
 
 
 def _snapshot_key(action: TableAction) -> Hashable:

@@ -104,7 +104,7 @@ class Profile:
             path = os.environ.get(ENVIRONMENT_VARIABLE, "")
             if not path.strip():
                 raise ProfileError(
-                    f"No profile was given and the environment variable {ENVIRONMENT_VARIABLE} is not set; "
+                    f"No profile was given and the environment variable '{ENVIRONMENT_VARIABLE}' is not set; "
                     "pass the path of the profile file that the data provider sent."
                 )
             return _from_path(path, f" (from {ENVIRONMENT_VARIABLE})")
@@ -144,7 +144,7 @@ def _read(path: str) -> bytes:
         )
         raise ProfileError(f"There is no profile file at {_shown(path)}; {hint}.") from None
     except ImportError as error:
-        raise ProfileError(f"Reading the profile {_shown(path)} needs another package: {error}") from error
+        raise ProfileError(f"Reading the profile {_shown(path)} needs another package ({error}).") from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
         if isinstance(error, ValueError) and "rotocol not known" in str(error):
@@ -175,12 +175,12 @@ def _from_text(content: object, where: str) -> Profile:
 def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
     version = fields.get("shareCredentialsVersion")
     if version is None:
-        raise ProfileError(f"The profile {where} has no shareCredentialsVersion; expected 1 or 2.")
+        raise ProfileError(f"The profile {where} has no 'shareCredentialsVersion'; expected 1 or 2.")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise ProfileError(f"shareCredentialsVersion of the profile {where} is {version!r}; expected 1 or 2.")
+        raise ProfileError(f"'shareCredentialsVersion' of the profile {where} is {version!r}; expected 1 or 2.")
     if version > NEWEST_VERSION:
         raise ProfileError(
-            f"The profile {where} has shareCredentialsVersion {version}, this package reads up to {NEWEST_VERSION}; "
+            f"The profile {where} has 'shareCredentialsVersion' {version}, this package reads up to {NEWEST_VERSION}; "
             "upgrade delta-sharing-client."
         )
     read = _Fields(fields, where)
@@ -196,11 +196,11 @@ def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
         return Profile(endpoint, _client_credentials(read, endpoint), version)
     if kind == "oauth_jwt_bearer_private_key_jwt":
         raise ProfileError(
-            f"The profile {where} authenticates with oauth_jwt_bearer_private_key_jwt, which this package does not "
+            f"The profile {where} authenticates with 'oauth_jwt_bearer_private_key_jwt', which this package does not "
             "support; ask the provider for a bearer token or an OAuth client."
         )
     raise ProfileError(
-        f"The profile {where} has type {kind!r}; expected bearer_token, basic or oauth_client_credentials. "
+        f"The profile {where} has type {kind!r}; expected 'bearer_token', 'basic' or 'oauth_client_credentials'. "
         "If the type is newer than this package, upgrade delta-sharing-client."
     )
 
@@ -213,7 +213,7 @@ def _bearer(read: _Fields) -> BearerToken:
         return BearerToken(Secret(read.text("bearerToken")), parse_instant(expires))
     except ValueError:
         raise ProfileError(
-            f"expirationTime of the profile {read.where} is {expires!r}; expected an ISO-8601 timestamp such as "
+            f"'expirationTime' of the profile {read.where} is {expires!r}; expected an ISO-8601 timestamp such as "
             "2030-01-01T00:00:00Z."
         ) from None
 
@@ -223,7 +223,7 @@ def _client_credentials(read: _Fields, endpoint: str) -> ClientCredentials:
     parts = urlsplit(token_endpoint)
     if parts.scheme == "http" and not is_loopback(parts.hostname or "") and urlsplit(endpoint).scheme != "http":
         raise ProfileError(
-            f"tokenEndpoint of the profile {read.where} is http, which would send the client secret in clear text; "
+            f"'tokenEndpoint' of the profile {read.where} is http, which would send the client secret in clear text; "
             "expected https."
         )
     return ClientCredentials(
@@ -233,7 +233,7 @@ def _client_credentials(read: _Fields, endpoint: str) -> ClientCredentials:
 
 def _http_url(read: _Fields, name: str, *, query: bool = False) -> str:
     url = read.text(name)
-    expected = f"{name} of the profile {read.where} must be an http(s) URL"
+    expected = f"'{name}' of the profile {read.where} must be an http(s) URL"
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -260,10 +260,10 @@ class _Fields:
     def text(self, name: str) -> str:
         value = self.fields.get(name)
         if value is None:
-            raise ProfileError(f"The profile {self.where} has no {name}; download it again from the provider.")
+            raise ProfileError(f"The profile {self.where} has no '{name}'; download it again from the provider.")
         if not isinstance(value, str) or not value.strip():
             found = "blank" if isinstance(value, str) else f"a {type(value).__name__}"
-            raise ProfileError(f"{name} of the profile {self.where} is {found}; expected text.")
+            raise ProfileError(f"'{name}' of the profile {self.where} is {found}; expected text.")
         return value.strip()
 
     def optional_text(self, name: str) -> str | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from delta_sharing_client.delta.actions import Metadata, Protocol
@@ -23,6 +23,8 @@ from delta_sharing_client.protocol.rest import RestClient
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
 _FILE_ID_HASHES = ("parquet", "delta")
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class QueryRequest:
 
     def __post_init__(self) -> None:
         if isinstance(self.predicate_hints, str):
-            raise UsageError("predicate_hints is a sequence of SQL conditions, found one text; put it into a list.")
+            raise UsageError("'predicate_hints' is a sequence of SQL conditions, found one text; put it into a list.")
         object.__setattr__(self, "predicate_hints", tuple(self.predicate_hints))
         _check_json_hints(self.json_predicate_hints)
         for name in ("limit_hint", "version", "starting_version", "ending_version"):
@@ -91,7 +93,7 @@ class QueryRequest:
             starting_version=self.starting_version,
         )
         if self.ending_version is not None and self.starting_version is None:
-            raise UsageError("ending_version needs starting_version.")
+            raise UsageError("'ending_version' needs 'starting_version'; pass both.")
         _check_range(self.starting_version, self.ending_version)
         _check_file_id_hash(self.file_id_hash)
 
@@ -183,47 +185,6 @@ class ChangesQuery:
         return {key: str(value) for key, value in fields.items() if value is not None}
 
 
-def check_number(name: str, value: object, *, least: int, most: int = _MAX_INT64) -> None:
-    """Raise ``UsageError`` unless ``value`` is ``None`` or a whole number (no bool) in the range."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UsageError(f"{name} must be a whole number from {least} to {most}, found {value!r}.")
-
-
-def check_one_of(**values: object) -> None:
-    """Raise ``UsageError`` if more than one of ``values`` is given."""
-    given = [name for name, value in values.items() if value is not None]
-    if len(given) > 1:
-        raise UsageError(f"Only one of {', '.join(values)} can be given, found {' and '.join(given)}.")
-
-
-def _check_range(start: int | None, end: int | None) -> None:
-    if start is not None and end is not None and start > end:
-        raise UsageError(f"The range of versions is empty: it starts at {start} and ends at {end}.")
-
-
-def _check_file_id_hash(value: str | None) -> None:
-    if value is not None and value not in _FILE_ID_HASHES:
-        raise UsageError(f"file_id_hash must be one of {', '.join(_FILE_ID_HASHES)}, found {value!r}.")
-
-
-def _check_json_hints(text: object) -> None:
-    if text is None:
-        return
-    try:
-        tree = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        tree = None
-    if not isinstance(tree, dict) or "op" not in tree:
-        raise UsageError(
-            'json_predicate_hints must be JSON text of one operation, such as {"op": "isNull", "children": [...]}.'
-        )
-
-
-T = TypeVar("T")
-
-
 class TableAnswer:
     """An answer whose head is read and whose actions stream.
 
@@ -237,8 +198,8 @@ class TableAnswer:
         is incomplete, malformed or reports an error, so only an exhausted iterator is a whole answer.
     """
 
-    def __init__(self, head: TableHead, pages: Pages) -> None:
-        self.head = head
+    def __init__(self, pages: Pages) -> None:
+        self.head = pages.head
         self._pages = pages
         self.actions: Iterator[TableAction] = pages.actions()
 
@@ -370,46 +331,18 @@ def query_table(
     protocol. The iterator ``actions`` raises them, too.
     """
     wanted = request or QueryRequest()
-    operation = Operation.SNAPSHOT if wanted.kind is AnswerKind.SNAPSHOT else Operation.STREAMING
-    idempotency_key = uuid.uuid4().hex if wanted.asynchronous else None
+    key = uuid.uuid4().hex if wanted.asynchronous else None
 
-    def ask(formats: tuple[ResponseFormat, ...], key_name: str = "idempotencyKey") -> TableAnswer:
-        headers = _headers(formats, operation, wanted.file_id_hash, asynchronous=wanted.asynchronous)
-        rules = AnswerRules(
-            table=table,
-            kind=wanted.kind,
-            formats=_understood(formats),
-            version=wanted.version,
-            starting_version=wanted.starting_version,
-            ending_version=wanted.ending_version,
-            fallback_version=wanted.version if wanted.starting_version is None else wanted.starting_version,
-            file_id_hash=wanted.file_id_hash,
-            poll_seconds=wanted.poll_seconds,
-        )
-        key = {} if idempotency_key is None else {key_name: idempotency_key}
-
-        def status_body(token: str | None) -> dict[str, object]:
-            fields = {"maxFiles": wanted.max_files, "pageToken": token}
-            return {name: value for name, value in fields.items() if value is not None}
-
-        pages = Pages(
-            rest.transport,
-            rules,
-            lambda token: rest.query_request(table, headers, {**wanted.body(token, formats), **key}),
-            lambda query_id, token: rest.query_status_request(table, headers, query_id, status_body(token)),
-        )
-        return TableAnswer(pages.head, pages)
-
-    def ask_either_key(formats: tuple[ResponseFormat, ...]) -> TableAnswer:
+    def ask(formats: tuple[ResponseFormat, ...]) -> TableAnswer:
         try:
-            return ask(formats)
+            return _query(rest, table, wanted, formats, {} if key is None else {"idempotencyKey": key})
         except RequestError as error:
             # The specification says idempotencyKey, the reference server's messages say idempotency_key.
-            if idempotency_key is None or error.status != 400 or "idempotency_key" not in error.message:
+            if key is None or error.status != 400 or "idempotency_key" not in error.message:
                 raise
-            return ask(formats, "idempotency_key")
+            return _query(rest, table, wanted, formats, {"idempotency_key": key})
 
-    return _negotiated(ask_either_key, response_format)
+    return _negotiated(ask, response_format)
 
 
 def query_changes(
@@ -429,18 +362,52 @@ def query_changes(
             formats=_understood(formats),
             starting_version=request.starting_version,
             ending_version=request.ending_version,
-            fallback_version=request.starting_version,
             file_id_hash=request.file_id_hash,
         )
-        pages = Pages(
-            rest.transport,
-            rules,
-            lambda token: rest.changes_request(table, headers, request.params(token, formats)),
-            lambda query_id, token: rest.query_status_request(table, headers, query_id, {}),
+        return TableAnswer(
+            Pages(
+                rest.transport,
+                rules,
+                lambda token: rest.changes_request(table, headers, request.params(token, formats)),
+                lambda query_id, token: rest.query_status_request(table, headers, query_id, {}),
+            )
         )
-        return TableAnswer(pages.head, pages)
 
     return _negotiated(ask, response_format)
+
+
+def _query(
+    rest: RestClient,
+    table: TableName,
+    wanted: QueryRequest,
+    formats: tuple[ResponseFormat, ...],
+    idempotency_key: dict[str, str],
+) -> TableAnswer:
+    operation = Operation.SNAPSHOT if wanted.kind is AnswerKind.SNAPSHOT else Operation.STREAMING
+    headers = _headers(formats, operation, wanted.file_id_hash, asynchronous=wanted.asynchronous)
+    rules = AnswerRules(
+        table=table,
+        kind=wanted.kind,
+        formats=_understood(formats),
+        version=wanted.version,
+        starting_version=wanted.starting_version,
+        ending_version=wanted.ending_version,
+        file_id_hash=wanted.file_id_hash,
+        poll_seconds=wanted.poll_seconds,
+    )
+
+    def status_body(token: str | None) -> dict[str, object]:
+        fields = {"maxFiles": wanted.max_files, "pageToken": token}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    return TableAnswer(
+        Pages(
+            rest.transport,
+            rules,
+            lambda token: rest.query_request(table, headers, {**wanted.body(token, formats), **idempotency_key}),
+            lambda query_id, token: rest.query_status_request(table, headers, query_id, status_body(token)),
+        )
+    )
 
 
 def _negotiated(ask: Callable[[tuple[ResponseFormat, ...]], T], response_format: ResponseFormat) -> T:
@@ -470,13 +437,43 @@ def _understood(formats: tuple[ResponseFormat, ...]) -> frozenset[ResponseFormat
     return frozenset({*formats, ResponseFormat.PARQUET})
 
 
-__all__ = [
-    "ChangesQuery",
-    "QueryRequest",
-    "TableAction",
-    "TableAnswer",
-    "TableHead",
-    "query_changes",
-    "query_table",
-    "table_metadata",
-]
+def check_number(name: str, value: object, *, least: int, most: int = _MAX_INT64) -> None:
+    """Raise ``UsageError`` unless ``value`` is ``None`` or a whole number (no bool) in the range."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise UsageError(f"'{name}' must be a whole number from {least} to {most}, found {value!r}.")
+
+
+def check_one_of(**values: object) -> None:
+    """Raise ``UsageError`` if more than one of ``values`` is given."""
+    given = [name for name, value in values.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"Only one of {_names(values)} can be given, found {_names(given, ' and ')}.")
+
+
+def _check_range(start: int | None, end: int | None) -> None:
+    if start is not None and end is not None and start > end:
+        raise UsageError(f"The range of versions is empty: it starts at {start} and ends at {end}.")
+
+
+def _check_file_id_hash(value: str | None) -> None:
+    if value is not None and value not in _FILE_ID_HASHES:
+        raise UsageError(f"'file_id_hash' must be one of {_names(_FILE_ID_HASHES)}, found {value!r}.")
+
+
+def _check_json_hints(text: object) -> None:
+    if text is None:
+        return
+    try:
+        tree = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        tree = None
+    if not isinstance(tree, dict) or "op" not in tree:
+        raise UsageError(
+            "'json_predicate_hints' must be JSON text of one operation: an object with the keys 'op' and 'children'."
+        )
+
+
+def _names(names: Iterable[str], between: str = ", ") -> str:
+    return between.join(f"'{name}'" for name in names)

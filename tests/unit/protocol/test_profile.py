@@ -101,7 +101,7 @@ def test_environment_without_a_profile_says_which_variable(monkeypatch):
         monkeypatch.delenv("DELTA_SHARING_PROFILE", raising=False)
         if value is not None:
             monkeypatch.setenv("DELTA_SHARING_PROFILE", value)
-        with pytest.raises(ProfileError, match="DELTA_SHARING_PROFILE is not set"):
+        with pytest.raises(ProfileError, match="'DELTA_SHARING_PROFILE' is not set"):
             Profile.load(None)
 
 
@@ -146,19 +146,19 @@ def test_json_text_in_place_of_a_path_is_refused_without_showing_it(monkeypatch,
 def test_missing_field_is_named(field):
     for value in (None, "absent"):
         fields = {**V1, field: None} if value is None else {k: v for k, v in V1.items() if k != field}
-        with pytest.raises(ProfileError, match=f"has no {field}"):
+        with pytest.raises(ProfileError, match=f"has no '{field}'"):
             Profile.load(fields)
 
 
 @pytest.mark.parametrize("field", ["endpoint", "tokenEndpoint", "clientId", "clientSecret", "type"])
 @pytest.mark.parametrize("value", ["", "  ", 5])
 def test_blank_or_mistyped_field_is_named(field, value):
-    with pytest.raises(ProfileError, match=f"{field} of the profile"):
+    with pytest.raises(ProfileError, match=f"'{field}' of the profile"):
         Profile.load({**OAUTH, field: value})
 
 
 def test_newer_version_asks_to_upgrade():
-    with pytest.raises(ProfileError, match=r"shareCredentialsVersion 3.*upgrade delta-sharing-client"):
+    with pytest.raises(ProfileError, match=r"'shareCredentialsVersion' 3.*upgrade delta-sharing-client"):
         Profile.load({**V1, "shareCredentialsVersion": 3})
 
 

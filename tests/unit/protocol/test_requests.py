@@ -13,8 +13,8 @@ from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"version": 1, "timestamp": "2022-01-01"}, "version and timestamp"),
-        ({"version": 1, "starting_version": 1}, "version and starting_version"),
+        ({"version": 1, "timestamp": "2022-01-01"}, "'version' and 'timestamp'"),
+        ({"version": 1, "starting_version": 1}, "'version' and 'starting_version'"),
         ({"version": -1}, "version"),
         ({"version": True}, "version"),
         ({"version": "1"}, "version"),
@@ -22,11 +22,11 @@ from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest
         ({"limit_hint": True}, "limit_hint"),
         ({"limit_hint": 1.0}, "limit_hint"),
         ({"starting_version": -1}, "starting_version"),
-        ({"ending_version": 1}, "ending_version needs starting_version"),
+        ({"ending_version": 1}, "'ending_version' needs 'starting_version'"),
         ({"starting_version": 2, "ending_version": 1}, "starts at 2 and ends at 1"),
         ({"max_files": 0}, "max_files"),
         ({"max_files": 2**31}, "max_files"),
-        ({"refresh_token": "r", "version": 1}, "refresh_token and version"),
+        ({"refresh_token": "r", "version": 1}, "'refresh_token' and 'version'"),
         ({"timestamp": "yesterday"}, "timestamp"),
         ({"predicate_hints": "a > 1"}, "predicate_hints"),
         ({"json_predicate_hints": "{"}, "json_predicate_hints"),
@@ -46,8 +46,11 @@ def test_query_that_contradicts_itself_is_refused(fields, named):
     [
         ({}, "needs a start"),
         ({"ending_version": 1}, "needs a start"),
-        ({"starting_version": 1, "starting_timestamp": "2022-01-01"}, "starting_version and starting_timestamp"),
-        ({"starting_version": 1, "ending_version": 1, "ending_timestamp": "2022-01-01"}, "ending_version and ending_"),
+        ({"starting_version": 1, "starting_timestamp": "2022-01-01"}, "'starting_version' and 'starting_timestamp'"),
+        (
+            {"starting_version": 1, "ending_version": 1, "ending_timestamp": "2022-01-01"},
+            "'ending_version' and 'ending_",
+        ),
         ({"starting_version": 2, "ending_version": 1}, "starts at 2 and ends at 1"),
         ({"starting_version": -1}, "starting_version"),
         ({"starting_timestamp": "soon"}, "starting_timestamp"),
