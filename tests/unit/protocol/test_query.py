@@ -471,7 +471,7 @@ def test_pages_that_differ_are_an_error(server, rest, table, wire):
         (wire.ndjson(*wire.parquet_head(), wire.parquet_file("b")), "response format"),
     ):
         server.on("POST", QUERY, page(wire, "p2", "a"), other)
-        with pytest.raises(ProtocolError, match=f"page 2 has another {what}"):
+        with pytest.raises(ProtocolError, match=f"Page 2 has another {what}"):
             list(query_table(rest, table).actions)
 
 
