@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 import pandas as pd
@@ -23,7 +23,7 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.scan.execute import execute
+from delta_sharing_client.scan.execute import Batches, execute
 from delta_sharing_client.scan.explain import explain
 from delta_sharing_client.scan.progress import watched
 from delta_sharing_client.scan.tasks import ScanPlan
@@ -100,10 +100,12 @@ class Read(abc.ABC):
         """Return as text which files, columns and bytes would be read, and what is skipped and why."""
         return explain(self.plan())
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Arrow record batches, in stable order and bounded memory.
+    def to_batches(self) -> Batches:
+        """Return the rows as an iterator of Arrow record batches, in stable order and bounded memory.
 
-        Every batch has exactly ``schema``. Closing the iterator cancels the downloads in flight.
+        Every batch has exactly ``schema``. The iterator is a context manager; ``close``, from any thread, ends the read
+        and all that is in flight for it, and so does dropping the iterator. Who asks a closed one for more gets a
+        ``UsageError``, as does a process that was forked off while the read was under way.
         """
         return self._run(self.plan())
 
@@ -115,7 +117,8 @@ class Read(abc.ABC):
     def to_arrow(self) -> pa.Table:
         """Return all rows as one ``pyarrow.Table``."""
         plan = self.plan()
-        return pa.Table.from_batches(self._run(plan), schema=plan.output_schema)
+        with self._run(plan) as batches:
+            return pa.Table.from_batches(batches, schema=plan.output_schema)
 
     def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
         """Return all rows as a pandas frame.
@@ -129,7 +132,8 @@ class Read(abc.ABC):
         backend = frames.check_dtype_backend(dtype_backend)
         decoded = self.options.variant_as is VariantAs.OBJECT
         plan = self.plan(dataclasses.replace(self.options, variant_as=VariantAs.STRUCT) if decoded else None)
-        frame = frames.to_pandas(plan.output_schema, self._run(plan), backend, plan.known_rows)
+        with self._run(plan) as batches:
+            frame = frames.to_pandas(plan.output_schema, batches, backend, plan.known_rows)
         return frames.decode_variants(frame, plan.context.schema) if decoded else frame
 
     def to_polars(self) -> pl.DataFrame:
@@ -169,7 +173,7 @@ class Read(abc.ABC):
     def _asking(self: ReadT, **changes: object) -> ReadT:
         """Return a copy with a changed request."""
 
-    def _run(self, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+    def _run(self, plan: ScanPlan) -> Batches:
         report = ScanReport()
         self._reports[:] = [report]
         return watched(plan, report, execute(plan, report))

@@ -41,7 +41,7 @@ class Buffers:
 
     def take(self, size: int) -> pa.Buffer:
         """Return a writable buffer of ``size`` bytes, whatever they are."""
-        if size < _SMALL:
+        if size < _SMALL or not self._most:
             return pa.allocate_buffer(size)
         with self._lock:
             self._collect()
@@ -64,10 +64,25 @@ class Buffers:
             self._collect()
             return sum(memory.size for memory in self._idle)
 
+    def stop(self) -> None:
+        """Drop what is idle; what is in use goes with the last that refers to it, and nothing is used again."""
+        with self._lock:
+            self._most = 0
+            self._idle.clear()
+            self._lent.clear()
+            self._ended.clear()
+
+    def join(self, deadline: float) -> None:
+        """Nothing runs here."""
+
+    def forget(self) -> None:
+        """Nothing to do: the memory of a forked process is its own."""
+
     def _collect(self) -> None:
         while self._ended:
-            _, memory = self._lent.pop(self._ended.popleft())
-            self._idle.append(memory)
+            lent = self._lent.pop(self._ended.popleft(), None)
+            if lent is not None:
+                self._idle.append(lent[1])
 
     def _fitting(self, size: int) -> _Memory | None:
         """Take out the shortest idle memory that is long enough and not much longer."""
@@ -93,7 +108,8 @@ class Window:
     """Grants bytes to pieces of work, lowest ``order`` first; the first element of an order is the file's number.
 
     What the consumer needs next always gets its grant, however large: the lowest order of the file being consumed. Else
-    nothing would ever move.
+    nothing would ever move. Once closed it grants nothing, and its other methods do nothing, without a lock: they are
+    also called where no lock may be waited for.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -104,17 +120,25 @@ class Window:
         self._granted: dict[Order, int] = {}
         self._in_use = 0
         self._head = 0
+        self._closed = False
 
     def acquire(self, order: Order, nbytes: int) -> Future[None]:
         """Return a future that is done once ``nbytes`` are granted to ``order`` (one grant an order)."""
         future: Future[None] = Future()
         with self._lock:
-            heapq.heappush(self._waiting, (order, next(self._tie), nbytes, future))
-        self._grant()
+            closed = self._closed
+            if not closed:
+                heapq.heappush(self._waiting, (order, next(self._tie), nbytes, future))
+        if closed:
+            future.cancel()
+        else:
+            self._grant()
         return future
 
     def resize(self, order: Order, nbytes: int) -> None:
         """Replace what was granted to ``order`` by ``nbytes``; no grant is waited for."""
+        if self._closed:
+            return
         with self._lock:
             self._in_use += nbytes - self._granted.get(order, 0)
             self._granted[order] = nbytes
@@ -122,6 +146,8 @@ class Window:
 
     def release(self, order: Order) -> None:
         """Give back what ``order`` holds, if anything."""
+        if self._closed:
+            return
         with self._lock:
             if order in self._granted:
                 self._in_use -= self._granted.pop(order)
@@ -129,9 +155,26 @@ class Window:
 
     def consume(self, file: int) -> None:
         """Take note that the consumer has come to ``file``."""
+        if self._closed:
+            return
         with self._lock:
             self._head = file
         self._grant()
+
+    def stop(self) -> None:
+        """Close the window; who waits for a grant is told by a cancelled future."""
+        with self._lock:
+            self._closed = True
+            dropped, self._waiting = self._waiting, []
+        for *_, future in dropped:
+            future.cancel()
+
+    def join(self, deadline: float) -> None:
+        """Nothing runs here."""
+
+    def forget(self) -> None:
+        self._closed = True
+        self._waiting = []
 
     def _is_next(self, order: Order) -> bool:
         return order[0] <= self._head and not any(other < order for other in self._granted)

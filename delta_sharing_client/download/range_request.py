@@ -5,10 +5,12 @@ The body goes from the socket into the caller's memory without a copy in between
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 import re
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import certifi
 import urllib3
+import urllib3.connection
 from urllib3.exceptions import HTTPError
 
 from delta_sharing_client.data_urls import check_data_url
@@ -51,6 +54,45 @@ class Span:
     start: int
     stop: int | None
     total: int | None
+
+
+class Line:
+    """The socket of one request, from its connecting on, for another thread to break off what waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._broken = False
+
+    def use(self, sock: socket.socket | None) -> None:
+        """Take note of the socket that the request now goes through; ``None``: it has none any more."""
+        with self._lock:
+            self._socket = sock
+            if self._broken:
+                _shut(sock)
+
+    def abort(self) -> None:
+        """Make whatever waits for the socket return at once, now and later."""
+        with self._lock:
+            self._broken = True
+            _shut(self._socket)
+
+    def forget(self) -> None:
+        """Drop a parent process's socket, which goes on living there; no lock, as in ``Closable``."""
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                os.close(sock.detach())
+
+
+def _shut(sock: Any) -> None:
+    # Below TLS, whose own shutdown takes the reading thread's session away. A proxy's TLS in TLS wraps a socket.
+    plain = getattr(sock, "socket", sock)
+    with contextlib.suppress(OSError, AttributeError):
+        if isinstance(plain, socket.socket):
+            socket.socket.shutdown(plain, socket.SHUT_RDWR)
+        elif plain is not None:
+            plain.shutdown(socket.SHUT_RDWR)
 
 
 class Body:
@@ -91,13 +133,6 @@ class Body:
                 raise Interrupted("short body")
             count -= got
 
-    def abort(self) -> None:
-        """Make a read that another thread is waiting in return at once."""
-        try:
-            self._response.shutdown()
-        except (AttributeError, ValueError, OSError, RuntimeError):
-            self._response.close()
-
     def close(self) -> None:
         if self._left == 0:
             self._response.release_conn()
@@ -117,7 +152,7 @@ class Http:
         default_factory=dict, repr=False, compare=False
     )
 
-    def get(self, url: str, wanted: ByteRange | int | None, file_id: str | None) -> Body:
+    def get(self, url: str, wanted: ByteRange | int | None, file_id: str | None, line: Line | None = None) -> Body:
         """Send one GET and return the open answer, positioned at its first byte.
 
         Parameters
@@ -126,6 +161,8 @@ class Http:
             Pre-signed URL; checked here, as is every redirect.
         wanted:
             A range, a number of bytes from the end, or ``None`` for the whole file.
+        line:
+            Told of the socket, from before the answer is waited for.
 
         Raises
         ------
@@ -143,7 +180,7 @@ class Http:
             headers["Range"] = f"bytes=-{wanted}"
         for _ in range(_MAX_REDIRECTS + 1):
             check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=file_id)
-            response = self._send(url, headers)
+            response = self._send(url, headers, line)
             location = response.headers.get("Location")
             if response.status not in _REDIRECTS or location is None:
                 break
@@ -161,8 +198,9 @@ class Http:
             error.table, error.file_id = self.table, file_id
             raise
 
-    def _send(self, url: str, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
+    def _send(self, url: str, headers: Mapping[str, str], line: Line | None) -> urllib3.BaseHTTPResponse:
         timeout = urllib3.Timeout(connect=self.options.connect_timeout, read=self.options.read_timeout)
+        _sending.line = line
         try:
             pool, target = self._route(url)
             return pool.urlopen(
@@ -170,6 +208,8 @@ class Http:
             )
         except (HTTPError, OSError) as error:
             raise Interrupted(type(error).__name__) from None
+        finally:
+            _sending.line = None
 
     def _route(self, url: str) -> tuple[urllib3.HTTPConnectionPool | urllib3.PoolManager, str]:
         """Return who sends the request, and what it is to be given as the URL."""
@@ -220,12 +260,58 @@ def _span(response: urllib3.BaseHTTPResponse, wanted: ByteRange | int | None) ->
 
 # === Connections: one pool a process and proxy ===
 
-_pools: dict[tuple[int, str | None, int], urllib3.PoolManager] = {}
+_sending = threading.local()
+
+
+class _Connection(urllib3.connection.HTTPConnection):
+    """A connection that tells the ``Line`` of the request it works for which socket that waits for."""
+
+    _copy: socket.socket | None = None
+
+    def _new_conn(self) -> socket.socket:
+        sock = super()._new_conn()
+        if (line := getattr(_sending, "line", None)) is not None:
+            # A handshake takes the socket object away: it is a copy that can be shut down meanwhile.
+            self._copy = sock.dup()
+            line.use(self._copy)
+        return sock
+
+    def connect(self) -> None:
+        try:
+            super().connect()
+        finally:
+            self._tell()
+            if self._copy is not None:
+                self._copy.close()
+                self._copy = None
+
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        self._tell()
+        super().request(*args, **kwargs)
+
+    def _tell(self) -> None:
+        if (line := getattr(_sending, "line", None)) is not None:
+            line.use(self.sock)
+
+
+class _TlsConnection(_Connection, urllib3.connection.HTTPSConnection):
+    """As ``_Connection``, with TLS."""
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+_pools: dict[tuple[str | None, int], urllib3.PoolManager] = {}
 _pools_lock = threading.Lock()
 
 
 def _connections(proxy: str | None, concurrency: int) -> urllib3.PoolManager:
-    key = (os.getpid(), proxy, concurrency)
+    key = (proxy, concurrency)
     with _pools_lock:
         pool = _pools.get(key)
         if pool is None:
@@ -237,12 +323,26 @@ def _new_pool(proxy: str | None, concurrency: int) -> urllib3.PoolManager:
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or certifi.where()
     trust: dict[str, Any] = {"ca_cert_dir": bundle} if os.path.isdir(bundle) else {"ca_certs": bundle}
     if proxy is None:
-        return urllib3.PoolManager(num_pools=16, maxsize=concurrency, cert_reqs="CERT_REQUIRED", **trust)
-    auth = urllib3.util.parse_url(proxy).auth
-    headers = urllib3.util.make_headers(proxy_basic_auth=auth) if auth else None
-    return urllib3.ProxyManager(
-        proxy, num_pools=16, maxsize=concurrency, proxy_headers=headers, cert_reqs="CERT_REQUIRED", **trust
-    )
+        manager = urllib3.PoolManager(num_pools=16, maxsize=concurrency, cert_reqs="CERT_REQUIRED", **trust)
+    else:
+        auth = urllib3.util.parse_url(proxy).auth
+        headers = urllib3.util.make_headers(proxy_basic_auth=auth) if auth else None
+        manager = urllib3.ProxyManager(
+            proxy, num_pools=16, maxsize=concurrency, proxy_headers=headers, cert_reqs="CERT_REQUIRED", **trust
+        )
+    manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+    return manager
+
+
+def _forget_parents() -> None:
+    # A lock may be held by a thread that does not exist here; sockets are closed, which the parent does not notice.
+    global _pools_lock
+    _pools_lock = threading.Lock()
+    _pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)
 
 
 def _proxy_for(scheme: str, host: str, port: int | None) -> str | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pyarrow as pa
 
-from delta_sharing_client.download.range_request import Body, Http, Interrupted, Refused
+from delta_sharing_client.download.range_request import Body, Http, Interrupted, Line, Refused
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.download.retry import EXPIRED_STATUSES, RETRIED_STATUSES, RetryPolicy, parse_retry_after
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
@@ -38,28 +39,44 @@ class Cancelled(Exception):
 
 
 class Transfers:
-    """The open answers of one scan, so that closing the scan can break off what is in flight."""
+    """The requests of one scan that are under way, so that closing the scan can break them off."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: set[Body] = set()
+        self._open: set[Line] = set()
         self.cancelled = threading.Event()
 
-    def enter(self, body: Body) -> None:
+    def enter(self) -> Line:
+        """Begin a request; raises ``Cancelled`` once the scan is closed."""
+        line = Line()
         with self._lock:
-            self._open.add(body)
+            if self.cancelled.is_set():
+                raise Cancelled
+            self._open.add(line)
+        return line
 
-    def leave(self, body: Body) -> None:
+    def leave(self, line: Line, body: Body | None) -> None:
+        """End it: from here on its connection may serve another scan."""
+        line.use(None)
         with self._lock:
-            self._open.discard(body)
-        body.close()
+            self._open.discard(line)
+        if body is not None:
+            body.close()
 
-    def cancel(self) -> None:
+    def stop(self) -> None:
+        """Break off every request, also one that waits for its answer, and let none begin."""
         self.cancelled.set()
         with self._lock:
-            bodies = list(self._open)
-        for body in bodies:
-            body.abort()
+            lines = list(self._open)
+        for line in lines:
+            line.abort()
+
+    def join(self, deadline: float) -> None:
+        """Whoever does the requests waits for their end."""
+
+    def forget(self) -> None:
+        for line in list(self._open):
+            line.forget()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -199,8 +216,7 @@ class _Transfer:
         """Do one request for what is missing; return whether everything is there."""
         rest = ByteRange(self.wanted.start + self.filled, self.wanted.stop)
         whole = rest == ByteRange(0, self.file.size)
-        body = self.open(url, None if whole else rest)
-        try:
+        with self.open(url, None if whole else rest) as body:
             self.file.check_total(body.span.total)
             if body.span.start < rest.start:
                 # Status 200: the storage does not know ranges and sends everything.
@@ -208,18 +224,18 @@ class _Transfer:
             self.receive(body)
             if self.filled == self.wanted.length and body.span.stop is None:
                 self.check_end(body)
-        finally:
-            self.file.reader.transfers.leave(body)
         return self.filled == self.wanted.length
 
-    def open(self, url: str, wanted: ByteRange | int | None) -> Body:
+    @contextlib.contextmanager
+    def open(self, url: str, wanted: ByteRange | int | None) -> Iterator[Body]:
         reader = self.file.reader
-        if reader.transfers.cancelled.is_set():
-            raise Cancelled
-        body = reader.http.get(url, wanted, self.file.file_id)
-        reader.transfers.enter(body)
-        reader.answered()
-        return body
+        line, body = reader.transfers.enter(), None
+        try:
+            body = reader.http.get(url, wanted, self.file.file_id, line)
+            reader.answered()
+            yield body
+        finally:
+            reader.transfers.leave(line, body)
 
     def receive(self, body: Body) -> None:
         report, cancelled = self.file.reader.report, self.file.reader.transfers.cancelled
@@ -269,8 +285,7 @@ class _TailTransfer(_Transfer):
         self.buffer: pa.Buffer = pa.py_buffer(b"")
 
     def once(self, url: str) -> bool:
-        body = self.open(url, self.length)
-        try:
+        with self.open(url, self.length) as body:
             total = body.span.total
             if total is None:
                 raise self.file.error(DataError, "neither the server nor the storage states its length")
@@ -280,8 +295,6 @@ class _TailTransfer(_Transfer):
             self.into = memoryview(self.buffer).cast("B") if total > start else memoryview(b"")
             body.skip(start - body.span.start)
             self.receive(body)
-        finally:
-            self.file.reader.transfers.leave(body)
         if self.filled == self.wanted.length:
             return True
         self.filled = 0

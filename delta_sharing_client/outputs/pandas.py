@@ -337,13 +337,15 @@ def to_pandas(
         arrived = threading.Event()
         making = pool.submit(_make_columns, schema, rows, dtype_backend, arrived.is_set)
         length = 0
-        for batch in batches:
+        try:
+            for batch in batches:
+                arrived.set()
+                length += batch.num_rows
+                for column, array in zip(making.result(), batch.columns, strict=True):
+                    column.append(array)
+                del batch
+        finally:
             arrived.set()
-            length += batch.num_rows
-            for column, array in zip(making.result(), batch.columns, strict=True):
-                column.append(array)
-            del batch
-        arrived.set()
         arrays = list(pool.map(operator.methodcaller("finish"), making.result()))
         del making
     # Positions as keys first: a schema may hold names that differ only in a way that a dict would merge.

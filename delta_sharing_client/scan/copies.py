@@ -22,6 +22,7 @@ from delta_sharing_client.download.report import Progress, ScanReport
 from delta_sharing_client.download.retry import RetryPolicy
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.parquet.byte_ranges import ByteRange, split
+from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.steps import start
 from delta_sharing_client.scan.tasks import DeletionVectorRef, FileTask, ScanContext
 from delta_sharing_client.scan.vectors import Vectors
@@ -39,7 +40,7 @@ class Copies:
         options = context.options
         self._context = context
         self._report = report
-        self._transfers = Transfers()
+        transfers = Transfers()
         self._ahead = 2 * options.max_concurrent_requests
         self._downloads = Downloads(options.max_concurrent_requests)
         self._reader = Reader(
@@ -47,16 +48,16 @@ class Copies:
             RetryPolicy.from_options(options),
             context.urls,
             report,
-            self._transfers,
+            transfers,
             self._downloads.answered,
         )
+        self._closing = Closing((transfers, self._downloads))
 
     def __enter__(self) -> Copies:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._transfers.cancel()
-        self._downloads.close()
+        self._closing.close()
 
     def files(self, wanted: Iterable[tuple[FileTask, Path]]) -> None:
         """Download each task's data file to its path, byte for byte.
@@ -99,7 +100,7 @@ class Copies:
             ) from None
         finally:
             if under_way:
-                self._transfers.cancel()
+                self._closing.close()
             for download in under_way:
                 download.discard()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import pyarrow as pa
 
@@ -15,9 +15,11 @@ from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.download.retry import RetryPolicy
+from delta_sharing_client.download.workers import Workers
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.parquet.sparse_file import Block
+from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.file_read import FileRead
 from delta_sharing_client.scan.layout import Shape
 from delta_sharing_client.scan.pages import PageGains
@@ -34,15 +36,14 @@ _FEW_FILES = 4
 
 
 class Engine:
-    """Runs the tasks of one scan: ``open`` a task, consume its units in order, release each, ``close`` at the end."""
+    """Runs the tasks of one scan: ``open`` a task, consume its units in order, release each, and end by ``closing``."""
 
     def __init__(
         self, context: ScanContext, tasks: Sequence[FileTask], report: ScanReport, limit: int | None = None
     ) -> None:
         options = context.options
-        self._transfers = Transfers()
-        self._downloads = Downloads(options.max_concurrent_requests)
-        self._decoders = ThreadPoolExecutor(pa.cpu_count(), thread_name_prefix="decode")
+        transfers = Transfers()
+        downloads = Downloads(options.max_concurrent_requests)
         self._resources = Resources(
             shape=Shape(context),
             report=report,
@@ -52,11 +53,11 @@ class Engine:
                 RetryPolicy.from_options(options),
                 context.urls,
                 report,
-                self._transfers,
-                self._downloads.answered,
+                transfers,
+                downloads.answered,
             ),
-            downloads=self._downloads,
-            decoders=self._decoders,
+            downloads=downloads,
+            decoders=Workers(pa.cpu_count(), "decode"),
             buffers=Buffers(options.max_bytes_in_flight * 3 // 8),
             # Apart: bytes that wait to be decoded must not keep decoded rows from being made, nor the reverse. Most is
             # for bytes, so that a large row group can be fetched while the one before it is decoded; the rest is for
@@ -73,6 +74,9 @@ class Engine:
             # Decoding is bound by the processor: files side by side, or one file's columns.
             threads_inside=len(tasks) < pa.cpu_count(),
         )
+        r = self._resources
+        # Windows first: what is given back while the rest ends must not start anything.
+        self.closing = Closing((r.fetched, r.decoded, transfers, r.downloads, r.decoders, r.buffers))
 
     def open(self, number: int, task: FileTask) -> Future[list[Future[Unit]]]:
         """Start on ``task``, the scan's file ``number``; the future gives the futures of its units, in order."""
@@ -82,12 +86,6 @@ class Engine:
         """Take note that the rows of file ``number`` are wanted next: it gets memory however little is left."""
         self._resources.fetched.consume(number)
         self._resources.decoded.consume(number)
-
-    def close(self) -> None:
-        """Break off everything in flight. Idempotent."""
-        self._transfers.cancel()
-        self._downloads.close()
-        self._decoders.shutdown(wait=False, cancel_futures=True)
 
     def _fetch_vector(
         self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int

@@ -2,23 +2,121 @@
 
 from __future__ import annotations
 
+import os
+import time
+import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError, Future
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from types import GeneratorType
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from delta_sharing_client.download.report import Progress, ScanReport
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.scan.engine import Engine
 from delta_sharing_client.scan.resources import Unit
 from delta_sharing_client.scan.tasks import FileTask, ScanContext, ScanPlan
 
 T = TypeVar("T")
 
+_DONE = object()
 
-def execute(plan: ScanPlan, report: ScanReport | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ``plan``: files in plan order, rows in file order, batches exactly ``plan.output_schema``.
+
+class Batches(Iterator[pa.RecordBatch]):
+    """The rows of a read as record batches; a context manager.
+
+    The end of the rows, an error, Ctrl-C, ``close`` and dropping the iterator end all that is in flight within a
+    second. Nothing is in flight before the first batch is asked for.
+    """
+
+    def __init__(self, context: ScanContext, tasks: Sequence[FileTask], limit: int | None, report: ScanReport) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._limit = limit
+        self._report = report
+        self._process = os.getpid()
+        self._engine: Engine | None = None
+        self._rows: GeneratorType[pa.RecordBatch, None, object] | None = None
+        self._began = 0.0
+        self._ended = limit == 0 or not tasks
+        self._closed = False
+        self._at_end: list[Callable[[], None]] = []
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called once the read has ended, however it did, if it began at all; on any thread."""
+        self._at_end.append(call)
+
+    def close(self) -> None:
+        """End the read, from any thread; one that waits for a batch raises ``UsageError``, as does any later one."""
+        self._closed = True
+        if self._process == os.getpid():
+            self._end()
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._ended:
+            raise StopIteration
+        if self._process != os.getpid():
+            raise self._refusal("it was begun by another process; begin it anew in this one")
+        try:
+            rows = self._rows or self._begin()
+            if self._closed:
+                raise self._refusal("it was closed; begin a new one")
+            return next(rows)
+        except StopIteration as stop:
+            if stop.value is not _DONE:
+                raise self._refusal("it was closed; begin a new one") from None
+            self._ended = True
+            self._end()
+            raise
+        except BaseException as error:
+            if isinstance(error, ValueError) and self._rows is not None and self._rows.gi_running:
+                raise self._refusal("another thread is taking a batch; take them one after the other") from None
+            closed, self._closed = self._closed, True
+            self._end()
+            # The error's frames hold what was read ahead, and the error itself.
+            traceback.clear_frames(error.__traceback__)
+            if closed and isinstance(error, Exception):
+                raise self._refusal("it was closed; begin a new one") from None
+            raise
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Where this runs, any lock may be held: the end is only set going.
+        engine = getattr(self, "_engine", None)
+        if engine is not None and self._process == os.getpid():
+            engine.closing.close(wait=False)
+
+    def _begin(self) -> GeneratorType[pa.RecordBatch, None, object]:
+        self._began = time.perf_counter()
+        self._engine = engine = Engine(self._context, self._tasks, self._report, self._limit)
+        rows = _run(engine, self._context, self._tasks, self._limit, self._report)
+        for call in (rows.close, *self._at_end):
+            engine.closing.keep(call)
+        assert isinstance(rows, GeneratorType)
+        self._rows = rows
+        return rows
+
+    def _end(self) -> None:
+        engine = self._engine
+        if engine is not None:
+            engine.closing.close()
+            # With them goes the memory of what was read ahead.
+            self._engine = None
+            self._report.seconds["total"] = time.perf_counter() - self._began
+
+    def _refusal(self, why: str) -> UsageError:
+        return UsageError(f"The read cannot go on: {why}.", table=self._context.table)
+
+
+def execute(plan: ScanPlan, report: ScanReport | None = None) -> Batches:
+    """Return the rows of ``plan``: files in plan order, rows in file order, batches exactly ``plan.output_schema``.
 
     Downloads and decoding run ahead on threads, within the limits of the plan's options. Closing the iterator, an
     error and the plan's row limit break off all that is in flight. The first error is raised.
@@ -36,32 +134,25 @@ def execute(plan: ScanPlan, report: ScanReport | None = None) -> Iterator[pa.Rec
     report = ScanReport() if report is None else report
     report.add(files_skipped=plan.skipped.files)
     report.seconds["plan"] = report.seconds.get("plan", 0.0) + plan.plan_seconds
-    return _run(plan.context, plan.tasks, plan.limit, report)
+    return Batches(plan.context, plan.tasks, plan.limit, report)
 
 
-def read_task(context: ScanContext, task: FileTask, report: ScanReport | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task: what a worker of Spark calls. Otherwise as ``execute``."""
+def read_task(context: ScanContext, task: FileTask, report: ScanReport | None = None) -> Batches:
+    """Return the rows of one task: what a worker of Spark calls. Otherwise as ``execute``."""
     return read_tasks(context, (task,), report)
 
 
-def read_tasks(
-    context: ScanContext, tasks: Sequence[FileTask], report: ScanReport | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of several tasks, downloaded ahead and in order. Otherwise as ``execute``."""
-    return _run(context, tasks, None, ScanReport() if report is None else report)
+def read_tasks(context: ScanContext, tasks: Sequence[FileTask], report: ScanReport | None = None) -> Batches:
+    """Return the rows of several tasks, downloaded ahead and in order. Otherwise as ``execute``."""
+    return Batches(context, tasks, None, ScanReport() if report is None else report)
 
 
 def _run(
-    context: ScanContext, tasks: Sequence[FileTask], limit: int | None, report: ScanReport
-) -> Iterator[pa.RecordBatch]:
-    if limit == 0 or not tasks:
-        return
-    with report.stage("total"):
-        engine = Engine(context, tasks, report, limit)
-        try:
-            yield from _limited(_batches(engine, context, tasks, limit, report), limit, report)
-        finally:
-            engine.close()
+    engine: Engine, context: ScanContext, tasks: Sequence[FileTask], limit: int | None, report: ScanReport
+) -> Generator[pa.RecordBatch, None, object]:
+    """Yield the rows and return ``_DONE``, which no generator that was closed does."""
+    yield from _limited(_batches(engine, context, tasks, limit, report), limit, report)
+    return _DONE
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, report: ScanReport) -> Iterator[pa.RecordBatch]:
@@ -98,8 +189,8 @@ def _batches(
         number, task, opened = ahead.popleft()
         engine.consume(number)
         report.add(files=1)  # now, as a limit may end the read within the file
-        for future in _result(opened, failures):
-            unit = _result(future, failures)
+        for future in _result(engine, opened):
+            unit = _result(engine, future)
             try:
                 for batch in unit.batches:
                     if failures:
@@ -131,8 +222,11 @@ def _watch(opened: Future[list[Future[Unit]]], failures: deque[BaseException]) -
         unit.add_done_callback(note)
 
 
-def _result(future: Future[T], failures: deque[BaseException]) -> T:
-    try:
-        return future.result()
-    except CancelledError:
-        raise RuntimeError("the scan was closed while it was being read") from None
+def _result(engine: Engine, future: Future[T]) -> T:
+    if not future.done():
+        # What is stuck in a system call completes nothing, but the end of the read is heard.
+        either: tuple[Future[Any], ...] = (future, engine.closing.begun)
+        wait(either, return_when=FIRST_COMPLETED)
+        if not future.done():
+            raise CancelledError
+    return future.result()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import threading
+import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
@@ -272,7 +272,7 @@ class FileRead:
                 found = decoder.matching(self._parquet(own, kept, replaced), groups, threads=r.threads_inside)
                 return {group: stretches(masks) for group, masks in found.items()}
 
-        rows: dict[int, Rows] = yield r.decoders.submit(decide)
+        rows: dict[int, Rows] = yield r.decoders.submit(order, 0, decide)
         layout, left, skipped = narrow(layout, groups, rows, first, r.late_gains, r.gains)
         r.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
         r.fetched.resize(order, layout.compressed_size(left))
@@ -305,7 +305,7 @@ class FileRead:
                 return list(decoder.batches(parquet, groups, threads=self._r.threads_inside))
 
         try:
-            batches: list[pa.RecordBatch] = yield self._r.decoders.submit(decode)
+            batches: list[pa.RecordBatch] = yield self._r.decoders.submit(order, 0, decode)
         except BaseException:
             self._r.decoded.release(order)
             raise
@@ -356,16 +356,13 @@ class _Shared:
 
     def __init__(self, give_back: Callable[[], None], users: int) -> None:
         self._give_back = give_back
-        self._users = users
-        self._lock = threading.Lock()
+        # Counts without a lock: a finalizer may release on a thread that is doing so.
+        self._others = itertools.count(users - 1, -1)
         if not users:
             give_back()
 
     def release(self) -> None:
-        with self._lock:
-            self._users -= 1
-            last = self._users == 0
-        if last:
+        if next(self._others) == 0:
             self._give_back()
 
 

@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from delta_sharing_client.download.report import Progress, ScanReport
+from delta_sharing_client.scan.execute import Batches
 from delta_sharing_client.scan.tasks import ScanPlan
 
 if TYPE_CHECKING:
@@ -23,18 +22,20 @@ _PATIENCE = 2.0
 def watched(
     plan: ScanPlan,
     report: ScanReport,
-    batches: Iterator[pa.RecordBatch],
+    batches: Batches,
     *,
     console: Console | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     """Return ``batches``, the rows of ``plan`` counted in ``report``, with a progress bar once the read takes long.
 
     The option ``progress`` decides: ``False`` never shows it, ``True`` always does, ``None`` does after two seconds
     where standard error is a terminal or the program is a notebook. Call it before the first batch is taken.
     """
     bar = _bar(f"reading {plan.context.table}", plan.context.options.progress, report, console, clock)
-    return batches if bar is None else _with_bar(batches, bar)
+    if bar is not None:
+        batches.at_end(bar.close)
+    return batches
 
 
 @contextlib.contextmanager
@@ -63,13 +64,6 @@ def _bar(
     bar = _Bar(console, title, 0.0 if wanted else _PATIENCE, clock)
     report.on_progress = bar.update
     return bar
-
-
-def _with_bar(batches: Iterator[pa.RecordBatch], bar: _Bar) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from batches
-    finally:
-        bar.close()
 
 
 class _Bar:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from delta_sharing_client.download.memory import Buffers, Order, Window
 from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.remote_file import Reader
 from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.download.workers import Workers
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.scan.layout import Shape
 from delta_sharing_client.scan.pages import PageGains
@@ -62,7 +63,7 @@ class Resources:
     limit: int | None
     reader: Reader
     downloads: Downloads
-    decoders: ThreadPoolExecutor
+    decoders: Workers
     buffers: Buffers
     fetched: Window
     decoded: Window

@@ -40,7 +40,9 @@ def _advance(steps: Steps[T], done: Future[T], finished: Future[Any] | None) -> 
             return
         except BaseException as error:
             done.set_exception(error)
-            return
+            if isinstance(error, Exception):
+                return
+            raise  # Ctrl-C: whoever started or released something here must hear it now
         if not waiting.done():
             # A future that completes in between calls back at once, on this thread: the same as the loop, one deeper.
             waiting.add_done_callback(lambda future: _advance(steps, done, future))

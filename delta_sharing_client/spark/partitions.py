@@ -172,8 +172,9 @@ class FilePartition(InputPartition):
         """
         tasks = whole_tasks(self.context, self.pieces)
         plan = ScanPlan(context=self.context, tasks=tasks, limit=self.limit)
-        for batch in execute(plan, None):
-            yield conform(batch, target)
+        with execute(plan, None) as batches:
+            for batch in batches:
+                yield conform(batch, target)
 
 
 def plan_partitions(plan: ScanPlan, plan_id: str, parallelism: int, most: int) -> list[FilePartition]:

@@ -364,7 +364,7 @@ def test_cancelling_ends_a_read_that_waits(remote: MakeRemote, storage: Storage)
     while not storage.requests:
         ended.wait(0.01)
     ended.wait(0.1)
-    file.reader.transfers.cancel()
+    file.reader.transfers.stop()
     try:
         assert ended.wait(5)
     finally:

@@ -145,7 +145,7 @@ def test_closed_downloads_drop_what_has_not_started() -> None:
     waiting = downloads.submit((1,), 1, lambda: 1)
     while running.running() is False:
         time.sleep(0.001)
-    downloads.close()
+    downloads.stop()
     late = downloads.submit((2,), 1, lambda: 1)
     release.set()
     assert waiting.cancelled()

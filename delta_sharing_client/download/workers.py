@@ -1,0 +1,135 @@
+"""Threads that do calls, lowest order first, and end when they are told to."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Order = tuple[int, ...]
+
+
+class Workers:
+    """At most ``most`` threads, started as they are needed; a context manager.
+
+    They are daemons: a call that never returns must not keep the interpreter from ending. No callback of a future runs
+    while the lock is held.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = max(1, most)
+        self._name = name
+        # The lock is taken by itself: Condition.__enter__ is Python code, and Ctrl-C within it leaves it locked.
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._waiting: list[tuple[Order, int, int, Callable[[], Any], Future[Any]]] = []
+        self._tie = itertools.count()
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, order: Order, nbytes: int, call: Callable[[], T]) -> Future[T]:
+        """Run ``call``, about ``nbytes`` of work, on one of the threads. Once closed, the future is a cancelled one."""
+        future: Future[T] = Future()
+        if not self._closed:
+            with self._lock:
+                if not self._closed:
+                    heapq.heappush(self._waiting, (order, next(self._tie), nbytes, call, future))
+                    self._wake()
+                    return future
+        future.cancel()
+        return future
+
+    def stop(self) -> None:
+        """Take nothing more, and cancel what has not started."""
+        with self._lock:
+            self._closed = True
+            dropped, self._waiting = self._waiting, []
+            self._news.notify_all()
+        for *_, future in dropped:
+            future.cancel()
+
+    def join(self, deadline: float) -> None:
+        """Wait until every thread has ended, but not beyond ``deadline`` (of ``time.monotonic``)."""
+        with self._lock:
+            while self._threads and (left := deadline - time.monotonic()) > 0:
+                self._news.wait(left)
+
+    def forget(self) -> None:
+        self._closed = True
+        self._waiting = []
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    # === For a pool with rules of its own; all are called with the lock held ===
+
+    def _pause(self) -> float | None:
+        """Return 0 to start the next call, the seconds after which to look again, or ``None`` to wait for news."""
+        return 0 if self._waiting else None
+
+    def _began(self, nbytes: int) -> None:
+        """A call of ``nbytes`` begins on this thread."""
+
+    def _finished(self, nbytes: int) -> None:
+        """It has ended."""
+
+    # === Threads ===
+
+    def _wake(self) -> None:
+        """Let one thread look whether it may start the next call; one at a time waits for that."""
+        if not self._waiting:
+            return
+        if self._idle:
+            self._news.notify()
+        elif self._threads < self._most:
+            self._threads += 1
+            try:
+                threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+            except RuntimeError:  # the system gives no more threads: those that are there will do
+                self._threads -= 1
+                if not self._threads:
+                    raise
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+                while not self._closed and (pause := self._pause()) != 0:
+                    self._news.wait(pause)
+                self._idle -= 1
+                if self._closed:
+                    self._threads -= 1
+                    self._news.notify_all()
+                    return
+                _, _, nbytes, call, future = heapq.heappop(self._waiting)
+                self._began(nbytes)
+                self._wake()
+            try:
+                if future.set_running_or_notify_cancel():
+                    _run(call, future)
+            finally:
+                # An idle thread must not keep what it made.
+                del call, future
+                with self._lock:
+                    self._finished(nbytes)
+                    self._wake()
+
+
+def _run(call: Callable[[], T], future: Future[T]) -> None:
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+        # The error's traceback holds this frame: together they would outlive the read.
+        del call, future
+    else:
+        future.set_result(result)

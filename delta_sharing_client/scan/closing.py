@@ -1,0 +1,141 @@
+"""The end of a read, at any moment and from any thread: it happens once, apart, and within a deadline.
+
+A read may end where no lock may be waited for: in a finalizer that runs on a thread which holds that very lock, or
+while Ctrl-C is being handled. So a thread of its own does the work, and whoever closes at most waits for it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol
+
+SECONDS = 0.9
+"""Longest wait for what a read has started; a thread that a system call holds for longer ends when that returns."""
+
+
+class Closable(Protocol):
+    """What a read has started: ``stop`` ends it, ``join`` waits for that, both on the closing thread.
+
+    ``forget`` is called instead in a process that was forked off meanwhile: the threads do not exist there, locks may
+    be held for ever and must not be waited for, and open sockets are the parent's.
+    """
+
+    def stop(self) -> None: ...
+
+    def join(self, deadline: float) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+class Closing:
+    """Ends ``parts`` in order, once: by ``close``, or when the interpreter ends. ``begun`` is done from then on.
+
+    Then it calls what it was given to ``keep``, and so keeps alive what must not end in a garbage collection.
+    """
+
+    def __init__(self, parts: tuple[Closable, ...]) -> None:
+        self.begun: Future[None] = Future()
+        self._parts = parts
+        self._kept: list[Callable[[], None]] = []
+        # Whoever takes it does the work.
+        self._token: list[None] = [None]
+        # A lock and not an Event: an exception between two steps of Event.wait, as of Ctrl-C, may leave it locked.
+        self._ended = _thread.allocate_lock()
+        self._ended.acquire()
+        _open.add(self)
+
+    def keep(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called at the end, when nothing runs any more; a ``ValueError`` of it is nothing."""
+        self._kept.append(call)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Begin the end, and ``wait`` for it no longer than a second. Without waiting it takes no lock at all."""
+        if self not in _open:
+            return
+        if self._take():
+            try:
+                _thread.start_new_thread(self._run, ())
+            except RuntimeError:
+                # No more threads, or the interpreter is ending, which closes what is still open.
+                if not wait:
+                    self._token.append(None)
+                    return
+                self._run()
+        if wait and self._ended.acquire(timeout=SECONDS + 0.1):
+            self._ended.release()
+
+    def _take(self) -> bool:
+        try:
+            self._token.pop()
+        except IndexError:
+            return False
+        return True
+
+    def _run(self) -> None:
+        try:
+            self._stop()
+            self._join(time.monotonic() + SECONDS)
+        finally:
+            self._finish()
+
+    def _stop(self) -> None:
+        if not self.begun.done():
+            self.begun.set_result(None)
+        for part in self._parts:
+            part.stop()
+
+    def _join(self, deadline: float) -> None:
+        for part in self._parts:
+            part.join(deadline)
+
+    def _finish(self) -> None:
+        kept, self._kept = self._kept, []
+        try:
+            for call in kept:
+                # A generator that is running cannot be closed; its thread has been told, and ends it.
+                with contextlib.suppress(ValueError):
+                    call()
+        finally:
+            _open.discard(self)
+            self._ended.release()
+
+    def _forget(self) -> None:
+        self.begun = Future()
+        self.begun.set_result(None)
+        for part in self._parts:
+            part.forget()
+
+
+_open: set[Closing] = set()
+# What the parent was reading at the fork is never taken apart in the child.
+_parents: list[Closing] = []
+
+
+@atexit.register
+def _close_all() -> None:
+    # Threads that go on while the interpreter is taken down may crash it.
+    mine = [closing for closing in list(_open) if closing._take()]
+    for closing in mine:
+        closing._stop()
+    deadline = time.monotonic() + SECONDS
+    for closing in mine:
+        closing._join(deadline)
+        closing._finish()
+
+
+def _after_fork() -> None:
+    _parents.extend(_open)
+    _open.clear()
+    for closing in _parents:
+        with contextlib.suppress(Exception):
+            closing._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
