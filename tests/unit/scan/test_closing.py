@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client.download.memory import Window
+from delta_sharing_client.download.workers import Workers
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.execute import Batches, execute
-from delta_sharing_client.scan.window import Window
-from delta_sharing_client.scan.workers import Workers
 from tests.unit.scan.support import Fault, Storage, Table, fast_options, status
 
 MakeTable = Callable[..., Table]
