@@ -1,50 +1,122 @@
-"""Instants: ISO 8601 text to a time in UTC, and back to the one form of the protocol's "Timestamp Format" section."""
+"""Dates and timestamps: the one reader of what people write, and the civil calendar under it.
+
+What is read is the union of ISO 8601 and of what Spark's ``CAST(text AS TIMESTAMP)`` takes, so that an argument, a
+filter, a Spark option, the command line and a profile mean the same by the same text:
+
+- a year, or a year and month, or a date; after ``T`` or a blank an hour, minute, second and fraction, each optional
+  (``2024-1-31 8:5``, ``2024-01-31T08:05:00,5Z``, ISO 8601's basic form ``20240131T080500Z``);
+- then a zone: ``Z``, ``UTC``, ``GMT``, an offset of up to 18 hours (``+2``, ``+2:00``, ``+0200``, ``UTC+02:00``) or the
+  name of a region (``Europe/Berlin``).
+
+A fraction is cut after nine digits. Days are those of the proleptic Gregorian calendar, of any year.
+"""
 
 from __future__ import annotations
 
 import datetime
 import re
+import zoneinfo
+from typing import Final, NamedTuple
 
 from delta_sharing_client.errors import UsageError
 
-# ``datetime.fromisoformat`` of Python 3.10 knows neither "Z" nor fractions of other than 3 or 6 digits.
-_ISO = re.compile(
-    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})"
-    r"(?:[Tt ](\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?"
-    r"\s*(Z|z|UTC|[+-]\d{2}(?::?\d{2})?)?)?\s*"
+MICROS_PER_SECOND: Final = 1_000_000
+MICROS_PER_DAY: Final = 86_400 * MICROS_PER_SECOND
+NANOS_PER_DAY: Final = MICROS_PER_DAY * 1000
+
+_UTC = datetime.timezone.utc
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
+
+# === Timestamps as text ===
+
+_EXTENDED = re.compile(
+    r"(?P<year>[+-]?\d{4,7})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
+    r"(?:[Tt ](?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:[.,](?P<fraction>\d+))?)?)?"
+    r"\s*(?P<zone>[A-Za-z+-].*)?)?)?)?",
+    re.ASCII,
+)
+_BASIC = re.compile(
+    r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})"
+    r"[Tt](?P<hour>\d{2})(?:(?P<minute>\d{2})(?:(?P<second>\d{2})(?:[.,](?P<fraction>\d+))?)?)?(?P<zone>[A-Za-z+-].*)?",
+    re.ASCII,
+)
+_OFFSET = re.compile(
+    r"(?:UTC|GMT|UT)?(?:(?P<sign>[+-])"
+    r"(?:(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{2}))?)?|(?P<digits>\d{4}|\d{6})))?|Z",
+    re.ASCII | re.IGNORECASE,
+)
+_MOST_OFFSET = 18 * 3600
+_DATE_EXAMPLE = "write it as yyyy-mm-dd, for example '2024-01-31'"
+_EXAMPLE = (
+    "write it as yyyy-mm-dd hh:mm:ss[.fraction] with an optional zone (Z, an offset like +02:00 or a region like "
+    "Europe/Berlin), for example '2024-01-31T08:00:00Z'"
 )
 
 
-def parse_instant(text: str) -> datetime.datetime:
-    """Return the instant that an ISO 8601 ``text`` names, in UTC; a text without an offset is UTC already.
+class Timestamp(NamedTuple):
+    """A timestamp that was read: nanoseconds since 1970, in UTC where the text is ``zoned``, else on a wall's clock."""
 
-    A date alone is its midnight; digits beyond microseconds are cut. Raises ``ValueError`` for anything else.
+    nanoseconds: int
+    zoned: bool
+
+
+def parse_timestamp(text: str) -> Timestamp:
+    """Read a timestamp in any of the forms that this module's description lists; missing parts are the first ones.
+
+    Raises
+    ------
+    UsageError
+        ``text`` is none, or names a day, time or zone that does not exist.
     """
-    match = _ISO.fullmatch(text)
-    if match is None:
-        raise ValueError(f"Expected an ISO 8601 timestamp such as 2022-01-01T00:00:00Z, found {text!r}.")
-    year, month, day, hour, minute, second, fraction, zone = match.groups()
-    micros = int((fraction or "0")[:6].ljust(6, "0"))
-    clock = (int(hour or 0), int(minute or 0), int(second or 0), micros)
-    local = datetime.datetime(int(year), int(month), int(day), *clock, tzinfo=datetime.timezone.utc)
-    if zone is None or zone.upper() in {"Z", "UTC"}:
-        return local
-    offset = datetime.timedelta(hours=int(zone[1:3]), minutes=int(zone[3:].lstrip(":") or 0))
-    try:
-        return local + offset if zone[0] == "-" else local - offset
-    except OverflowError as error:
-        raise ValueError(f"The timestamp {text!r} is out of range.") from error
+    stripped = text.strip()
+    match = _EXTENDED.fullmatch(stripped) or _BASIC.fullmatch(stripped)
+    local = None if match is None else _local_nanoseconds(match)
+    if match is not None and local is not None:
+        if match["zone"] is None:
+            return Timestamp(local, zoned=False)
+        offset = _offset_seconds(match["zone"].strip(), local)
+        if offset is not None:
+            return Timestamp(local - offset * 1_000_000_000, zoned=True)
+    raise UsageError(f"{text!r} is not a timestamp; {_EXAMPLE}.")
 
 
-def to_instant(value: str | datetime.datetime | datetime.date, name: str) -> str:
-    """Return ``value`` as ISO 8601 in UTC, such as ``2022-01-01T00:00:00Z``.
+def parse_date(text: str) -> int:
+    """Read ``yyyy-mm-dd`` (or ``yyyy-mm``, ``yyyy``: its first day) as days since 1970-01-01.
+
+    Raises
+    ------
+    UsageError
+        ``text`` is anything else, or a day that does not exist.
+    """
+    match = _EXTENDED.fullmatch(text.strip())
+    days = None if match is None or match["hour"] is not None else _days(match)
+    if days is None:
+        raise UsageError(f"{text!r} is not a date; {_DATE_EXAMPLE}.")
+    return days
+
+
+def parse_instant(text: str) -> datetime.datetime:
+    """Return the instant that ``text`` names, in UTC and cut to microseconds; without a zone it is in UTC already.
+
+    Raises ``UsageError`` for what :func:`parse_timestamp` does not read, and for years other than 1 to 9999.
+    """
+    return _moment(parse_timestamp(text).nanoseconds // 1000, text)
+
+
+def to_instant(value: str | datetime.datetime | datetime.date, name: str, *, up: bool = False) -> str:
+    """Return ``value`` in the protocol's "Timestamp Format", such as ``2022-01-01T00:00:00Z``.
+
+    Commits have milliseconds, and servers cut instants to them; so a finer one is moved to the whole millisecond that
+    means the same of all commits.
 
     Parameters
     ----------
     value:
-        ISO 8601 text (a date alone is its midnight), a ``datetime`` or a ``date``. Without a zone it is UTC.
+        Text (see :func:`parse_timestamp`), a ``datetime`` or a ``date`` (its midnight). Without a zone it is UTC.
     name:
         The argument's name, for the error.
+    up:
+        Move to the next millisecond, for the start of a range, instead of the one before.
 
     Raises
     ------
@@ -52,16 +124,110 @@ def to_instant(value: str | datetime.datetime | datetime.date, name: str) -> str
         If the value is none of these.
     """
     if isinstance(value, datetime.datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=datetime.timezone.utc)
+        # pandas.Timestamp is a datetime with nanoseconds beyond the microseconds.
+        whole = (value if value.tzinfo else value.replace(tzinfo=_UTC)) - _EPOCH
+        nanoseconds = whole // datetime.timedelta(microseconds=1) * 1000 + int(getattr(value, "nanosecond", 0))
     elif isinstance(value, datetime.date):
-        moment = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.timezone.utc)
-    else:
+        nanoseconds = days_of_date(value) * NANOS_PER_DAY
+    elif isinstance(value, str):
         try:
-            moment = parse_instant(value)
-        except (TypeError, ValueError):
-            raise UsageError(
-                f"{name} must be a datetime or ISO 8601 text such as '2024-01-31T12:00:00Z', found {value!r}"
-            ) from None
-    moment = moment.astimezone(datetime.timezone.utc)
-    fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
+            nanoseconds = parse_timestamp(value).nanoseconds
+        except UsageError as error:
+            raise UsageError(f"The value of '{name}' cannot be used. {error.message}") from None
+    else:
+        raise UsageError(
+            f"The value of '{name}' must be a datetime, a date or text such as '2024-01-31T12:00:00Z', found {value!r}."
+        )
+    millis = -(-nanoseconds // 1_000_000) if up else nanoseconds // 1_000_000
+    moment = _moment(millis * 1000, value)
+    fraction = f".{moment.microsecond // 1000:03d}".rstrip("0") if moment.microsecond else ""
     return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def _moment(micros: int, value: object) -> datetime.datetime:
+    try:
+        return _EPOCH + datetime.timedelta(microseconds=micros)
+    except OverflowError:
+        raise UsageError(f"The timestamp {str(value)!r} is not of the years 1 to 9999, which instants are.") from None
+
+
+def _days(match: re.Match[str]) -> int | None:
+    return days_of(int(match["year"]), int(match["month"] or 1), int(match["day"] or 1))
+
+
+def _local_nanoseconds(match: re.Match[str]) -> int | None:
+    days = _days(match)
+    hour, minute, second = int(match["hour"] or 0), int(match["minute"] or 0), int(match["second"] or 0)
+    if days is None or hour > 23 or minute > 59 or second > 59:
+        return None
+    fraction = int((match["fraction"] or "")[:9].ljust(9, "0"))
+    return days * NANOS_PER_DAY + (hour * 3600 + minute * 60 + second) * 1_000_000_000 + fraction
+
+
+def _offset_seconds(zone: str, local: int) -> int | None:
+    """Return by how much ``zone`` is ahead of UTC at a local time, ``None`` if there is no such zone."""
+    match = _OFFSET.fullmatch(zone)
+    if match is None:
+        return _region_offset(zone, local)
+    digits = match["digits"] or ""
+    hour, minute = int(match["hour"] or digits[:2] or 0), int(match["minute"] or digits[2:4] or 0)
+    second = int(match["second"] or digits[4:] or 0)
+    offset = hour * 3600 + minute * 60 + second
+    if minute > 59 or second > 59 or offset > _MOST_OFFSET:
+        return None
+    return -offset if match["sign"] == "-" else offset
+
+
+def _region_offset(zone: str, local: int) -> int | None:
+    try:
+        region = zoneinfo.ZoneInfo(zone)
+        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=local // 1_000_000_000)
+        # As Java: of a time that the clock shows twice the first is meant, one that it skips is moved on by the gap.
+        offset = moment.replace(tzinfo=region).utcoffset()
+    except (KeyError, ValueError, OSError, OverflowError):
+        return None
+    return None if offset is None else offset // datetime.timedelta(seconds=1)
+
+
+# === The civil calendar ===
+
+_DAYS_0000_TO_1970 = 719_528
+_MARCH = 60  # days before 1 March of the year 0; years are counted from there, so that a leap day is the last
+
+
+def days_of(year: int, month: int, day: int) -> int | None:
+    """Return the days from 1970-01-01 to a date, ``None`` if the calendar has no such day."""
+    if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(year, month):
+        return None
+    years = year - (month < 3)
+    leap_days = years // 4 - years // 100 + years // 400
+    return years * 365 + leap_days + (153 * ((month + 9) % 12) + 2) // 5 + day - 1 + _MARCH - _DAYS_0000_TO_1970
+
+
+def days_of_date(date: datetime.date) -> int:
+    """Return the days from 1970-01-01 to a date."""
+    return date.toordinal() - _EPOCH.toordinal()
+
+
+def civil_of(days: int) -> tuple[int, int, int]:
+    """Return (year, month, day) of the date ``days`` after 1970-01-01."""
+    # 400 years are 146097 days.
+    cycle, day_of_cycle = divmod(days + _DAYS_0000_TO_1970 - _MARCH, 146_097)
+    year_of_cycle = (day_of_cycle - day_of_cycle // 1460 + day_of_cycle // 36_524 - day_of_cycle // 146_096) // 365
+    day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle // 4 - year_of_cycle // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * shifted + 2) // 5 + 1
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    return cycle * 400 + year_of_cycle + (month < 3), month, day
+
+
+def format_date(days: int) -> str:
+    """Return ``yyyy-mm-dd`` for days since 1970-01-01; years beyond four digits carry a sign."""
+    year, month, day = civil_of(days)
+    return f"{year:04d}-{month:02d}-{day:02d}" if 0 <= year <= 9999 else f"{year:+05d}-{month:02d}-{day:02d}"
+
+
+def _days_in_month(year: int, month: int) -> int:
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month in (4, 6, 9, 11) else 31

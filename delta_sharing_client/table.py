@@ -74,7 +74,7 @@ class SharedTable:
 
     def version(self, starting_timestamp: Timestamp = None) -> int:
         """Return the current version, or the earliest one at or after ``starting_timestamp`` (UTC without a zone)."""
-        return self.rest.table_version(self.name, _instant(starting_timestamp, "starting_timestamp"))
+        return self.rest.table_version(self.name, _instant(starting_timestamp, "starting_timestamp", up=True))
 
     def metadata(
         self,
@@ -189,7 +189,7 @@ class SharedTable:
         request = ChangesRead(
             starting_version=starting_version,
             ending_version=ending_version,
-            starting_timestamp=_instant(starting_timestamp, "starting_timestamp"),
+            starting_timestamp=_instant(starting_timestamp, "starting_timestamp", up=True),
             ending_timestamp=_instant(ending_timestamp, "ending_timestamp"),
             columns=_listed(columns),
             filter=parse_filter(filter),
@@ -251,8 +251,8 @@ class SharedTable:
         )
 
 
-def _instant(value: Timestamp, name: str) -> str | None:
-    return None if value is None else to_instant(value, name)
+def _instant(value: Timestamp, name: str, *, up: bool = False) -> str | None:
+    return None if value is None else to_instant(value, name, up=up)
 
 
 def _format(value: ResponseFormat | str) -> ResponseFormat:

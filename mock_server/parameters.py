@@ -6,20 +6,22 @@ A parameter of a wrong type or range is a 400 that says what was expected.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import hashlib
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from delta_sharing_client import instants
+from delta_sharing_client.errors import UsageError
 from mock_server.errors import invalid, malformed
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 MAX_RESULTS = 500
+# Narrower than what clients are let write: a client must send what every server reads.
 _TIMESTAMP = re.compile(
-    r"(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}(?::\d{2})?)(?:\.(\d{1,9}))?(Z|[+-]\d{2}:?\d{2}(?::?\d{2})?)"
+    r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}(?::?\d{2}|:\d{2}:\d{2}|\d{4}))"
 ).fullmatch
 
 
@@ -128,7 +130,7 @@ def parse_changes(query: Mapping[str, str]) -> ChangesRequest:
     fields = _Fields(query)
     request = ChangesRequest(
         starting_version=fields.integer("startingVersion"),
-        starting_ms=fields.timestamp("startingTimestamp"),
+        starting_ms=fields.timestamp("startingTimestamp", up=True),
         ending_version=fields.integer("endingVersion"),
         ending_ms=fields.timestamp("endingTimestamp"),
         include_historical_metadata=fields.flag("includeHistoricalMetadata"),
@@ -161,7 +163,7 @@ def parse_point(query: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 def parse_starting_timestamp(query: Mapping[str, str]) -> int | None:
     """Read ``startingTimestamp`` (in milliseconds) of a version request."""
-    return _Fields(query).timestamp("startingTimestamp")
+    return _Fields(query).timestamp("startingTimestamp", up=True)
 
 
 def parse_listing(query: Mapping[str, str]) -> tuple[int, str | None]:
@@ -173,29 +175,20 @@ def parse_listing(query: Mapping[str, str]) -> tuple[int, str | None]:
     return MAX_RESULTS if size is None else size, fields.text("pageToken") or None
 
 
-def parse_timestamp(text: str) -> int:
-    """Return the milliseconds since the epoch of an ISO 8601 timestamp with an offset ("Timestamp Format")."""
-    match = _TIMESTAMP(text.strip().upper())
-    if match is not None:
-        date, clock, fraction, zone = match.groups()
-        seconds = clock if clock.count(":") == 2 else clock + ":00"
+def parse_timestamp(text: str, *, up: bool = False) -> int:
+    """Return the milliseconds since the epoch of an ISO 8601 timestamp with an offset ("Timestamp Format").
+
+    Commits have milliseconds: comparing them with the millisecond before a finer instant (``up``: after it) is
+    comparing them with the instant itself.
+    """
+    if _TIMESTAMP(text.strip().upper()):
         try:
-            moment = datetime.datetime.fromisoformat(f"{date}T{seconds}")
-        except ValueError:
-            moment = None
-        if moment is not None:
-            since = moment - datetime.datetime(1970, 1, 1)
-            whole = since.days * 86_400_000 + since.seconds * 1000
-            return whole + int((fraction or "").ljust(3, "0")[:3] or 0) - _offset_ms(zone)
+            nanoseconds = instants.parse_timestamp(text).nanoseconds
+        except UsageError:
+            pass
+        else:
+            return -(-nanoseconds // 1_000_000) if up else nanoseconds // 1_000_000
     raise invalid(f"expected a timestamp in ISO 8601 with an offset, such as 2022-01-01T00:00:00Z, found '{text}'")
-
-
-def _offset_ms(zone: str) -> int:
-    if zone == "Z":
-        return 0
-    digits = zone[1:].replace(":", "").ljust(6, "0")
-    seconds = int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:6])
-    return (-seconds if zone[0] == "-" else seconds) * 1000
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
@@ -260,9 +253,9 @@ class _Fields:
             return value.lower() == "true"
         raise invalid(f"{name} must be true or false, not '{value}'")
 
-    def timestamp(self, name: str) -> int | None:
+    def timestamp(self, name: str, *, up: bool = False) -> int | None:
         value = self.text(name)
-        return None if value is None else parse_timestamp(value)
+        return None if value is None else parse_timestamp(value, up=up)
 
     def paging(self) -> Paging:
         return Paging(

@@ -19,9 +19,9 @@ from decimal import Decimal
 import pyarrow as pa
 
 from delta_sharing_client.delta.arrow_types import to_arrow_type
-from delta_sharing_client.delta.calendars import MICROS_PER_DAY, MICROS_PER_SECOND, civil_of, days_of
 from delta_sharing_client.delta.data_types import DAY_TIME_UNITS, YEAR_MONTH_UNITS, DataType, DecimalType, PrimitiveType
 from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND, civil_of, days_of, days_of_date
 
 YEAR_MONTH = "year_month_interval"
 DAY_TIME = "day_time_interval"
@@ -398,7 +398,7 @@ def _epoch_units(value: object) -> object:
         since = value - (_EPOCH_NTZ if value.tzinfo is None else _EPOCH)
         return since // datetime.timedelta(microseconds=1)
     if isinstance(value, datetime.date):
-        return value.toordinal() - _EPOCH_ORDINAL
+        return days_of_date(value)
     return value
 
 

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple, Optional, Union
 import msgspec
 
 from delta_sharing_client.delta.actions import AddFile
-from delta_sharing_client.delta.calendars import MICROS_PER_DAY
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import (
     ColumnPath,
@@ -38,6 +37,7 @@ from delta_sharing_client.delta.data_types import (
 )
 from delta_sharing_client.delta.partition_values import comparable_partition_value
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.instants import MICROS_PER_DAY, days_of_date
 
 Convert = Callable[[msgspec.Raw], Any]
 
@@ -54,7 +54,6 @@ TYPE_CHANGES_KEY = "delta.typeChanges"
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _EPOCH_NTZ = datetime.datetime(1970, 1, 1)
-_EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _TRUNCATED_TEXT = 32  # UTF-16 units; writers cut text at this length, and the maximum may lack a mark of it
 _DOUBLE_DIGITS = 15  # decimals of more digits may not survive a double
@@ -171,7 +170,7 @@ def _decimal_above(raw: msgspec.Raw) -> Decimal | None:
 
 
 def _days(raw: msgspec.Raw) -> int:
-    return _DATE.decode(raw).toordinal() - _EPOCH_ORDINAL
+    return days_of_date(_DATE.decode(raw))
 
 
 def _timestamp(raw: msgspec.Raw) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import format_date
 from delta_sharing_client.predicates.hints import value_type, weaken
 from delta_sharing_client.predicates.tree import (
     And,
@@ -23,7 +24,7 @@ from delta_sharing_client.predicates.tree import (
     Or,
     truth,
 )
-from delta_sharing_client.predicates.values import Moment, Value, format_date, parse_date, parse_moment
+from delta_sharing_client.predicates.values import Moment, Value, parse_date, parse_moment
 
 # The reference server evaluates nothing beyond these.
 MAX_DEPTH = 100
@@ -203,6 +204,8 @@ class _Reader:
             raise UsageError(f"The value at {where} must be a string.")
         try:
             return _READERS[kind](str(value))
+        except UsageError as error:
+            raise UsageError(f"The value at {where} cannot be used: {error.message}") from None
         except ValueError:
             raise UsageError(f"The value {value!r} at {where} is not of type {kind}.") from None
 

@@ -12,13 +12,14 @@ import datetime
 import decimal
 import enum
 import math
-import re
 from dataclasses import dataclass
 from typing import Union
 
 import numpy as np
 
+from delta_sharing_client import instants
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import NANOS_PER_DAY, format_date
 
 
 class Zone(enum.Enum):
@@ -49,7 +50,7 @@ class Moment:
     zone: Zone
 
     def __str__(self) -> str:
-        days, rest = divmod(self.nanoseconds, _DAY_NS)
+        days, rest = divmod(self.nanoseconds, NANOS_PER_DAY)
         seconds, nanos = divmod(rest, 1_000_000_000)
         clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
         digits = f"{nanos:09d}"
@@ -145,89 +146,21 @@ def as_double(value: int | float | decimal.Decimal) -> float:
 
 # === Dates and timestamps as text ===
 
-_DAY_NS = 86_400_000_000_000
-_DATE = r"(?P<year>[+-]?\d{4,7})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
-_TIME = r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d{1,9}))?)?"
-_ZONE = r"(?P<zone>Z|z|UTC|GMT|(?P<sign>[+-])(?P<zh>\d{1,2})(?::?(?P<zm>\d{2}))?)"
-_DATE_TEXT = re.compile(_DATE, re.ASCII)
-_MOMENT_TEXT = re.compile(rf"{_DATE}(?:[T ]{_TIME}(?:\s*{_ZONE})?)?", re.ASCII)
-
 
 def parse_date(text: str) -> Day:
-    """Read ``yyyy-mm-dd``; ``UsageError`` if ``text`` is anything else."""
-    match = _DATE_TEXT.fullmatch(text.strip())
-    days = _days(match) if match else None
-    if days is None:
-        raise UsageError(f"{text!r} is not a date; write it as yyyy-mm-dd, for example '2024-01-31'.")
-    return Day(days)
+    """Read a date as :func:`delta_sharing_client.instants.parse_date` does."""
+    return Day(instants.parse_date(text))
 
 
 def parse_moment(text: str) -> Moment:
-    """Read ``yyyy-mm-dd[{T| }hh:mm[:ss[.fraction]][Z|±hh:mm]]``; ``UsageError`` if ``text`` is anything else.
-
-    With a zone the result is an instant; without, it has none. The fraction has up to nine digits.
-    """
-    match = _MOMENT_TEXT.fullmatch(text.strip())
-    days = _days(match) if match else None
-    clock = _clock(match) if match else None
-    if match is None or days is None or clock is None:
-        raise UsageError(
-            f"{text!r} is not a timestamp; write it as yyyy-mm-dd hh:mm:ss[.fraction] with an optional zone"
-            " (Z or an offset like +02:00), for example '2024-01-31 08:00:00Z'."
-        )
-    return Moment(days * _DAY_NS + clock, Zone.UTC if match["zone"] else Zone.LOCAL)
-
-
-def format_date(days: int) -> str:
-    """Return ``yyyy-mm-dd`` for days since 1970-01-01; years beyond four digits carry a sign."""
-    year, month, day = _civil(days)
-    if 0 <= year <= 9999:
-        return f"{year:04d}-{month:02d}-{day:02d}"
-    return f"{year:+05d}-{month:02d}-{day:02d}"
-
-
-def _days(match: re.Match[str]) -> int | None:
-    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
-    if not 1 <= month <= 12 or day < 1:
-        return None
-    start = _days_from_civil(year, month, 1)
-    following = _days_from_civil(year + month // 12, month % 12 + 1, 1)
-    return start + day - 1 if start + day <= following else None
-
-
-def _clock(match: re.Match[str]) -> int | None:
-    if match["hour"] is None:
-        return 0
-    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
-    offset_hours, offset_minutes = int(match["zh"] or 0), int(match["zm"] or 0)
-    if hour > 23 or minute > 59 or second > 59 or offset_hours > 18 or offset_minutes > 59:
-        return None
-    offset = (offset_hours * 60 + offset_minutes) * (-1 if match["sign"] == "-" else 1)
-    seconds = (hour * 60 + minute - offset) * 60 + second
-    return seconds * 1_000_000_000 + int((match["fraction"] or "").ljust(9, "0"))
-
-
-def _days_from_civil(year: int, month: int, day: int) -> int:
-    # Years counted from March, so that the leap day comes last.
-    year -= month <= 2
-    era, of_era = divmod(year, 400)
-    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
-
-
-def _civil(days: int) -> tuple[int, int, int]:
-    era, of_era = divmod(days + 719_468, 146_097)
-    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year + year // 4 - year // 100)
-    shifted = (5 * of_year + 2) // 153
-    month = shifted + 3 if shifted < 10 else shifted - 9
-    return year + era * 400 + (month <= 2), month, of_year - (153 * shifted + 2) // 5 + 1
+    """Read a timestamp as :func:`delta_sharing_client.instants.parse_timestamp` does; with a zone it is an instant."""
+    found = instants.parse_timestamp(text)
+    return Moment(found.nanoseconds, Zone.UTC if found.zoned else Zone.LOCAL)
 
 
 # === Helpers of normalise and order ===
 
 _EPOCH = datetime.datetime(1970, 1, 1)
-_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _MAX_DIGITS = 400
 
 
@@ -259,7 +192,7 @@ def _checked_decimal(value: decimal.Decimal) -> decimal.Decimal:
 
 def _from_date(value: datetime.date) -> Day | Moment | None:
     if not isinstance(value, datetime.datetime):
-        return Day(value.toordinal() - _EPOCH_DAY)
+        return Day(instants.days_of_date(value))
     if value != value:  # NaT
         return None
     zone = Zone.LOCAL if value.utcoffset() is None else Zone.UTC
@@ -273,7 +206,7 @@ def _from_date(value: datetime.date) -> Day | Moment | None:
 
 
 _DATETIME64_NS = {
-    "W": 7 * _DAY_NS, "D": _DAY_NS, "h": 3_600_000_000_000, "m": 60_000_000_000,
+    "W": 7 * NANOS_PER_DAY, "D": NANOS_PER_DAY, "h": 3_600_000_000_000, "m": 60_000_000_000,
     "s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1,
 }  # fmt: skip
 
@@ -285,14 +218,14 @@ def _from_numpy(value: np.generic) -> Value:
         unit, step = np.datetime_data(value.dtype)
         if unit in _DATETIME64_NS:
             nanos = int(value.astype(np.int64)) * step * _DATETIME64_NS[unit]
-            return Day(nanos // _DAY_NS) if unit in ("W", "D") else Moment(nanos, Zone.LOCAL)
+            return Day(nanos // NANOS_PER_DAY) if unit in ("W", "D") else Moment(nanos, Zone.LOCAL)
     elif isinstance(value, (np.bool_, np.integer, np.floating, np.str_, np.bytes_)):
         return normalise(value.item()) if not isinstance(value, np.longdouble) else float(value)
     raise UsageError(f"A filter cannot compare with a numpy value of type {value.dtype}.")
 
 
 def _nanoseconds(value: Day | Moment) -> int:
-    return value.days * _DAY_NS if isinstance(value, Day) else value.nanoseconds
+    return value.days * NANOS_PER_DAY if isinstance(value, Day) else value.nanoseconds
 
 
 def _order_numbers(left: int | float | decimal.Decimal, right: int | float | decimal.Decimal) -> int:

@@ -161,7 +161,8 @@ class ChangesQuery:
         check_number("max_files", self.max_files, least=1, most=_MAX_INT32)
         for name in ("starting_timestamp", "ending_timestamp"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, to_instant(getattr(self, name), name))
+                up = name == "starting_timestamp"
+                object.__setattr__(self, name, to_instant(getattr(self, name), name, up=up))
         check_one_of(starting_version=self.starting_version, starting_timestamp=self.starting_timestamp)
         check_one_of(ending_version=self.ending_version, ending_timestamp=self.ending_timestamp)
         if self.starting_version is None and self.starting_timestamp is None:

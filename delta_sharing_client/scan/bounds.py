@@ -20,12 +20,12 @@ from delta_sharing_client.delta.data_types import (
     StructType,
 )
 from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.instants import MICROS_PER_DAY
 from delta_sharing_client.parquet.chunks import Chunks, Plain
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.scan.align import Aligner
 
-_MICROS_PER_DAY = 86_400_000_000
 _INTEGERS = ("byte", "short", "integer", "long")
 
 
@@ -132,7 +132,7 @@ def _ordered(lower: Any, upper: Any, base: str, found: pa.DataType) -> tuple[Any
     if base == "date" and types.is_date32(found):
         return int(lower), int(upper)
     if base == "timestamp_ntz" and types.is_date32(found):
-        return int(lower) * _MICROS_PER_DAY, int(upper) * _MICROS_PER_DAY
+        return int(lower) * MICROS_PER_DAY, int(upper) * MICROS_PER_DAY
     if base in ("timestamp", "timestamp_ntz") and types.is_timestamp(found) and isinstance(lower, int):
         return _micros(lower, found.unit, up=False), _micros(upper, found.unit, up=True)
     if base == "string" and types.is_string(found) and isinstance(lower, bytes):

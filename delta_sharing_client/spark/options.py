@@ -13,12 +13,12 @@ import enum
 import json
 import os
 import re
-import zoneinfo
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeVar, Union
 
 from delta_sharing_client.columns import ColumnName
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import parse_instant, to_instant
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
@@ -31,13 +31,6 @@ _SIZE = re.compile(r"(\d+)\s*([a-z]*)")
 _UNITS = {unit + tail: 1024**power for power, unit in enumerate("kmgtp", 1) for tail in ("", "b")}
 _SECONDS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
 _SECONDS |= {"h": 3600, "hour": 3600, "hours": 3600}
-# What Spark's CAST(text AS TIMESTAMP) reads: a year, month, day or time, then a zone.
-_TIMESTAMP = re.compile(
-    r"(?P<year>\d{4})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
-    r"(?:[T ](?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d{1,9}))?)?)?"
-    r"\s*(?P<zone>Z|[+-]\d{1,2}(?::?\d{2})?|[A-Za-z][A-Za-z0-9_+\-/]*)?)?)?)?"
-)
-_OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
 def parse_text(name: str, value: str) -> str:
@@ -103,57 +96,11 @@ def parse_seconds(name: str, value: str) -> int:
 
 
 def parse_timestamp(name: str, value: str) -> str:
-    """Read a timestamp as Spark casts text to one and return it as ISO 8601 in UTC.
+    """Read a timestamp and return it as ISO 8601 in UTC, a start moved to the next whole millisecond.
 
     A text without a zone is UTC: a data source is not told the session's time zone.
     """
-    match = _TIMESTAMP.fullmatch(value.strip())
-    if match is not None:
-        try:
-            return _instant(match)
-        except (ValueError, OverflowError, zoneinfo.ZoneInfoNotFoundError):
-            pass
-    raise UsageError(
-        f"The provided timestamp ('{value}') of option '{name}' cannot be converted to a valid timestamp; "
-        "write it as 2024-01-31T12:00:00Z"
-    )
-
-
-def moment(instant: str) -> datetime.datetime:
-    """Return a text that ``parse_timestamp`` returned as a moment, to compare."""
-    match = _TIMESTAMP.fullmatch(instant)
-    assert match is not None
-    return _moment(match)
-
-
-def _moment(match: re.Match[str]) -> datetime.datetime:
-    local = datetime.datetime(
-        int(match["year"]),
-        int(match["month"] or 1),
-        int(match["day"] or 1),
-        int(match["hour"] or 0),
-        int(match["minute"] or 0),
-        int(match["second"] or 0),
-        int((match["fraction"] or "0")[:6].ljust(6, "0")),
-        tzinfo=_zone(match["zone"]),
-    )
-    return local.astimezone(datetime.timezone.utc)
-
-
-def _instant(match: re.Match[str]) -> str:
-    found = _moment(match)
-    fraction = f".{found.microsecond:06d}".rstrip("0") if found.microsecond else ""
-    return f"{found.year:04d}-{found:%m-%dT%H:%M:%S}{fraction}Z"
-
-
-def _zone(zone: str | None) -> datetime.tzinfo:
-    if zone is None or zone.upper() in ("Z", "UTC", "GMT"):
-        return datetime.timezone.utc
-    match = _OFFSET.fullmatch(zone)
-    if match is None:
-        return zoneinfo.ZoneInfo(zone)
-    offset = datetime.timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
-    return datetime.timezone(-offset if match[1] == "-" else offset)
+    return to_instant(value, name, up=name == "startingTimestamp")
 
 
 def _integer(name: str, value: str, least: int, expectation: str) -> int:
@@ -298,7 +245,7 @@ class SparkOptions:
         if isinstance(self.starting_version, int) and self.ending_version is not None:
             _in_order("Version", self.starting_version, self.ending_version)
         if self.starting_timestamp is not None and self.ending_timestamp is not None:
-            _in_order("Timestamp", moment(self.starting_timestamp), moment(self.ending_timestamp))
+            _in_order("Timestamp", parse_instant(self.starting_timestamp), parse_instant(self.ending_timestamp))
         if self.read_change_feed:
             for name in ("versionAsOf", "timestampAsOf", "rowLineage"):
                 if name.lower() in given and given[name.lower()].lower() != "false":

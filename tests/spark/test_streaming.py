@@ -97,7 +97,7 @@ def test_table_whose_only_version_is_zero(spark: Any, lake: Any, checkpoint: pat
         ({"versionAsOf": "1"}, "Cannot time travel streams"),
         ({"startingVersion": "-1"}, "greater than or equal to zero"),
         ({"startingVersion": "x"}, "greater than or equal to zero"),
-        ({"startingTimestamp": ""}, "cannot be converted to a valid timestamp"),
+        ({"startingTimestamp": ""}, "is not a timestamp"),
         ({"startingVersion": "0", "startingTimestamp": "2022"}, "Please either provide"),
         ({"queryTableVersionIntervalSeconds": "9"}, "must not be less than 10 seconds"),
         ({"maxFilesPerTrigger": "0"}, "must be a positive integer"),

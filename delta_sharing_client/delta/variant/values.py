@@ -18,8 +18,8 @@ from typing import NamedTuple, Union
 
 import numpy as np
 
-from delta_sharing_client.delta.calendars import MICROS_PER_DAY, civil_of
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.instants import MICROS_PER_DAY, civil_of
 
 SHORT_STRING_LIMIT = 63
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mock_server.capabilities import Capabilities, Format, parse_capabilities
 from mock_server.errors import ApiError
-from mock_server.parameters import parse_query, parse_timestamp
+from mock_server.parameters import parse_changes, parse_query, parse_timestamp
 from mock_server.tokens import Tokens
 
 
@@ -48,6 +48,12 @@ def test_a_timestamp_with_any_offset_is_its_instant(moment: datetime.datetime, m
     assert parse_timestamp(text) == expected
     if minutes == 0:
         assert parse_timestamp(text.replace("+00:00", "Z")) == expected
+
+
+def test_a_range_in_time_is_compared_exactly() -> None:
+    finer = {"startingTimestamp": "2022-01-01T00:00:00.0005Z", "endingTimestamp": "2022-01-01T00:00:00.0005Z"}
+    changes = parse_changes(finer)
+    assert (changes.ending_ms, changes.starting_ms) == (1_640_995_200_000, 1_640_995_200_001)
 
 
 @pytest.mark.parametrize(

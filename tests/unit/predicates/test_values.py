@@ -131,8 +131,8 @@ def test_other_values_are_refused_by_name(value, message):
     "text",
     [
         "",
-        "2024",
-        "2024-1",
+        "202",
+        "2024-",
         "2024-13-01",
         "2023-02-29",
         "2024-00-01",
@@ -150,8 +150,8 @@ def test_malformed_dates_are_refused(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "2024-01-01 24:00:00", "2024-01-01 00:60:00", "2024-01-01 00:00:60", "2024-01-01 00:00:00.1234567890",
-     "2024-01-01 00:00:00 Europe/Berlin", "2024-01-01Z", "2024-01-01 00:00:00+19:00", "2024-02-30", "12:00:00"],
+    ["", "2024-01-01 24:00:00", "2024-01-01 00:60:00", "2024-01-01 00:00:60",
+     "2024-01-01 00:00:00 Nowhere/City", "2024-01-01Z", "2024-01-01 00:00:00+19:00", "2024-02-30", "12:00:00"],
 )  # fmt: skip
 def test_malformed_timestamps_are_refused(text):
     with pytest.raises(UsageError, match="is not a timestamp; write it as"):
