@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from delta_sharing_client.redact import scrub
+from delta_sharing_client.redact import printable, scrub
 
 
 class DeltaSharingError(Exception):
@@ -32,15 +32,19 @@ class DeltaSharingError(Exception):
     Parameters
     ----------
     message:
-        One sentence: expected, found, what to do. The query strings of URLs in it are masked, wherever it took them
-        from.
+        One sentence: expected, found, what to do. The signatures of URLs in it are masked, and what a terminal would
+        obey is written out, wherever it took them from.
     table:
         ``share.schema.table`` the error is about, if any.
     version:
         Table version the error is about, if any.
     file_id:
-        The server's id of the data file the error is about, if any.
+        The server's id of the data file the error is about, if any; a signature in it is masked.
+    query_id:
+        The id that the requests of the read carried, if it is known: what a provider finds them by.
     """
+
+    query_id: str | None = None
 
     def __init__(
         self,
@@ -50,19 +54,30 @@ class DeltaSharingError(Exception):
         version: int | None = None,
         file_id: str | None = None,
     ) -> None:
-        self.message = scrub(message)
+        self.message = _shown(message)
         self.table = table
         self.version = version
         self.file_id = file_id
         super().__init__(self.message)
 
+    @property
+    def file_id(self) -> str | None:
+        return self._file_id
+
+    @file_id.setter
+    def file_id(self, value: str | None) -> None:
+        # A server may use a signed URL as the id of a file.
+        self._file_id = None if value is None else scrub(value)
+
     def __str__(self) -> str:
-        where = [
-            f"{label} {value}"
-            for label, value in (("table", self.table), ("version", self.version), ("file", self.file_id))
-            if value is not None and str(value) not in self.message
-        ]
-        return scrub(f"{self.message} ({', '.join(where)})") if where else self.message
+        facts = (
+            ("table", self.table),
+            ("version", self.version),
+            ("file", self.file_id),
+            ("query id", self.query_id),
+        )
+        where = [f"{label} {value}" for label, value in facts if value is not None and str(value) not in self.message]
+        return _shown(f"{self.message} ({', '.join(where)})") if where else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark ships exceptions from executors by pickle; keyword-only fields would be lost by the default reduce.
@@ -75,6 +90,10 @@ def _rebuild(cls: type[DeltaSharingError], message: str, fields: dict[str, objec
     error.message = message
     vars(error).update(fields)
     return error
+
+
+def _shown(text: str) -> str:
+    return "\n".join(map(printable, scrub(text).split("\n")))
 
 
 @contextlib.contextmanager
@@ -105,6 +124,8 @@ class AuthError(DeltaSharingError):
         The HTTP status code, if there was an answer.
     error_code:
         The protocol's ``errorCode``, or the ``error`` of an OAuth token endpoint, if the body had one.
+    server_message:
+        What the server said, whole up to 16,384 characters: the error's own message shows less of it.
     """
 
     def __init__(
@@ -113,6 +134,7 @@ class AuthError(DeltaSharingError):
         *,
         status: int | None = None,
         error_code: str | None = None,
+        server_message: str | None = None,
         table: str | None = None,
         version: int | None = None,
         file_id: str | None = None,
@@ -120,6 +142,7 @@ class AuthError(DeltaSharingError):
         super().__init__(message, table=table, version=version, file_id=file_id)
         self.status = status
         self.error_code = error_code
+        self.server_message = server_message
 
 
 class RequestError(DeltaSharingError):
@@ -131,6 +154,8 @@ class RequestError(DeltaSharingError):
         The HTTP status code, or the ``httpStatusErrorCode`` of an end-of-stream action.
     error_code:
         The protocol's ``errorCode`` (for example ``INVALID_PARAMETER_VALUE``), if the body had one.
+    server_message:
+        What the server said, whole up to 16,384 characters: the error's own message shows less of it.
     """
 
     def __init__(
@@ -139,6 +164,7 @@ class RequestError(DeltaSharingError):
         *,
         status: int | None = None,
         error_code: str | None = None,
+        server_message: str | None = None,
         table: str | None = None,
         version: int | None = None,
         file_id: str | None = None,
@@ -146,6 +172,7 @@ class RequestError(DeltaSharingError):
         super().__init__(message, table=table, version=version, file_id=file_id)
         self.status = status
         self.error_code = error_code
+        self.server_message = server_message
 
 
 class NotFoundError(RequestError):

@@ -1,4 +1,4 @@
-"""Secrets as a type, and URLs without their signatures."""
+"""What may be shown: secrets as a type, URLs without their signatures, text of others without control characters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ MASK = "***"
 # The query string of a pre-signed URL is the credential; user info in a URL is one too.
 _QUERY = re.compile(r"(https?://[^\s\"'?#<>]+)[?#][^\s\"'<>]*")
 _USERINFO = re.compile(r"(https?://)[^\s/@\"']+@")
+_URL = re.compile(r"https?://[^\s\"'<>]+")
+# Some storages sign the path. Names of files and partitions have dots, dashes in the places of a UUID, or no digit.
+_SIGNED_SEGMENT = re.compile(
+    r"(?<=/)(?=[^/.?#]*\d)(?![0-9a-fA-F-]{36}(?:[/?#]|$))[\w%+=~:;,$!*()@&-]{32,}(?=[/?#]|[.,;:)]*$)"
+)
+# What a terminal obeys instead of showing it (C0, DEL, C1), what turns the direction of text around, what ends a line
+# without looking so, and what no terminal can encode.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 class Secret:
@@ -52,31 +60,48 @@ class Secret:
 
 
 def safe_url(url: str) -> str:
-    """Return scheme, host and path of ``url``: what may be printed of a pre-signed URL."""
+    """Return scheme, host and path of ``url``: what may be printed of a pre-signed URL. Signed parts of a path are
+    masked."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return "<unreadable URL>"
-    return f"{parts.scheme}://{host}{port}{parts.path}"
+    return f"{parts.scheme}://{host}{port}{_SIGNED_SEGMENT.sub(MASK, parts.path)}"
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return ``text`` with the query string and user info of every http(s) URL in it, and all ``secrets``, masked.
+    """Return ``text`` with the query string, user info and signed path of every http(s) URL in it, and all
+    ``secrets``, masked.
 
     For messages of servers and of other libraries (urllib3, pyarrow, Spark) before they go into an error or a log of
     ours.
     """
-    text = _USERINFO.sub(rf"\1{MASK}@", _QUERY.sub(rf"\1?{MASK}", text))
+    if "://" in text:
+        text = _USERINFO.sub(rf"\1{MASK}@", _QUERY.sub(rf"\1?{MASK}", text))
+        text = _URL.sub(lambda url: _SIGNED_SEGMENT.sub(MASK, url.group()), text)
     for secret in secrets:
         if secret:
             text = text.replace(secret, MASK)
     return text
 
 
+def printable(text: str) -> str:
+    """Return ``text`` with what a terminal would obey, or would show as something else, written out as escapes.
+
+    Everything from outside goes through here before a person sees it: names, values, messages of a server. Line ends
+    are escaped as well. What is escaped inside of a JSON text stays JSON.
+    """
+    return _UNPRINTABLE.sub(lambda found: _escaped(found.group()), text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode() if character < " " else f"\\u{ord(character):04x}"
+
+
 class _MaskSignedUrls(logging.Filter):
-    """Masks query strings that hold a signature in the debug log of urllib3, which logs every request line.
+    """Masks query strings and paths that hold a signature in the debug log of urllib3, which logs every request line.
 
     By the names that storages give it, or by its look, a long value without a space: the log is that of the whole
     program, so what is certainly no credential stays.
@@ -92,7 +117,9 @@ class _MaskSignedUrls(logging.Filter):
         return True
 
     def _masked(self, argument: object) -> object:
-        return self._SIGNED.sub(f"?{MASK}", argument) if isinstance(argument, str) else argument
+        if not isinstance(argument, str):
+            return argument
+        return _SIGNED_SEGMENT.sub(MASK, self._SIGNED.sub(f"?{MASK}", argument))
 
 
 # When this package is imported and not when it reads: executors and threads must not race to do it.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TextIO
@@ -14,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+from delta_sharing_client.redact import printable
+
 _NULL = Text("null", style="dim")
 # Columns narrower than this cannot be read; a row then gets a block of its own.
 _NARROWEST_COLUMN = 8
@@ -28,7 +28,7 @@ def compact_json(value: object) -> str:
 
 def print_json(value: object) -> None:
     """Print ``value`` as one line of JSON."""
-    sys.stdout.write(f"{compact_json(value)}\n")
+    sys.stdout.write(f"{printable(compact_json(value))}\n")
 
 
 def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
@@ -86,11 +86,6 @@ def cell(value: object) -> Text:
     if value is None:
         return _NULL
     return Text(printable(value if isinstance(value, str) else compact_json(value)))
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with its control characters written out as escapes."""
-    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 def _table(names: Sequence[str]) -> Table:

@@ -82,10 +82,17 @@ class ShareAnswer(msgspec.Struct):
 
 
 class ErrorAnswer(msgspec.Struct, rename="camel"):
-    """The body of an error answer."""
+    """The body of an error answer. Databricks writes ``error_code`` where the protocol says ``errorCode``."""
 
-    error_code: Union[str, None] = None
+    error_code: Union[str, int, None] = None
+    other_error_code: Union[str, int, None] = msgspec.field(default=None, name="error_code")
     message: Union[str, None] = None
+
+    @property
+    def code(self) -> Union[str, None]:
+        """The code under either of its names."""
+        found = self.error_code or self.other_error_code
+        return None if found is None else str(found)
 
 
 class AwsCredentials(msgspec.Struct, rename="camel", frozen=True):

@@ -31,11 +31,11 @@ from delta_sharing_client.protocol.answer import (
     read_protocol,
 )
 from delta_sharing_client.protocol.capabilities import HEADER, promises_end_stream_action
-from delta_sharing_client.protocol.failures import error_for, request_error
+from delta_sharing_client.protocol.failures import Refusal
 from delta_sharing_client.protocol.messages import EndStreamAction, FileLine, Line, QueryStatus
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import VERSION_HEADER, version_header
-from delta_sharing_client.protocol.retry import Transient
+from delta_sharing_client.protocol.retry import RETRIED_STATUSES, Transient
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
 
@@ -210,7 +210,7 @@ class Pages:
         state = (status.status or "pending").lower()
         if state == "failed":
             message = scrub(status.message or "the server gives no reason", self._transport.secrets())
-            raise error_for(None, "failed", message, f"Querying {table}", table=table)
+            raise Refusal(status=None, code="failed", message=message).error(f"Querying {table}", table=table)
         if state not in {"pending", "running"}:
             raise ProtocolError(f"Expected queryStatus pending or failed, found {state[:40]!r}.", table=table)
         query_id = status.query_id or self._query_id
@@ -448,13 +448,10 @@ class Page:
 
     def _end_of_stream(self, end: EndStreamAction) -> None:
         if end.error_message:
-            raise error_for(
-                end.http_status_error_code,
-                None,
-                scrub(end.error_message, self._transport.secrets()),
-                self._request.doing,
-                table=self._table,
-            )
+            said = scrub(end.error_message, self._transport.secrets())
+            status = end.http_status_error_code
+            error = Refusal(status=status, message=said).error(self._request.doing, table=self._table)
+            raise Transient(error) if status in RETRIED_STATUSES else error
         self.end = end
         expires = end.min_url_expiration_timestamp
         if expires is not None and (self.min_expiration is None or expires < self.min_expiration):
@@ -467,14 +464,9 @@ class Page:
 
     def _check_error(self, body: bytes) -> None:
         """Raise what the server reports; some send an error with a status that means success."""
-        if b'"errorCode"' in body:
-            raise request_error(
-                self._response.status_code,
-                body,
-                self._request.doing,
-                table=self._table,
-                secrets=self._transport.secrets(),
-            )
+        if b'"errorCode"' in body or b'"error_code"' in body:
+            refusal = Refusal.read(self._response.status_code, body, self._transport.secrets())
+            raise refusal.error(self._request.doing, table=self._table)
 
     def _another_page(self, start: bytes) -> ProtocolError:
         kind = self._response.headers.get("Content-Type", "no content type")

@@ -19,7 +19,7 @@ import requests.adapters
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
-from delta_sharing_client.protocol.failures import request_error
+from delta_sharing_client.protocol.failures import Refusal
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.retry import RETRIED_STATUSES, RetryPolicy, Transient, network_failure, retry_after
 
@@ -162,14 +162,8 @@ class Transport:
         return response
 
     def _failure(self, response: requests.Response, request: Request) -> DeltaSharingError | Transient:
-        error = request_error(
-            response.status_code,
-            _start_of_body(response),
-            request.doing,
-            table=request.table,
-            secrets=self.secrets(),
-            auth_hint=self._auth.hint(),
-        )
+        refusal = Refusal.read(response.status_code, _start_of_body(response), self.secrets())
+        error = refusal.error(request.doing, table=request.table, auth_hint=self._auth.hint())
         if response.status_code in RETRIED_STATUSES:
             return Transient(error, retry_after(response))
         return error

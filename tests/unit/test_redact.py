@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 
 import pytest
 
 from delta_sharing_client.errors import DeltaSharingError
-from delta_sharing_client.redact import Secret, safe_url, scrub
+from delta_sharing_client.redact import Secret, printable, safe_url, scrub
 
 
 def test_secret_shows_itself_nowhere_and_compares_by_value():
@@ -81,3 +82,69 @@ def test_errors_mask_urls_in_their_messages() -> None:
 
     assert "planted" not in str(error) + error.message
     assert "https://h/f?***" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[31mred", r"a\x1b[31mred"),
+        ("\N{RIGHT-TO-LEFT OVERRIDE}txt.exe", r"\u202etxt.exe"),
+        ("\N{FIRST STRONG ISOLATE}x\N{ZERO WIDTH NO-BREAK SPACE}", r"\u2068x\ufeff"),
+        ("\x9b2J", r"\u009b2J"),
+        ("line\nend\N{LINE SEPARATOR}", r"line\nend\u2028"),
+        ("\ud800", r"\ud800"),
+        ("naïve 日本 👩‍🚀", "naïve 日本 👩‍🚀"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_json_that_was_made_printable_is_still_the_same_json() -> None:
+    value = {"a\x1b": "\x7f\x9b\N{RIGHT-TO-LEFT OVERRIDE}\u2028é"}
+    text = printable(json.dumps(value, ensure_ascii=False))
+
+    assert json.loads(text) == value
+    assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in text
+
+
+def test_errors_send_a_terminal_nothing_that_it_obeys() -> None:
+    error = DeltaSharingError(
+        "The server said \x1b]0;owned\x07\N{RIGHT-TO-LEFT OVERRIDE}.", file_id="\x1b[2J", table="t"
+    )
+
+    assert "\x1b" not in str(error) + error.message
+    assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in str(error)
+
+
+def test_a_signed_url_that_a_server_uses_as_file_id_is_masked_wherever_it_is_set() -> None:
+    error = DeltaSharingError("Broken.", file_id="https://h/f?sig=planted")
+    assert error.file_id == "https://h/f?***"
+
+    error.file_id = "https://h/g?sig=planted"
+    assert pickle.loads(pickle.dumps(error)).file_id == "https://h/g?***"
+    assert "planted" not in repr(vars(error))
+
+
+SIGNATURE = "eyJhbGciOi9planted0123456789abcdefABCDEF"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "part-00000-3c3a0b2e-9f7c-4b1e-8a55-0d2b8e0f6f11-c000.snappy.parquet",
+        "3c3a0b2e-9f7c-4b1e-8a55-0d2b8e0f6f11",
+        "a_long_name_of_a_table_without_any_digit_in_it",
+    ],
+)
+def test_names_of_files_and_tables_are_no_signatures(path: str) -> None:
+    assert safe_url(f"https://h/{path}") == scrub(f"https://h/{path}") == f"https://h/{path}"
+
+
+def test_signature_in_a_path_is_masked_in_errors_and_in_the_debug_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
+    logging.getLogger("urllib3.connectionpool").debug('"%s %s"', "GET", f"/d/{SIGNATURE}/f.parquet")
+
+    assert caplog.records[0].getMessage() == '"GET /d/***/f.parquet"'
+    assert safe_url(f"https://h/d/{SIGNATURE}/f.parquet") == "https://h/d/***/f.parquet"
+    assert "planted" not in str(DeltaSharingError(f"No answer from https://h/{SIGNATURE}."))

@@ -133,8 +133,8 @@ def error(status: int, code: str, message: str = "no") -> Reply:
     return Reply(status, json.dumps({"errorCode": code, "message": message}).encode())
 
 
-def as_json(value: object, **fields: Any) -> Reply:
-    return Reply(200, json.dumps(value).encode(), **fields)
+def as_json(value: object, status: int = 200, **fields: Any) -> Reply:
+    return Reply(status, json.dumps(value).encode(), **fields)
 
 
 def ndjson(*lines: object, version: int | None = 7, capabilities: str | None = None, **fields: Any) -> Reply:

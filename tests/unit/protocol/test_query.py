@@ -354,11 +354,39 @@ def test_error_with_a_status_of_success_is_the_error_that_it_reports(server, res
     assert wire.token not in str(caught.value)
 
 
+def test_databricks_code_with_a_status_of_success_is_an_error_too(server, rest, table, wire):
+    server.on("POST", QUERY, wire.as_json({"error_code": "QUOTA", "message": "too much"}))
+
+    with pytest.raises(RequestError, match="QUOTA"):
+        query_table(rest, table)
+
+
+def test_databricks_refusal_of_the_delta_format_is_followed_by_a_parquet_query(server, rest, table, wire):
+    refusal = wire.as_json({"error_code": "UNSUPPORTED_OPERATION", "message": "no delta"}, status=400)
+    server.on("POST", QUERY, refusal, wire.ndjson(*wire.parquet_head(), wire.parquet_file("f")))
+
+    assert ids(query_table(rest, table)) == ["f"]
+
+
 def test_error_report_without_a_status_reads_well(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson({"endStreamAction": {"errorMessage": "broke"}}))
 
     with pytest.raises(RequestError, match=r"^Querying s\.d\.t failed: broke\.$"):
         query_table(rest, table)
+
+
+def test_error_in_the_stream_that_may_pass_is_asked_again(server, rest, table, wire):
+    report = {"endStreamAction": {"errorMessage": "busy", "httpStatusErrorCode": 503}}
+    whole = wire.ndjson(*wire.delta_head(), wire.delta_file("f"), wire.delta_file("g"), END)
+    broken = wire.ndjson(*wire.delta_head(), wire.delta_file("f"), report)
+    server.on("POST", QUERY, broken, wire.ndjson(report), whole)
+
+    assert ids(query_table(rest, table)) == ["f", "g"]
+
+    server.on("POST", QUERY, broken)
+    with pytest.raises(RequestError, match=r"busy\. Tried 4 times\.") as caught:
+        list(query_table(rest, table).actions)
+    assert caught.value.status == 503
 
 
 def test_error_report_may_be_the_whole_answer(server, rest, table, wire):

@@ -454,3 +454,32 @@ def test_forbidden_and_unauthenticated_are_auth_errors(server, rest, wire):
         rest.list_shares()
     assert (caught.value.status, caught.value.error_code) == (403, "Y")
     assert len(server.seen) == 2
+
+
+def test_databricks_spells_its_error_code_otherwise(server, rest, wire):
+    body = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Table t is not there.", "details": [{"@type": "x"}]}
+    server.on("GET", "/shares", wire.as_json(body, status=400))
+
+    with pytest.raises(NotFoundError, match=r"\(400, RESOURCE_DOES_NOT_EXIST\): Table t is not there\.$") as caught:
+        rest.list_shares()
+    assert caught.value.error_code == "RESOURCE_DOES_NOT_EXIST"
+
+
+def test_long_message_is_kept_whole_and_shown_with_its_trace_id(server, rest, wire):
+    said = "Deep down " + "it hangs " * 200 + f"because of {wire.token} [Trace Id: 12ab-34]"
+    server.on("GET", "/shares", wire.as_json({"error_code": "X", "message": said}, status=400))
+
+    with pytest.raises(RequestError) as caught:
+        rest.list_shares()
+    assert caught.value.server_message == said.replace(wire.token, "***")
+    assert str(caught.value).endswith("... [Trace Id: 12ab-34].")
+    assert len(str(caught.value)) < 700
+    assert pickle.loads(pickle.dumps(caught.value)).server_message == caught.value.server_message
+
+
+def test_endless_error_page_is_read_up_to_a_bound(server, rest, wire):
+    server.on("GET", "/shares", wire.Reply(400, b"no " * 1_000_000))
+
+    with pytest.raises(RequestError) as caught:
+        rest.list_shares()
+    assert len(caught.value.server_message) == 16_384
