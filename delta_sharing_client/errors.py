@@ -62,6 +62,7 @@ class DeltaSharingError(Exception):
 
     @property
     def file_id(self) -> str | None:
+        """The server's id of the data file, without a signature in it."""
         return self._file_id
 
     @file_id.setter
