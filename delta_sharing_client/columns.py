@@ -1,24 +1,36 @@
-"""Column selections as callers write them, resolved to paths of the table's schema."""
+"""Names of columns: how they are written, and the one resolver that finds them in a schema.
+
+A name is a path: ``a.b`` is the field ``b`` of the struct ``a``. Backticks keep a dot, or any other character, in a
+name (a doubled one stands for itself), and may be left out where no path of that spelling exists. Names match
+regardless of case, an exact match first, as in Spark. A schema is anything with fields that have a name and a type,
+Delta's or Arrow's.
+"""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
-from typing import Union
+from typing import Any, Union
 
-from delta_sharing_client.delta.schema import ArrayType, ColumnPath, DataType, MapType, StructType
+import pyarrow as pa
+
 from delta_sharing_client.errors import UsageError
 
+ColumnPath = tuple[str, ...]
 ColumnName = Union[str, Sequence[str]]
+
+# Names that a message lists at most.
+_MOST_SHOWN = 8
 
 
 def resolve_columns(
-    columns: Iterable[ColumnName] | None, schema: StructType, extra: Sequence[str] = ()
+    columns: Iterable[ColumnName] | None, schema: Any, extra: Sequence[str] = ()
 ) -> tuple[ColumnPath, ...] | None:
-    """Return ``columns`` as paths in the schema's own spelling, ``None`` for ``None``.
+    """Return a selection as paths in the schema's own spelling, ``None`` for ``None``.
 
-    A text is first a column of exactly that name (in any case), then a path of names separated by dots; a sequence of
-    names is a path as it stands. ``extra`` names columns that a read adds to the schema (change feed, row lineage).
+    A text is written as :func:`parse_path` has it, or is the whole name of a column; a sequence of names is a path.
+    ``extra`` names columns that a read adds to the schema (change feed, row lineage).
 
     Raises
     ------
@@ -29,48 +41,189 @@ def resolve_columns(
     if columns is None:
         return None
     if isinstance(columns, str):
-        raise UsageError(f"columns must be a list of names, found the text {columns!r}; write columns=[{columns!r}]")
-    paths = tuple(_resolve(column, schema, extra) for column in columns)
-    for position, path in enumerate(paths):
-        for other in paths[:position]:
-            if path[: len(other)] == other or other[: len(path)] == path:
-                raise UsageError(f"columns selects {'.'.join(path)!r} twice; name it once")
+        raise UsageError(
+            f"A list of names was expected for 'columns', found the text {columns!r}. Write columns=[{columns!r}]."
+        )
+    paths = tuple(_selected(column, schema, extra) for column in columns)
+    whole: set[ColumnPath] = set()
+    parents: set[ColumnPath] = set()
+    for path in paths:
+        above = {path[:length] for length in range(1, len(path))}
+        if path in whole or path in parents or above & whole:
+            raise UsageError(f"The column {_shown(path)} is selected twice. Name it once.")
+        whole.add(path)
+        parents |= above
     return paths
 
 
-def _resolve(column: ColumnName, schema: StructType, extra: Sequence[str]) -> ColumnPath:
-    if isinstance(column, str):
-        for name in extra:
-            if name.lower() == column.lower():
-                return (name,)
-        field = schema.find(column)
-        return (field.name,) if field is not None else _walk(column.split("."), column, schema)
-    names = list(column) if isinstance(column, Sequence) else []
-    if not names or not all(isinstance(name, str) for name in names):
-        raise UsageError(f"a column is a name or a sequence of names, found {column!r}")
-    return _walk(names, ".".join(names), schema)
+def resolve_path(path: ColumnPath, schema: Any) -> tuple[Any, ...]:
+    """Return the fields of ``schema`` along ``path``, outermost first.
+
+    Raises
+    ------
+    UsageError
+        There is no such column (the nearest is named), or several that differ in case only.
+    """
+    return _fields_along(path, schema, _shown(path))
 
 
-def _walk(names: Sequence[str], shown: str, schema: StructType) -> ColumnPath:
-    current: DataType = schema
-    path: list[str] = []
-    for name in names:
-        if not isinstance(current, StructType):
-            kind = {ArrayType: "an array", MapType: "a map"}.get(type(current), "not a struct")
-            raise UsageError(f"column {shown!r}: {'.'.join(path)!r} is {kind}, so it has no field {name!r} to select")
-        field = current.find(name)
+def find_path(path: ColumnPath, schema: Any) -> tuple[Any, ...] | None:
+    """Return what :func:`resolve_path` does, ``None`` where it raises."""
+    try:
+        return resolve_path(path, schema)
+    except UsageError:
+        return None
+
+
+def _selected(column: ColumnName, schema: Any, extra: Sequence[str]) -> ColumnPath:
+    if not isinstance(column, str):
+        names = tuple(column) if isinstance(column, Sequence) else ()
+        if not names or not all(isinstance(name, str) for name in names):
+            raise UsageError(f"A column is a name or a sequence of names, found {column!r}.")
+        return _names(resolve_path(names, schema))
+    added = next((name for name in extra if name.lower() == column.lower()), None)
+    if added is not None:
+        return (added,)
+    whole = _match(column, _fields(schema) or ())
+    if _PATH.fullmatch(column) is None:
+        # No spelling of a path, so it can only be a column's own name.
+        return (whole.name,) if whole is not None else _names(_fields_along((column,), schema, f"'{column}'"))
+    path = parse_path(column)
+    if whole is not None and len(path) > 1 and _match(path[0], _fields(schema) or ()) is not None:
+        named = find_path(path, schema)
+        if named is not None and len(named) > 1:
+            raise UsageError(
+                f"The name '{column}' fits both the column '{quote_name(column)}' and the field {_shown(path)} of a "
+                f"struct. Write ({column!r},) for the one, {path!r} for the other."
+            )
+    return (whole.name,) if whole is not None else _names(_fields_along(path, schema, _shown(path)))
+
+
+def _names(fields: Iterable[Any]) -> ColumnPath:
+    return tuple(field.name for field in fields)
+
+
+def _fields_along(path: ColumnPath, schema: Any, shown: str) -> tuple[Any, ...]:
+    found: list[Any] = []
+    node = schema
+    for depth, name in enumerate(path):
+        fields = _fields(node)
+        field = None if fields is None else _match(name, fields)
+        if field is None and fields is not None and depth + 1 < len(path):
+            field = _match(".".join(path[depth:]), fields)
+            if field is not None:
+                return (*found, field)
         if field is None:
-            raise UsageError(f"column {shown!r} does not exist{_hint(name, path, current)}")
-        path.append(field.name)
-        current = field.type
-    return tuple(path)
+            raise UsageError(_missing(shown, name, _names(found), node, fields))
+        found.append(field)
+        node = field.type
+    return tuple(found)
 
 
-def _hint(name: str, path: Sequence[str], struct: StructType) -> str:
-    candidates = [field.name for field in struct.fields]
-    near = difflib.get_close_matches(name, candidates, n=1) or [c for c in candidates if c.lower() == name.lower()]
-    prefix = "".join(f"{part}." for part in path)
+def _fields(node: Any) -> Sequence[Any] | None:
+    """Return the fields of a schema or a struct of Delta or Arrow, ``None`` for any other type."""
+    if isinstance(node, (pa.Schema, pa.StructType)):
+        return list(node)
+    return None if isinstance(node, pa.DataType) else getattr(node, "fields", None)
+
+
+def _match(name: str, fields: Sequence[Any]) -> Any | None:
+    folded = name.lower()
+    matches = [field for field in fields if field.name == name] or [
+        field for field in fields if field.name.lower() == folded
+    ]
+    if len(matches) > 1:
+        names = ", ".join(f"'{field.name}'" for field in matches)
+        raise UsageError(f"The column '{name}' is ambiguous: it matches {names}. Write one of them exactly.")
+    return matches[0] if matches else None
+
+
+def _missing(shown: str, name: str, parent: ColumnPath, node: Any, fields: Sequence[Any] | None) -> str:
+    sentence = f"The column {shown} is not in the table"
+    if fields is None:
+        return f"{sentence}: {_shown(parent)} is no struct, so it has no field '{name}'."
+    if parent:
+        sentence += f": the struct {_shown(parent)} has no field '{name}'"
+    folded: dict[str, str] = {}
+    for field in fields:
+        folded.setdefault(field.name.lower(), field.name)
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     if near:
-        return f"; did you mean {prefix + near[0]!r}?"
-    shown = ", ".join(repr(prefix + candidate) for candidate in candidates[:8])
-    return f"; the columns are {shown}{', ...' if len(candidates) > 8 else ''}"
+        return f"{sentence}. Did you mean {_shown((*parent, folded[near[0]]))}?"
+    if not fields:
+        return f"{sentence}, which has no columns." if not parent else f"{sentence}, nor any other."
+    listed = ", ".join(_shown((*parent, field.name)) for field in fields[:_MOST_SHOWN])
+    more = ", ..." if len(fields) > _MOST_SHOWN else ""
+    return f"{sentence}. Its {'fields' if parent else 'columns'} are {listed}{more}."
+
+
+def _shown(path: ColumnPath) -> str:
+    return "'" + ".".join(name if _PLAIN_NAME.fullmatch(name) else _backticks(name) for name in path) + "'"
+
+
+# === Names as text ===
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_PART = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([^.`]*[^.`\s]))\s*(?:\.|$)")
+_PATH = re.compile(r"\s*(?:`(?:[^`]|``)+`|[^.`]*[^.`\s])\s*(?:\.\s*(?:`(?:[^`]|``)+`|[^.`]*[^.`\s])\s*)*")
+_LISTED = re.compile(r"((?:[^`,]|`(?:[^`]|``)*`)+)(?:,|\Z)")
+
+
+def parse_path(name: str | Iterable[str]) -> ColumnPath:
+    """Return the path that ``name`` means: ``"a.b"`` is field ``b`` of ``a``, backticks keep a dot; a tuple is a path.
+
+    Raises
+    ------
+    UsageError
+        The name is empty or its backticks do not match.
+    """
+    if isinstance(name, str):
+        if not _PATH.fullmatch(name):
+            raise UsageError(
+                f"{name!r} is not a column name. Write a.b for a nested field, and backticks around a name with dots."
+            )
+        return tuple(
+            quoted[1:-1].replace("``", "`") if quoted else plain.strip() for quoted, plain in _PART.findall(name)
+        )
+    path = tuple(name)
+    if not path or not all(isinstance(part, str) and part for part in path):
+        raise UsageError(f"A column path is a non-empty tuple of names, found {path!r}.")
+    return path
+
+
+def split_names(text: str) -> list[str] | None:
+    """Return the names of a list with commas (``id, a.b, `c,d```), each as it is written; ``None`` if one is empty."""
+    found: list[str] = []
+    position = 0
+    while match := _LISTED.match(text, position):
+        found.append(match[1].strip())
+        position = match.end()
+        if position == len(text) and not match[0].endswith(","):
+            return found if all(found) else None
+    return None
+
+
+def quote_name(name: str) -> str:
+    """Return ``name`` as a SQL identifier, in backticks unless it is plain."""
+    return name if _PLAIN_NAME.fullmatch(name) and name.upper() not in _RESERVED else _backticks(name)
+
+
+def _backticks(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+# Words that SQL readers may not take for a column name when they stand alone.
+_RESERVED = frozenset(  # sorted, as one text: it is read, not edited
+    """
+    ALL ALTER ANALYZE AND ANTI ANY ARRAY AS ASC BEGIN BETWEEN BINARY BY CACHE CALL CASE CAST CHECK COLUMN COMMENT COMMIT
+    CONNECT_BY_ROOT CONVERT COPY CREATE CROSS CURDATE CURRENT_CATALOG CURRENT_DATE CURRENT_SCHEMA CURRENT_TIME
+    CURRENT_TIMESTAMP CURRENT_USER DATE DECLARE DELETE DESC DESCRIBE DISTINCT DIV DROP ELSE END ESCAPE EXCEPT EXECUTE
+    EXISTS EXPLAIN EXTRACT FALSE FETCH FOR FROM FULL FUNCTION GLOB GRANT GROUP GROUPING HAVING IF ILIKE IN INNER INSERT
+    INTERSECT INTERVAL INTO IS ISNULL JOIN KILL LATERAL LEFT LIKE LIMIT LOAD LOCALTIME LOCALTIMESTAMP MAP
+    MATCH_RECOGNIZE MERGE MINUS NATURAL NOT NOTNULL NULL OFFSET ON OPTIMIZE OR ORDER OUTER OVER OVERLAPS PARTITIONED_BY
+    PIVOT POSITION PRAGMA PREPARE PRIOR QUALIFY REFRESH REGEXP RENAME RETURNING REVOKE RIGHT RLIKE ROLLBACK ROW ROWS
+    SELECT SEMI SERDEPROPERTIES SESSION_USER SET SETTINGS SHOW SOME STRUCT SUBSTRING TABLE TABLESAMPLE THEN TIME
+    TIMESTAMP TO TRIM TRUE TRUNCATE TRY_CAST UNCACHE UNION UNIQUE UNKNOWN UNPIVOT UPDATE USE USER USING VACUUM VALUES
+    WHEN WHERE WINDOW WITH XOR
+    """.split()  # noqa: SIM905
+)

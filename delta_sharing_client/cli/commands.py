@@ -17,6 +17,7 @@ import typer.core
 
 from delta_sharing_client.cli.exits import ExitCode, Stopped
 from delta_sharing_client.cli.target import FileFormat, Settings, format_of, open_client, open_table, share_and_schema
+from delta_sharing_client.columns import split_names
 from delta_sharing_client.errors import UsageError
 
 if TYPE_CHECKING:
@@ -388,7 +389,7 @@ def _print_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str]
 
 
 def _split(columns: Sequence[str] | None) -> list[str] | None:
-    return [name.strip() for text in columns for name in text.split(",")] if columns else None
+    return [name for text in columns for name in split_names(text) or [text]] if columns else None
 
 
 def _describe_table(

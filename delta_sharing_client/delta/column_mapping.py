@@ -15,7 +15,7 @@ from delta_sharing_client.delta.data_types import (
     StructField,
     StructType,
 )
-from delta_sharing_client.errors import ProtocolError, UsageError
+from delta_sharing_client.errors import ProtocolError
 
 MODE_PROPERTY = "delta.columnMapping.mode"
 _MAPPING_KEYS = (PHYSICAL_NAME_KEY, FIELD_ID_KEY)
@@ -61,33 +61,6 @@ def check_mapping(struct: StructType, mode: ColumnMappingMode) -> None:
     """
     if mode is not ColumnMappingMode.NONE:
         _check_fields(struct, mode, (), {})
-
-
-def physical_path(struct: StructType, path: ColumnPath) -> ColumnPath:
-    """Translate a path of logical names into physical names.
-
-    ``element``, ``key`` and ``value`` step into arrays and maps; they have no physical name.
-
-    Raises
-    ------
-    UsageError
-        There is no such column.
-    """
-    physical: list[str] = []
-    node: DataType = struct
-    for step in path:
-        if isinstance(node, StructType) and (item := node.find(step)) is not None:
-            physical.append(item.physical_name)
-            node = item.type
-        elif isinstance(node, ArrayType) and step == "element":
-            physical.append(step)
-            node = node.element
-        elif isinstance(node, MapType) and step in ("key", "value"):
-            physical.append(step)
-            node = node.key if step == "key" else node.value
-        else:
-            raise UsageError(f"there is no column {'.'.join(path)!r} in the table: {step!r} was not found")
-    return tuple(physical)
 
 
 def without_mapping(struct: StructType) -> StructType:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
-ColumnPath = tuple[str, ...]
-"""The names from a top-level column down to a nested field; a dot inside a name has no meaning."""
+from delta_sharing_client.columns import ColumnPath as ColumnPath
 
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"

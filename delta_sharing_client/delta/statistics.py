@@ -25,10 +25,10 @@ from typing import Any, NamedTuple, Optional, Union
 
 import msgspec
 
+from delta_sharing_client.columns import ColumnPath, find_path
 from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import (
-    ColumnPath,
     DataType,
     DecimalType,
     PrimitiveType,
@@ -343,8 +343,8 @@ class StatisticsReader:
         self._plan: dict[ColumnPath, _Column] = {}
         tree: _Tree = {}
         for path in needed:
-            fields = _resolve(schema, path)
-            if fields is None:
+            fields = find_path(path, schema)
+            if not fields:
                 continue
             names = [item.name if mode is ColumnMappingMode.NONE else item.physical_name for item in fields]
             leaf = fields[-1]
@@ -406,18 +406,6 @@ class _CountOnly(msgspec.Struct, rename="camel", gc=False):
 
 
 _COUNT_ONLY = msgspec.json.Decoder(_CountOnly)
-
-
-def _resolve(schema: StructType, path: ColumnPath) -> list[StructField] | None:
-    fields: list[StructField] = []
-    node: DataType = schema
-    for step in path:
-        item = node.find(step) if isinstance(node, StructType) else None
-        if item is None:
-            return None
-        fields.append(item)
-        node = item.type
-    return fields or None
 
 
 def _nameable(name: str) -> bool:

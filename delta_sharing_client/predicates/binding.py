@@ -13,21 +13,19 @@ variants, intervals) can only be tested with ``IS NULL``.
 from __future__ import annotations
 
 import decimal
-import difflib
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.kinds import NUMBERS, Kind, describe, kind_of
-from delta_sharing_client.predicates.text import quote_name
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
-    ColumnPath,
     Comparison,
     Expression,
     In,
@@ -297,7 +295,8 @@ class _Binder:
         return self._column(operand) if isinstance(operand, Column) else operand
 
     def _column(self, column: Column) -> Column:
-        return resolve(column.path, self.schema)
+        fields = resolve_path(column.path, self.schema)
+        return Column(tuple(field.name for field in fields), fields[-1].type)
 
     def _comparison(self, op: Op, left: Operand, right: Operand) -> Expression:
         if isinstance(left, Column) and isinstance(right, Column):
@@ -356,50 +355,6 @@ class _Binder:
 
 
 # === Columns ===
-
-
-def resolve(path: ColumnPath, schema: pa.Schema) -> Column:
-    """Return the column of ``schema`` at ``path``, spelled as the schema does and with its type."""
-    fields: list[pa.Field] = list(schema)
-    found: list[pa.Field] = []
-    for depth, name in enumerate(path):
-        field = _match(name, fields)
-        if field is None:
-            raise UsageError(_unknown(path, depth, [parent.name for parent in found], fields))
-        found.append(field)
-        fields = list(field.type) if pa.types.is_struct(field.type) else []
-    return Column(tuple(field.name for field in found), found[-1].type)
-
-
-def _match(name: str, fields: Iterable[pa.Field]) -> pa.Field | None:
-    folded = name.lower()
-    matches = [field for field in fields if field.name.lower() == folded]
-    exact = [field for field in matches if field.name == name]
-    matches = exact or matches
-    if len(matches) > 1:
-        names = ", ".join(repr(field.name) for field in matches)
-        raise UsageError(f"Column {name!r} is ambiguous: it matches {names}; write one of them exactly.")
-    return matches[0] if matches else None
-
-
-def _unknown(path: ColumnPath, depth: int, found: list[str], fields: list[pa.Field]) -> str:
-    column = Column(path)
-    names = [field.name for field in fields]
-    if found and not names:
-        parent = Column(tuple(found))
-        return f"Column {column} does not exist: {parent} is no struct, so it has no field {path[depth]!r}."
-    dotted = ".".join(path[depth:])
-    if dotted != path[depth] and dotted.lower() in (name.lower() for name in names):
-        return f"Column {column} does not exist; if you mean the column {dotted!r}, write {quote_name(dotted)}."
-    folded = {name.lower(): name for name in names}
-    near = [folded[match] for match in difflib.get_close_matches(path[depth].lower(), folded, n=3, cutoff=0.6)]
-    where = f"struct {Column(tuple(found))}" if found else "the table"
-    if near:
-        hint = f"did you mean {' or '.join(quote_name(name) for name in near)}?"
-    else:
-        shown = ", ".join(quote_name(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
-        hint = f"it has {shown}." if names else "it has no columns."
-    return f"Column {column} does not exist in {where}; {hint}"
 
 
 def _kind(column: Column) -> Kind:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Union
 
+from delta_sharing_client.columns import parse_path
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.tree import (
     Column,
@@ -22,7 +23,6 @@ from delta_sharing_client.predicates.tree import (
     any_of,
     as_expression,
     membership,
-    parse_path,
 )
 
 Filter = Union[str, Expression, ColumnBuilder, Sequence[Any], None]

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
-    ColumnPath,
     Comparison,
     Expression,
     In,

@@ -18,9 +18,9 @@ from typing import Union
 
 import pyarrow as pa
 
+from delta_sharing_client.columns import ColumnPath, parse_path, quote_name
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.text import ColumnPath, format_value, parse_path, quote_name
-from delta_sharing_client.predicates.values import Value, normalise, order
+from delta_sharing_client.predicates.values import Value, format_value, normalise, order
 
 
 class Op(enum.Enum):
@@ -318,37 +318,6 @@ def _flatten(kind: type[And] | type[Or], children: Iterable[Expression]) -> tupl
 
 def _regex_quote(char: str) -> str:
     return char if char.isalnum() or ord(char) > 127 else f"\\x{ord(char):02x}"
-
-
-__all__ = [
-    "And",
-    "Column",
-    "ColumnBuilder",
-    "ColumnLike",
-    "ColumnPath",
-    "Comparison",
-    "Expression",
-    "In",
-    "IsNull",
-    "Like",
-    "Literal",
-    "Not",
-    "NullSafeEqual",
-    "Op",
-    "Operand",
-    "Or",
-    "StartsWith",
-    "all_of",
-    "any_of",
-    "as_expression",
-    "col",
-    "columns",
-    "evaluate",
-    "membership",
-    "parse_path",
-    "push_not",
-    "truth",
-]
 
 
 # === Builder ===

@@ -136,6 +136,35 @@ def type_name(value: Value) -> str:
     return "null" if value is None else names.get(type(value), "decimal")
 
 
+def format_value(value: Value) -> str:
+    """Return a value as a constant of Spark SQL."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return str(value)
+        case float():
+            if not math.isfinite(value):
+                name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+                return f"CAST('{name}' AS DOUBLE)"
+            text = repr(value)
+            return text if "e" in text else text + "E0"
+        case decimal.Decimal():
+            text = f"{value:f}"
+            return text if "." in text else text + "."
+        case str():
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        case bytes():
+            return f"X'{value.hex().upper()}'"
+        case Day():
+            return f"DATE '{value}'"
+        case Moment():
+            return f"TIMESTAMP '{value}'"
+    raise TypeError(f"not a value: {type(value).__name__}")
+
+
 def as_double(value: int | float | decimal.Decimal) -> float:
     """Return the nearest double, infinite beyond the largest one."""
     try:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from delta_sharing_client.columns import ColumnPath, find_path
 from delta_sharing_client.delta.data_types import (
-    ColumnPath,
     DecimalType,
     PrimitiveType,
     StructField,
@@ -46,7 +46,7 @@ class RowGroupBounds:
         self._constants = constants
         self._leaves: dict[ColumnPath, tuple[StructField, tuple[int, pa.DataType] | None]] = {}
         for path in paths:
-            if path not in constants and (fields := _resolve(schema, path)) is not None:
+            if path not in constants and (fields := find_path(path, schema)) is not None:
                 self._leaves[path] = (fields[-1], aligner.leaf(fields))
         self._group = 0
 
@@ -84,18 +84,6 @@ class RowGroupBounds:
         chunk = self._chunks.get(group, leaf[0])
         lower, upper, without_nan = typed_bounds(chunk.bounds, field, leaf[1])
         return ColumnBounds(lower, upper, chunk.null_count, rows, without_nan)
-
-
-def _resolve(schema: StructType, path: ColumnPath) -> tuple[StructField, ...] | None:
-    fields: list[StructField] = []
-    node: object = schema
-    for name in path:
-        item = node.find(name) if isinstance(node, StructType) else None
-        if item is None:
-            return None
-        fields.append(item)
-        node = item.type
-    return tuple(fields)
 
 
 def typed_bounds(

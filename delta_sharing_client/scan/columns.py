@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.delta.data_types import (
     ArrayType,
     ColumnPath,
@@ -152,7 +153,7 @@ def _read_columns(
         elif name in extra:
             found.append(ReadColumn(name, _EXTRA[name], extra[name], None))
         else:
-            raise UsageError(f"Column {name!r} does not exist; the columns are {', '.join(schema.names)}.")
+            resolve_path((name,), schema)  # says that there is none, and which is near
     return tuple(found)
 
 
@@ -161,9 +162,7 @@ def _prune(field: StructField, paths: list[ColumnPath]) -> StructField:
         return field
     below: dict[str, list[ColumnPath]] = {}
     for path in paths:
-        child = field.type.find(path[0])
-        if child is None:
-            raise UsageError(f"Column {field.name!r} has no field {path[0]!r}.")
+        (child,) = resolve_path(path[:1], field.type)
         below.setdefault(child.name, []).append(path[1:])
     kept = tuple(_prune(child, below[child.name]) for child in field.type.fields if child.name in below)
     return dataclasses.replace(field, type=StructType(kept))

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeVar, Union
 
-from delta_sharing_client.columns import ColumnName
+from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import parse_instant, to_instant
 from delta_sharing_client.options import ResponseFormat
@@ -274,12 +274,12 @@ def names() -> list[str]:
 def _columns(name: str, value: str) -> tuple[ColumnName, ...]:
     if value.lstrip().startswith("["):
         return _json_columns(name, value)
-    found = [match[1] if match[1] is not None else match[2].strip() for match in _COLUMN.finditer(value)]
-    if not _COLUMNS.fullmatch(value) or not all(found):
+    found = split_names(value)
+    if found is None:
         raise UsageError(
             f"Invalid value '{value}' for option '{name}', must be names separated by commas, such as 'id, `a,b`'"
         )
-    return tuple(column.replace("``", "`") for column in found)
+    return tuple(found)
 
 
 def _json_columns(name: str, value: str) -> tuple[ColumnName, ...]:
@@ -318,10 +318,6 @@ def _fail_on_data_loss(name: str, value: str) -> None:
     if not parse_flag(name, value):
         raise UsageError("Option 'failOnDataLoss' can only be 'true': this source never skips data that is gone")
 
-
-# A name between backticks (a doubled one is part of it), or anything without commas and backticks.
-_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]+))\s*(?:,|\Z)")
-_COLUMNS = re.compile(r"(?:\s*(?:`(?:[^`]|``)+`|[^`,]+)\s*,)*\s*(?:`(?:[^`]|``)+`|[^`,]+)\s*")
 
 _OPTIONS = {
     option.name.lower(): option

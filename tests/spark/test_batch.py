@@ -161,7 +161,7 @@ def test_change_feed(spark: Any, lake: Any) -> None:
         ({"versionAsOf": "x"}, "versionAsOf"),
         ({"maxFilePerTrigger": "1"}, "did you mean 'maxFilesPerTrigger'"),
         ({"startingVersion": "1", "startingTimestamp": "2022"}, "Please either provide"),
-        ({"columns": "idd"}, "did you mean 'id'"),
+        ({"columns": "idd"}, "Did you mean 'id'"),
         ({"versionAsOf": "99"}, "99"),
     ],
 )

@@ -33,7 +33,7 @@ SCRIPT = """
         try:
             spark.read.format("deltaSharing").option("columns", "idd").load(url).collect()
         except Exception as error:
-            print("error", "did you mean 'id'" in str(error))
+            print("error", "Did you mean 'id'" in str(error))
         stream = spark.readStream.format("deltaSharing").option("startingVersion", 0)
         stream = stream.option("ignoreChanges", "true").option("ignoreDeletes", "true")
         if HAS_LIMITS:

@@ -95,9 +95,9 @@ def test_filter_of_the_past_needs_no_metadata_of_the_past(
     monkeypatch.setattr(planning, "table_metadata", latest_only)
     with shared(partitioned.root) as (table, _):
         assert table.scan(filter="p = '3' AND a < 9", version=1).to_pandas()["a"].tolist() == [3]
-        with pytest.raises(ds.UsageError, match="Column a does not exist"):
+        with pytest.raises(ds.UsageError, match="The column 'a' is not in the table"):
             table.scan(filter="a < 9").to_pandas()
-        with pytest.raises(ds.UsageError, match="Column b does not exist"):
+        with pytest.raises(ds.UsageError, match="The column 'b' is not in the table"):
             table.scan(filter="b < 9", version=1).to_pandas()
 
 

@@ -6,11 +6,10 @@ from delta_sharing_client.delta.actions import Metadata
 from delta_sharing_client.delta.column_mapping import (
     ColumnMappingMode,
     mapping_mode,
-    physical_path,
     without_mapping,
 )
 from delta_sharing_client.delta.schema import ArrayType, MapType, PrimitiveType, StructField, StructType
-from delta_sharing_client.errors import ProtocolError, UsageError
+from delta_sharing_client.errors import ProtocolError
 
 
 def _mapped(name: str, physical: str, data_type: object) -> StructField:
@@ -29,26 +28,6 @@ SCHEMA = StructType(
 )
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        (("a.b",), ("col-a",)),
-        (("S", "D"), ("col-s", "col-d")),
-        (("list", "element", "d"), ("col-l", "element", "col-d")),
-        (("map", "value", "d"), ("col-m", "value", "col-d")),
-        (("map", "key"), ("col-m", "key")),
-    ],
-)
-def test_a_logical_path_becomes_a_physical_one(path: tuple[str, ...], expected: tuple[str, ...]) -> None:
-    assert physical_path(SCHEMA, path) == expected
-
-
-@pytest.mark.parametrize("path", [("nope",), ("s", "nope"), ("a.b", "x"), ("list", "d")])
-def test_a_path_without_a_column_is_refused(path: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="no column"):
-        physical_path(SCHEMA, path)
-
-
 def test_the_mode_comes_from_the_table_property() -> None:
     def mode(configuration: dict[str, str] | None) -> ColumnMappingMode:
         return mapping_mode(Metadata(id="t", schema_string="", configuration=configuration))
@@ -62,8 +41,8 @@ def test_the_mode_comes_from_the_table_property() -> None:
 
 def test_without_mapping_only_the_mapping_is_gone_at_every_level() -> None:
     plain = without_mapping(SCHEMA)
-    assert physical_path(plain, ("list", "element", "d")) == ("list", "element", "d")
-    assert physical_path(plain, ("map", "value", "d")) == ("map", "value", "d")
+    assert plain.find("list").type.element.find("d").physical_name == "d"
+    assert plain.find("map").type.value.find("d").physical_name == "d"
     assert plain.names == SCHEMA.names
     assert plain.fields[0].metadata == {"comment": "c"}
     assert plain.fields[0].field_id is None
