@@ -1,4 +1,4 @@
-"""How much of the waiting data one micro-batch takes.
+"""How much of the waiting data one micro-batch takes, and how Spark and this source tell each other the limits.
 
 A *version* is offered as its files in order of file id, or as no file at all. The rules are those of the JVM
 connector: a file is admitted while both budgets are above zero and only then counted, so at least one is always
@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
-        ReadLimit,
         ReadMaxBytes,
         ReadMaxFiles,
-        SupportsTriggerAvailableNow,
     )
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as SupportsTriggerAvailableNow
 except ImportError:  # PySpark 4.0 and 4.1
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
@@ -28,27 +27,6 @@ except ImportError:  # PySpark 4.0 and 4.1
     HAS_LIMITS = False
 else:
     HAS_LIMITS = True
-
-Limit = Any
-"""A ``ReadLimit`` of PySpark, or ``None`` where it has none."""
-
-ALL: Budget | None = None
-
-
-def default_limit(budget: Budget) -> Limit:
-    """Return the limit that Spark hands back with each request: Spark carries one only, so it stands for all."""
-    if not HAS_LIMITS:
-        return None
-    return ReadMaxBytes(budget.bytes) if budget.files is None and budget.bytes else ReadMaxFiles(budget.files or 1)
-
-
-def is_unlimited(limit: Limit) -> bool:
-    """Whether the trigger wants all that there is."""
-    return HAS_LIMITS and isinstance(limit, ReadAllAvailable)
-
-
-__all__ = ["ALL", "HAS_LIMITS", "Limit", "ReadLimit", "SupportsTriggerAvailableNow", "default_limit", "is_unlimited"]
-
 
 BASE = -1
 """The index before the first file of a version."""
@@ -61,7 +39,7 @@ class Position(NamedTuple):
     place: int = BASE
 
 
-class Item(NamedTuple):
+class _Item(NamedTuple):
     """A file that waits: ``place`` in its version, bytes, and the unit of the version it belongs to."""
 
     version: int
@@ -121,19 +99,39 @@ def admit(start: Position, offered: Iterable[Offered], budget: Budget) -> Positi
     return position
 
 
-def _items(start: Position, offered: Iterable[Offered]) -> Iterable[Item]:
+def _items(start: Position, offered: Iterable[Offered]) -> Iterable[_Item]:
     for version in offered:
         if version.version < start.version:
             continue
         if not version.sizes:
-            yield Item(version.version, BASE, 0, 0, True)
+            yield _Item(version.version, BASE, 0, 0, True)
         last = len(version.sizes) - 1
         for index, (size, unit) in enumerate(zip(version.sizes, version.units, strict=True)):
             if Position(version.version, index) > start:
-                yield Item(version.version, index, size, unit, index == last)
+                yield _Item(version.version, index, size, unit, index == last)
         if version.version == start.version and version.sizes and start.place >= last:
-            yield Item(version.version, BASE, 0, 0, True)
+            yield _Item(version.version, BASE, 0, 0, True)
 
 
-def _after(item: Item) -> Position:
+def _after(item: _Item) -> Position:
     return Position(item.version + 1) if item.is_last else Position(item.version, item.place)
+
+
+# === Spark's limits ===
+
+Limit = Any
+"""A ``ReadLimit`` of PySpark, or ``None`` where it has none."""
+
+ALL: Budget | None = None
+
+
+def default_limit(budget: Budget) -> Limit:
+    """Return the limit that Spark hands back with each request: Spark carries one only, so it stands for all."""
+    if not HAS_LIMITS:
+        return None
+    return ReadMaxBytes(budget.bytes) if budget.files is None and budget.bytes else ReadMaxFiles(budget.files or 1)
+
+
+def is_unlimited(limit: Limit) -> bool:
+    """Whether the trigger wants all that there is."""
+    return HAS_LIMITS and isinstance(limit, ReadAllAvailable)

@@ -51,7 +51,7 @@ def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
     """
     table = parse_schema(schema_string)
     if not len(table):
-        raise DataError("The table has no columns: its provider has not set a schema", table=str(options.table))
+        raise DataError("The table has no columns: its provider has not set a schema.", table=str(options.table))
     paths = resolve_columns(options.columns, table, extra_names(options))
     return Columns(_spark_schema(table, paths, options), paths)
 
@@ -74,7 +74,7 @@ def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.St
         if selected is not None:
             _check_selected(field, selected)
     if not paths:
-        raise UsageError("The schema given has no column; name at least one column of the table")
+        raise UsageError("The schema given has no column; name at least one column of the table.")
     return Columns(wanted, tuple(paths))
 
 
@@ -90,7 +90,7 @@ def check_unchanged(schema_string: str, options: SparkOptions, columns: Columns,
         narrowed_columns(schema_string, options, columns.schema)
     except UsageError as error:
         raise SchemaChangeError(
-            f"The table has changed since the DataFrame was made: {error.message}. Load it again", table=table
+            f"The table has changed since the DataFrame was made: {error.message} Load it again.", table=table
         ) from None
 
 
@@ -125,19 +125,20 @@ def _paths(wanted: spark.StructField, having: spark.StructType, above: ColumnPat
     found = next((field for field in having.fields if field.name.lower() == wanted.name.lower()), None)
     if found is None:
         shown = ", ".join(field.name for field in having.fields[:12])
-        raise UsageError(f"The schema given has a column {name!r}, which the table does not have; it has {shown}")
+        raise UsageError(f"The schema given has a column '{name}', which the table does not have; it has {shown}.")
     path = (*above, found.name)
     if _nullable(wanted.dataType) == found.dataType:
         if not wanted.nullable:
             raise UsageError(
-                f"Column {name!r} of the schema given is NOT NULL; columns of a shared table may hold nulls"
+                f"Column '{name}' of the schema given is NOT NULL, but columns of a shared table may hold nulls; leave "
+                "NOT NULL out."
             )
         return [path]
     if isinstance(wanted.dataType, spark.StructType) and isinstance(found.dataType, spark.StructType):
         return [below for field in wanted.dataType.fields for below in _paths(field, found.dataType, path)]
     raise UsageError(
-        f"Column {name!r} of the schema given has the type {wanted.dataType.simpleString()}, but the table has "
-        f"{found.dataType.simpleString()}; select it and cast it instead"
+        f"Column '{name}' of the schema given has the type '{wanted.dataType.simpleString()}', but the table has "
+        f"'{found.dataType.simpleString()}'; select it and cast it instead."
     )
 
 
@@ -146,8 +147,8 @@ def _check_selected(wanted: spark.StructField, selected: spark.StructType) -> No
         _paths(wanted, selected, ())
     except UsageError:
         raise UsageError(
-            f"The schema given has {wanted.simpleString()!r}, and the option 'columns' selects "
-            f"{selected.simpleString()}; use one of the two"
+            f"The schema given has '{wanted.simpleString()}', and the option 'columns' selects "
+            f"'{selected.simpleString()}'; use one of the two."
         ) from None
 
 

@@ -33,16 +33,15 @@ def appended_files(actions: Sequence[FileAction], version: int, on_change: OnCha
     if removes and adds and on_change is not OnChange.IGNORE_CHANGES:
         raise DataError(
             f"Detected a data update in version {version}, which an append stream cannot show. To leave such commits "
-            "out, "
-            "set the option 'skipChangeCommits' to 'true'; to get the rewritten files whole (rows come again), set "
-            "'ignoreChanges'; to see each change, read with 'readChangeFeed'",
+            "out, set the option 'skipChangeCommits' to 'true'; to get the rewritten files whole (rows come again), "
+            "set 'ignoreChanges'; to see each change, start anew with 'readChangeFeed' and a new checkpoint.",
             version=version,
         )
     if removes and not adds and on_change is OnChange.FAIL:
         raise DataError(
             f"Detected deleted data in version {version}, which an append stream cannot show. To ignore deletes, set "
-            "the "
-            "option 'ignoreDeletes' to 'true'; to see each change, read with 'readChangeFeed'",
+            "the option 'ignoreDeletes' to 'true'; to see each change, start anew with 'readChangeFeed' and a new "
+            "checkpoint.",
             version=version,
         )
     return sorted(adds, key=file_order)
@@ -70,7 +69,10 @@ def units(files: Sequence[FileAction]) -> tuple[int, ...]:
 def file_id(file: FileAction) -> str:
     """Return the server's id of a file; a server that sends none cannot be streamed from."""
     if file.file_id is None:
-        raise DataError("The server sent a file without id; a stream needs ids to find its place again after a restart")
+        raise DataError(
+            "The server sent a file without id; a stream needs ids to find its place again after a restart. Ask the "
+            "provider to upgrade the server, or read the table with 'spark.read'."
+        )
     return file.file_id
 
 

@@ -39,11 +39,6 @@ def difference(seen: Metadata, read: Metadata) -> str | None:
     return None
 
 
-def is_additive(seen: Metadata, read: Metadata) -> bool:
-    """Whether a stream that starts anew under ``seen`` can still read what was written under ``read``."""
-    return difference(read, seen) is None
-
-
 def fingerprint(metadata: Metadata) -> str:
     """Return a short hash of what ``difference`` looks at; equal for equal descriptions."""
     content = [json.loads(metadata.schema_string), metadata.partition_columns, mapping_mode(metadata).value]
@@ -60,11 +55,11 @@ def _struct(seen: StructType, read: StructType, path: str, mapped: bool) -> str 
         name = f"{path}{field.name}"
         other = read.find(field.name)
         if other is None:
-            return f"column {name!r} is dropped or renamed"
+            return f"column '{name}' was dropped or renamed"
         if other.name != field.name:
-            return f"column {name!r} is spelled {other.name!r}"
+            return f"column '{name}' is spelled '{other.name}'"
         if mapped and other.physical_name != field.physical_name:
-            return f"column {name!r} is replaced by another one of that name"
+            return f"column '{name}' was replaced by another one of that name"
         found = _type(field.type, other.type, name, mapped)
         if found is not None:
             return found
@@ -80,7 +75,7 @@ def _type(seen: DataType, read: DataType, path: str, mapped: bool) -> str | None
         return _type(seen.key, read.key, f"{path}.key", mapped) or _type(
             seen.value, read.value, f"{path}.value", mapped
         )
-    return None if seen == read else f"column {path!r} changes its type from {_shown(seen)} to {_shown(read)}"
+    return None if seen == read else f"column '{path}' changes its type from {_shown(seen)} to {_shown(read)}"
 
 
 def _shown(data_type: DataType) -> str:

@@ -101,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if isinstance(begin, Beginning):
                 return []
             raise UsageError(
-                f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint"
+                f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint."
             )
         options = self._table.options
         found: list[InputPartition] = []

@@ -19,7 +19,7 @@ from delta_sharing_client.spark.commit_files import file_id
 from delta_sharing_client.spark.compatibility import difference, fingerprint
 from delta_sharing_client.spark.offsets import ADVICE, AnyOffset, Beginning, Offset, check_order, check_restart
 from delta_sharing_client.spark.options import DEFAULT_MAX_FILES, SparkOptions
-from delta_sharing_client.spark.served_table import Description, ServedTable, VersionFiles, Window, schema_change
+from delta_sharing_client.spark.served_table import Description, ServedTable, VersionFiles, Window
 
 _LOG = logging.getLogger(__name__)
 
@@ -104,9 +104,8 @@ class Follower:
         if resolved.position.version > max(latest + 1, resolved.first_version):
             raise DataError(
                 f"The checkpoint is at version {resolved.position.version} of the table, whose latest version is "
-                f"{latest}: the "
-                "table was restored from an older copy, or the server lags behind. Try again later; otherwise "
-                f"{ADVICE}",
+                f"{latest}: the table was restored from an older copy, or the server lags behind. Try again later; "
+                f"otherwise {ADVICE}.",
                 table=self._table.name,
                 version=latest,
             )
@@ -225,7 +224,7 @@ class Follower:
     def _snapshot_at(self, version: int, response_format: ResponseFormat) -> Window:
         held = self._window
         if held is None or not held.is_snapshot or held.first != version or not _fits(held, response_format):
-            held = self._table.snapshot_window(version, self._stream.metadata, response_format)
+            held = self._table.snapshot_window(version, self._stream, response_format)
             self._require_format(held, response_format)
             self._window = held
         return held
@@ -242,7 +241,7 @@ class Follower:
         if held is not None and not held.is_snapshot and held.first <= first <= held.last and _fits(held, wanted):
             return held
         last = min(latest, first + self._options.max_versions_per_rpc - 1)
-        held = self._table.tail_window(first, last, self._stream.metadata, wanted)
+        held = self._table.tail_window(first, last, self._stream, wanted)
         if wanted is not self._options.response_format:
             self._require_format(held, wanted)
         self._window = held
@@ -252,7 +251,7 @@ class Follower:
         if not _fits(window, wanted):
             raise DataError(
                 f"The checkpoint counts files of answers in {wanted.value} format, but the server answers in "
-                f"{window.response_format.value} format, whose files have other ids; {ADVICE}",
+                f"{window.response_format.value} format, whose files have other ids; {ADVICE}.",
                 table=self._table.name,
                 version=window.first,
             )
@@ -265,9 +264,9 @@ class Follower:
         found = file_id(files[position.place]) if position.place < len(files) else None
         if found != offset.last_file:
             raise DataError(
-                f"The checkpoint has the file {offset.last_file} at place {position.place} of version "
-                f"{position.version}, but the "
-                f"server now has {found or 'fewer files'} there, so the stream cannot find its place; {ADVICE}",
+                f"The checkpoint has the file '{offset.last_file}' at place {position.place} of version "
+                f"{position.version}, but the server now has {repr(found) if found else 'fewer files'} there, so the "
+                f"stream cannot find its place; {ADVICE}.",
                 table=self._table.name,
                 version=position.version,
             )
@@ -299,22 +298,19 @@ class Follower:
         if then is None:
             raise SchemaChangeError(
                 "The table's schema changed since the checkpoint was written, and the server does not tell what it "
-                "was in "
-                f"version {version}, so whether the stream can go on is not known; {ADVICE}, with option "
-                "'startingVersion' "
-                f"{position.version} to go on from there",
+                f"was in version {version}, so whether the stream can go on is not known; {ADVICE}, with option "
+                f"'startingVersion' {position.version} to go on from there.",
                 table=self._table.name,
                 version=version,
             )
         if then.id != self._stream.metadata.id:
             raise UsageError(
-                f"The checkpoint belongs to the table with id {then.id}, but the table now has id "
-                f"{self._stream.metadata.id}: it "
-                f"was deleted and created anew. To read it from its beginning, {ADVICE}"
+                f"The checkpoint belongs to the table with id '{then.id}', but the table now has the id "
+                f"'{self._stream.metadata.id}': it was deleted and created anew. To read it from its beginning, "
+                f"{ADVICE}."
             )
-        found = difference(then, self._stream.metadata)
-        if found is not None:
-            raise schema_change(self._table.name, position.version, found, then, self._stream.metadata)
+        if difference(then, self._stream.metadata) is not None:
+            raise self._table.schema_change(version, then, self._stream, unread_from=position.version)
 
 
 def _fits(window: Window, wanted: ResponseFormat) -> bool:

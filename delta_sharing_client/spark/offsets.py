@@ -92,16 +92,16 @@ def parse_offset(value: object) -> AnyOffset:
         It is not one of ours, or one of another version of this source.
     """
     if not isinstance(value, Mapping):
-        raise UsageError(f"Expected an offset of the deltaSharing source in the checkpoint, found {value!r}; {ADVICE}")
+        raise UsageError(f"Expected an offset of the deltaSharing source in the checkpoint, found {value!r}; {ADVICE}.")
     version = value.get("sourceVersion", 0)
     if isinstance(version, bool) or not isinstance(version, int):
         raise UsageError(
-            f"The offset in the checkpoint has the sourceVersion {version!r}, which is not a number; {ADVICE}"
+            f"The offset in the checkpoint has the 'sourceVersion' {version!r}, which is not a number; {ADVICE}."
         )
     if version != SOURCE_VERSION:
         raise UsageError(
-            f"The sourceVersion {version} of the offset in the checkpoint is not equal to supported reader version "
-            f"{SOURCE_VERSION}; {ADVICE}"
+            f"The 'sourceVersion' {version} of the offset in the checkpoint is not equal to supported reader version "
+            f"{SOURCE_VERSION}; {ADVICE}."
         )
     if value.get("tableId") is None and value.get("tableVersion") == -1:
         return BEGINNING
@@ -119,8 +119,8 @@ def parse_offset(value: object) -> AnyOffset:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"The offset in the checkpoint was not written by this source ({error}), for example by the JVM "
-            f"connector; {ADVICE}"
+            f"The offset in the checkpoint was not written by this source ({error}), for example by the JVM connector; "
+            f"{ADVICE}."
         ) from None
 
 
@@ -134,15 +134,15 @@ def check_restart(offset: Offset, *, table_id: str, change_feed: bool) -> None:
     """
     if offset.table_id != table_id:
         raise UsageError(
-            f"The checkpoint belongs to the table with id {offset.table_id}, but the table now has id {table_id}: it "
-            "was "
-            f"deleted and created anew, or the path names another table. To read it from its beginning, {ADVICE}"
+            f"The checkpoint belongs to the table with id '{offset.table_id}', but the table now has the id "
+            f"'{table_id}': it was deleted and created anew, or the path names another table. To read it from its "
+            f"beginning, {ADVICE}."
         )
     if offset.change_feed != change_feed:
         was, is_now = ("true", "false") if offset.change_feed else ("false", "true")
         raise UsageError(
-            f"The checkpoint belongs to a stream with option readChangeFeed {was}, but it is {is_now} now; set it "
-            f"back, or {ADVICE}"
+            f"The checkpoint belongs to a stream with option 'readChangeFeed' '{was}', but it is '{is_now}' now; set "
+            f"it back, or {ADVICE}."
         )
 
 
@@ -157,12 +157,12 @@ def check_order(start: Offset, end: Offset) -> None:
     backwards = end.position < start.position or (end.in_snapshot and not start.in_snapshot)
     if backwards or end.table_id != start.table_id:
         raise UsageError(
-            f"The checkpoint asks for a batch from {start.to_json()} to {end.to_json()}, which goes back; {ADVICE}"
+            f"The checkpoint asks for a batch from {start.to_json()} to {end.to_json()}, which goes back; {ADVICE}."
         )
 
 
 def _field(value: Mapping[str, Any], name: str, kind: type) -> Any:
     found = value[name]
     if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-        raise TypeError(f"{name} is {found!r}")
+        raise TypeError(f"'{name}' is {found!r}")
     return found

@@ -36,14 +36,14 @@ _SECONDS |= {"h": 3600, "hour": 3600, "hours": 3600}
 def parse_text(name: str, value: str) -> str:
     """Return ``value`` if it says anything."""
     if not value.strip():
-        raise UsageError(f"Invalid value {value!r} for option '{name}', must not be empty")
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must not be empty.")
     return value
 
 
 def parse_product(name: str, value: str) -> str | None:
     """Return ``value`` if it can be part of a User-Agent; ``None`` where it is empty."""
     if not re.fullmatch(r"[ -~]*", value):
-        raise UsageError(f"Invalid value {value!r} for option '{name}', must be printable ASCII characters")
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be printable ASCII characters.")
     return value.strip() or None
 
 
@@ -51,7 +51,7 @@ def parse_flag(name: str, value: str) -> bool:
     """Read ``true`` or ``false``, in any case."""
     known = {"true": True, "false": False}
     if value.lower() not in known:
-        raise UsageError(f"Invalid value '{value}' for option '{name}', must be 'true' or 'false'")
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be 'true' or 'false'.")
     return known[value.lower()]
 
 
@@ -82,7 +82,7 @@ def parse_size(name: str, value: str) -> int:
     match = _SIZE.fullmatch(value.strip().lower())
     factor = {"": 1, "b": 1, **_UNITS}.get(match[2]) if match else None
     if match is None or factor is None or int(match[1]) == 0:
-        raise UsageError(f"Invalid value '{value}' for option '{name}', must be a size configuration such as '10g'")
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a size configuration such as '10g'.")
     return int(match[1]) * factor
 
 
@@ -91,7 +91,7 @@ def parse_seconds(name: str, value: str) -> int:
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
     factor = _SECONDS.get(match[2]) if match else None
     if match is None or factor is None:
-        raise UsageError(f"Invalid value '{value}' for option '{name}', must be a number of seconds such as '30s'")
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a number of seconds such as '30s'.")
     return int(match[1]) * factor
 
 
@@ -105,7 +105,7 @@ def parse_timestamp(name: str, value: str) -> str:
 
 def _integer(name: str, value: str, least: int, expectation: str) -> int:
     if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", value) or not least <= int(value) < 2**63:
-        raise UsageError(f"Invalid value '{value}' for option '{name}', {expectation}")
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it {expectation}.")
     return int(value)
 
 
@@ -211,11 +211,16 @@ class SparkOptions:
                 ("startingTimestamp", self.starting_timestamp),
             ):
                 if value is not None:
-                    raise UsageError(f"Option '{name}' of a batch read needs option 'readChangeFeed' to be 'true'")
+                    raise UsageError(f"Option '{name}' of a batch read needs option 'readChangeFeed' to be 'true'.")
         elif self.starting_version == "latest":
-            raise UsageError("startingVersion is not a valid number: a batch read of changes cannot start at 'latest'")
+            raise UsageError(
+                "The value 'latest' of option 'startingVersion' is not a valid number: a batch read of changes starts "
+                "at a version; give one."
+            )
         elif self.starting_version is None and self.starting_timestamp is None:
-            raise UsageError("No startingVersion or startingTimestamp provided for the change feed; set one of them")
+            raise UsageError(
+                "No 'startingVersion' or 'startingTimestamp' was provided for the change feed; set one of them."
+            )
         return self
 
     def for_stream(self) -> SparkOptions:
@@ -229,7 +234,7 @@ class SparkOptions:
         if self.version is not None or self.timestamp is not None:
             raise UsageError(
                 "Cannot time travel streams. Use option 'startingVersion' or 'startingTimestamp' instead of "
-                "'versionAsOf' or 'timestampAsOf'"
+                "'versionAsOf' or 'timestampAsOf'."
             )
         for name, is_set in (
             ("endingVersion", self.ending_version is not None),
@@ -238,7 +243,7 @@ class SparkOptions:
             ("rowLineage", self.row_lineage),
         ):
             if is_set:
-                raise UsageError(f"Option '{name}' is not for streams; leave it out, or read with spark.read")
+                raise UsageError(f"Option '{name}' is not for streams; leave it out, or read with 'spark.read'.")
         return self
 
     def _check_combinations(self, given: Mapping[str, str]) -> None:
@@ -249,14 +254,17 @@ class SparkOptions:
         if self.read_change_feed:
             for name in ("versionAsOf", "timestampAsOf", "rowLineage"):
                 if name.lower() in given and given[name.lower()].lower() != "false":
-                    raise UsageError(f"Option '{name}' cannot be combined with 'readChangeFeed'; leave one of them out")
+                    raise UsageError(
+                        f"Option '{name}' cannot be combined with 'readChangeFeed'; leave one of them out."
+                    )
         else:
             for name in ("endingVersion", "endingTimestamp", "changeFeedColumns"):
                 if name.lower() in given:
-                    raise UsageError(f"Option '{name}' needs option 'readChangeFeed' to be 'true'")
+                    raise UsageError(f"Option '{name}' needs option 'readChangeFeed' to be 'true'.")
         if self.version_interval < LEAST_VERSION_INTERVAL:
             raise UsageError(
-                f"queryTableVersionIntervalSeconds must not be less than {LEAST_VERSION_INTERVAL} seconds."
+                f"Option 'queryTableVersionIntervalSeconds' must not be less than {LEAST_VERSION_INTERVAL} seconds; "
+                f"found {self.version_interval}."
             )
 
 
@@ -277,7 +285,7 @@ def _columns(name: str, value: str) -> tuple[ColumnName, ...]:
     found = split_names(value)
     if found is None:
         raise UsageError(
-            f"Invalid value '{value}' for option '{name}', must be names separated by commas, such as 'id, `a,b`'"
+            f"Invalid value '{value}' for option '{name}': it must be names separated by commas, such as 'id, `a,b`'."
         )
     return tuple(found)
 
@@ -290,7 +298,8 @@ def _json_columns(name: str, value: str) -> tuple[ColumnName, ...]:
     parts = [part for item in found for part in _parts(item)] if isinstance(found, list) else []
     if not parts or not all(isinstance(part, str) for part in parts) or [] in found:
         raise UsageError(
-            f'Invalid value \'{value}\' for option \'{name}\', must be JSON such as ["id", ["struct", "field"]]'
+            f"Invalid value '{value}' for option '{name}': it must be a JSON array of names; an array in it is the "
+            "path of a nested column."
         )
     return tuple(item if isinstance(item, str) else tuple(item) for item in found)
 
@@ -309,14 +318,14 @@ def _enum(kind: type[enum.Enum]) -> Callable[[str, str], object]:
             return kind(value)
         except ValueError:
             known = ", ".join(f"'{member.value}'" for member in kind)
-            raise UsageError(f"Invalid value '{value}' for option '{name}', must be one of {known}") from None
+            raise UsageError(f"Invalid value '{value}' for option '{name}': it must be one of {known}.") from None
 
     return parse
 
 
 def _fail_on_data_loss(name: str, value: str) -> None:
     if not parse_flag(name, value):
-        raise UsageError("Option 'failOnDataLoss' can only be 'true': this source never skips data that is gone")
+        raise UsageError("Option 'failOnDataLoss' can only be 'true': this source never skips data that is gone.")
 
 
 _OPTIONS = {
@@ -378,13 +387,13 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
     known = {name.lower() for name in names()}
     for name, advice in _ELSEWHERE.items():
         if name.lower() in given:
-            raise UsageError(f"Option '{name}' is not supported by this data source: {advice}")
+            raise UsageError(f"Option '{name}' is not supported by this data source: {advice}.")
     for key in given:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
             spelled = {name.lower(): name for name in names()}
-            hint = f"did you mean '{spelled[near[0]]}'?" if near else f"the options are {', '.join(names())}"
-            raise UsageError(f"Unknown option '{key}'; {hint}")
+            hint = f"Did you mean '{spelled[near[0]]}'?" if near else f"The options are {', '.join(names())}."
+            raise UsageError(f"Unknown option '{key}'. {hint}")
     for name in _FLAGS:
         if name.lower() in given:
             parse_flag(name, given[name.lower()])
@@ -395,12 +404,14 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
 
 def _one_of(given: Mapping[str, str], first: str, second: str) -> None:
     if first.lower() in given and second.lower() in given:
-        raise UsageError(f"Please either provide '{first}' or '{second}', not both of them")
+        raise UsageError(f"Please either provide '{first}' or '{second}', not both of them.")
 
 
 def _in_order(bound: str, start: _Bound, end: _Bound) -> None:
     if end < start:
-        raise UsageError(f"Option 'ending{bound}' ({end}) lies before 'starting{bound}' ({start})")
+        raise UsageError(
+            f"Option 'ending{bound}' ({end}) lies before 'starting{bound}' ({start}); swap them, or leave one out."
+        )
 
 
 def _is_true(given: Mapping[str, str], name: str) -> bool:
@@ -417,24 +428,24 @@ def _on_change(given: Mapping[str, str]) -> OnChange:
 def _source(given: Mapping[str, str]) -> tuple[Profile, TableName]:
     path = given.get("path", "").strip()
     if not path:
-        raise UsageError("'path' is not specified: load('<profile file>#<share>.<schema>.<table>')")
+        raise UsageError("'path' is not specified: write load('<profile file>#<share>.<schema>.<table>').")
     inline = {name: given[name.lower()] for name in _CREDENTIALS if name.lower() in given}
     if "#" in path and not inline:
         source, table = parse_table_url(path)
         return Profile.load(source), table
     if inline and "#" in path:
         raise UsageError(
-            f"Both a profile file in 'path' and credentials in options ({', '.join(inline)}) are given; use one of "
-            "the two"
+            f"Both a profile file in 'path' and credentials in options ({', '.join(inline)}) are given; use one of the "
+            "two."
         )
     try:
         table = TableName.parse(path)
     except UsageError as error:
-        raise UsageError(f"path {path!r} is not valid: {error.message}") from None
+        raise UsageError(f"The path '{path}' is not valid. {error.message}") from None
     if not inline:
         raise UsageError(
-            f"path {path!r} is not valid: it names no profile; write <profile file>#{path}, or give the credentials "
-            "as options"
+            f"The path '{path}' is not valid: it names no profile; write '<profile file>#{path}', or give the "
+            "credentials as options."
         )
     return Profile.load(_profile_fields(inline)), table
 

@@ -112,7 +112,10 @@ class ServedTable:
         """Return the latest version of the table."""
         version = self._rest.table_version(self.options.table)
         if version < 0:
-            raise ProtocolError(f"The server returned a negative table version:{version}", table=self.name)
+            raise ProtocolError(
+                f"Expected a table version of zero or more, found {version}; ask the provider about the server.",
+                table=self.name,
+            )
         return version
 
     def version_from(self, timestamp: str) -> int:
@@ -149,7 +152,7 @@ class ServedTable:
 
     # === Streams ===
 
-    def snapshot_window(self, version: int, stream: Metadata, response_format: ResponseFormat) -> Window:
+    def snapshot_window(self, version: int, stream: Description, response_format: ResponseFormat) -> Window:
         """Return the files of the snapshot at ``version``, in order of file id.
 
         Raises
@@ -177,7 +180,7 @@ class ServedTable:
             is_snapshot=True,
         )
 
-    def tail_window(self, first: int, last: int, stream: Metadata, response_format: ResponseFormat) -> Window:
+    def tail_window(self, first: int, last: int, stream: Description, response_format: ResponseFormat) -> Window:
         """Return what happened in the versions ``first`` to ``last``, as a stream described by ``stream`` sees it.
 
         A version that the stream cannot read has a ``problem`` instead of files; nothing is raised for it here,
@@ -241,8 +244,59 @@ class ServedTable:
             allow_http=self._rest.allows_http_data,
         )
 
+    def schema_change(
+        self, version: int, seen: Metadata, stream: Description, unread_from: int | None = None
+    ) -> SchemaChangeError:
+        """Return the error for rows of ``version`` written under ``seen``, for which ``stream`` has no place.
+
+        It tells what changed, in which version, and the way out, which depends on which of the two came later.
+        ``unread_from`` is the first version that the stream has not read, ``version`` by default.
+        """
+        first = version if unread_from is None else unread_from
+        if version > stream.version or self._is_newer(version, stream):
+            changed_in, found = version, difference(stream.metadata, seen)
+        else:
+            changed_in = self._version_that_changed(seen, version, stream.version)
+            found = difference(seen, stream.metadata)
+        what = f"Detected incompatible schema change in version {changed_in}"
+        if found is None:
+            message = f"{what}: columns were added; restart the query, and it goes on with the new schema."
+        else:
+            left = ""
+            if changed_in == first + 1:
+                left = f"; version {first}, not read yet, is left out then"
+            elif changed_in > first:
+                left = f"; the versions {first} to {changed_in - 1}, not read yet, are left out then"
+            message = (
+                f"{what}: {found}. A restart alone does not help: start the query with a new checkpoint, and with "
+                f"option 'startingVersion' {changed_in} to go on from there{left}."
+            )
+        return SchemaChangeError(message, table=self.name, version=changed_in)
+
+    def _is_newer(self, version: int, stream: Description) -> bool:
+        """Whether what an answer about ``version`` began with is newer than ``stream``: some servers send the "
+        "latest."""
+        then = self.metadata_at(version)
+        return then is not None and difference(then, stream.metadata) is None
+
+    def _version_that_changed(self, seen: Metadata, low: int, high: int) -> int:
+        """Return a version after ``low`` that changed ``seen`` so that its rows have no place any more.
+
+        ``high``, at which that is so, where the server does not tell.
+        """
+        while high - low > 1:
+            middle = (low + high) // 2
+            then = self.metadata_at(middle)
+            if then is None:
+                break
+            if difference(seen, then) is None:
+                low = middle
+            else:
+                high = middle
+        return high
+
     def _versions(
-        self, first: int, last: int, answer: TableAnswer, actions: Sequence[object], stream: Metadata
+        self, first: int, last: int, answer: TableAnswer, actions: Sequence[object], stream: Description
     ) -> list[VersionFiles]:
         by_version: dict[int, list[FileAction]] = {}
         problems: dict[int, DeltaSharingError] = {}
@@ -263,7 +317,9 @@ class ServedTable:
                 version = action.shared_version  # type: ignore[attr-defined]
                 if version is None:
                     raise ProtocolError(
-                        "The server sent a file of a range of versions without its version", table=self.name
+                        "The server sent a file of a range of versions without its version; a stream cannot place it. "
+                        "Ask the provider to upgrade the server.",
+                        table=self.name,
                     )
                 if first <= version <= last:
                     by_version.setdefault(version, []).append(action)  # type: ignore[arg-type]
@@ -286,25 +342,25 @@ class ServedTable:
         return appended_files(actions, version, self.options.on_change)
 
     def _problem(
-        self, version: int, protocol: Protocol | None, metadata: Metadata | None, stream: Metadata
+        self, version: int, protocol: Protocol | None, metadata: Metadata | None, stream: Description
     ) -> DeltaSharingError | None:
         try:
             if protocol is not None:
                 check_readable(protocol, metadata, operation=self._operation, table=self.name)
             if metadata is None:
                 return None
-            if metadata.id != stream.id:
+            if metadata.id != stream.metadata.id:
                 return SchemaChangeError(
-                    f"The table was deleted and created anew: it had the id {stream.id} and has {metadata.id} from "
-                    "version "
-                    f"{version} on. To read the new table, {ADVICE}",
+                    f"The table was deleted and created anew: it had the id '{stream.metadata.id}' and has "
+                    f"'{metadata.id}' from version {version} on. To read the new table, {ADVICE}.",
                     table=self.name,
                     version=version,
                 )
-            found = difference(metadata, stream)
+            return (
+                None if difference(metadata, stream.metadata) is None else self.schema_change(version, metadata, stream)
+            )
         except DeltaSharingError as error:
             return error
-        return None if found is None else schema_change(self.name, version, found, metadata, stream)
 
     def _head(self, version: int | None, timestamp: str | None) -> TableHead:
         response_format = self.options.response_format
@@ -334,27 +390,12 @@ class ServedTable:
         if error.status not in (400, 404, 410):
             return error
         return DataError(
-            f"The stream needs the versions {first} to {last}, and the server refuses them: {error.message}. If the "
-            f"provider has removed that history, rows are lost to this stream; to go on without them, {ADVICE}, with "
-            "option 'startingVersion' or without it (the whole table, then its changes)",
+            f"The stream needs the versions {first} to {last}, and the server refuses them. It says: {error.message} "
+            f"If the provider has removed that history, rows are lost to this stream; to go on without them, {ADVICE}, "
+            "with option 'startingVersion' or without it (the whole table, then its changes).",
             table=self.name,
             version=first,
         )
-
-
-def schema_change(table: str, version: int, found: str, seen: Metadata, stream: Metadata) -> SchemaChangeError:
-    """Return the error for a table whose metadata at ``version`` does not fit the stream: what, and the way out."""
-    if difference(stream, seen) is None:
-        advice = "columns were added; restart the query, and it goes on with the new schema"
-    else:
-        advice = (
-            f"{found}. A restart does not help if the schema of older versions has no place in the new one: then "
-            "start a "
-            f"new query with a new checkpoint, and option 'startingVersion' {version} to go on from there"
-        )
-    return SchemaChangeError(
-        f"Detected incompatible schema change in version {version}: {advice}", table=table, version=version
-    )
 
 
 def user_agent(operation: Operation, caller: str | None) -> str:

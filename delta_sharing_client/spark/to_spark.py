@@ -116,7 +116,10 @@ def _credentials(profile: Profile) -> dict[str, str | None]:
             "clientSecret": credentials.client_secret.reveal(),
             "scope": credentials.scope,
         }
-    raise UsageError(f"Credentials of the kind {type(credentials).__name__} cannot be handed to Spark as options")
+    raise UsageError(
+        f"Credentials of the kind '{type(credentials).__name__}' cannot be handed to Spark as options; use a bearer "
+        "token, a user name and password, or OAuth client credentials."
+    )
 
 
 def _instant(moment: datetime.datetime) -> str:

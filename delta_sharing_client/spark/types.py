@@ -51,8 +51,8 @@ VARIANTS = VariantAs.STRUCT
 """How the scan engine must hand out variants for ``conform``."""
 
 
-def to_spark_schema(schema: StructType) -> spark.StructType:
-    """Return the Spark schema of a table: the same names in the same order, everything nullable.
+def to_spark_field(field: StructField, column: str) -> spark.StructField:
+    """Return the Spark field of a column called ``column`` in errors.
 
     ``char`` and ``varchar`` are strings, because Spark has no Arrow type for them; a ``char`` column carries its length
     in the metadata by which Spark pads what it reads, as it does for its own tables.
@@ -62,18 +62,13 @@ def to_spark_schema(schema: StructType) -> spark.StructType:
     UnsupportedFeatureError
         A column has a type that PySpark cannot take from Python (intervals); it is named.
     """
-    return spark.StructType([to_spark_field(field, field.name) for field in schema])
-
-
-def to_spark_field(field: StructField, column: str) -> spark.StructField:
-    """Return the Spark field of a column called ``column`` in errors; errors as in ``to_spark_schema``."""
     lengths = _char_lengths(field)
     metadata = None if lengths is None else {_CHAR_METADATA: lengths}
     return spark.StructField(field.name, to_spark_type(field.type, column), nullable=True, metadata=metadata)
 
 
 def to_spark_type(data_type: DataType, column: str) -> spark.DataType:
-    """Return the Spark type of a column's type; errors as in ``to_spark_schema``."""
+    """Return the Spark type of a column's type; errors as in ``to_spark_field``."""
     if isinstance(data_type, DecimalType):
         return spark.DecimalType(data_type.precision, data_type.scale)
     if isinstance(data_type, ArrayType):
@@ -86,8 +81,8 @@ def to_spark_type(data_type: DataType, column: str) -> spark.DataType:
     make = _SIMPLE.get(data_type.base)
     if make is None:
         raise UnsupportedFeatureError(
-            f"Column {column!r} has the type {data_type.name!r}, which PySpark cannot take from Python; "
-            "leave it out with option 'columns'",
+            f"Column '{column}' has the type '{data_type.name}', which PySpark cannot take from Python; leave it out "
+            "with option 'columns'.",
             feature=data_type.name,
         )
     return make()
@@ -112,11 +107,14 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     for field in target:
         position = positions.get(field.name.lower())
         if position is None:
-            raise DataError(f"Expected the column {field.name!r} in a batch with {', '.join(batch.schema.names)}")
+            raise DataError(
+                f"Expected the column '{field.name}' in a batch with {', '.join(batch.schema.names)}; load the table "
+                "again."
+            )
         try:
             columns.append(conform_array(batch.column(position), field.type))
         except pa.ArrowException as error:
-            raise DataError(f"Column {field.name!r} does not fit the type {field.type}: {error}") from None
+            raise DataError(f"Column '{field.name}' does not fit the type '{field.type}': {error}.") from None
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
     return pa.RecordBatch.from_arrays(columns, schema=target)

@@ -159,7 +159,7 @@ def test_change_feed(spark: Any, lake: Any) -> None:
     ("options", "fragment"),
     [
         ({"versionAsOf": "x"}, "versionAsOf"),
-        ({"maxFilePerTrigger": "1"}, "did you mean 'maxFilesPerTrigger'"),
+        ({"maxFilePerTrigger": "1"}, "Did you mean 'maxFilesPerTrigger'"),
         ({"startingVersion": "1", "startingTimestamp": "2022"}, "Please either provide"),
         ({"columns": "idd"}, "Did you mean 'id'"),
         ({"versionAsOf": "99"}, "99"),

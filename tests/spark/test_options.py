@@ -112,7 +112,7 @@ def test_every_kind_of_credentials_can_be_given_inline(given: dict[str, str], ki
         ("changeFeedColumns", "x", "must be one of"),
         ("limit", "-1", "must be an integer greater than or equal to zero"),
         ("columns", "a,,b", "must be names separated by commas"),
-        ("columns", "[1]", "must be JSON"),
+        ("columns", "[1]", "must be a JSON array"),
         ("filter", "id >", "id >"),
         ("failOnDataLoss", "false", "never skips data"),
         ("queryTableVersionIntervalSeconds", "9", "must not be less than 10 seconds"),
@@ -121,7 +121,7 @@ def test_every_kind_of_credentials_can_be_given_inline(given: dict[str, str], ki
         ("excludeRegex", ".*", "filter"),
         ("provider", "deltaSharing", "CREATE TEMPORARY VIEW"),
         ("callerOrg", "a\nb", "must be printable ASCII"),
-        ("columns", "[]", "must be JSON"),
+        ("columns", "[]", "must be a JSON array"),
     ],
 )
 def test_bad_value_is_refused_with_what_fits(name: str, value: str, fragment: str) -> None:
@@ -196,7 +196,7 @@ def test_caller_that_is_empty_is_none() -> None:
 
 
 def test_misspelled_option_is_refused_with_the_nearest() -> None:
-    assert "did you mean 'maxFilesPerTrigger'?" in refused(maxFilePerTriger="1")
+    assert "Did you mean 'maxFilesPerTrigger'?" in refused(maxFilePerTriger="1")
     assert "startingVersion" in refused(zzz="1")
     assert sorted(names(), key=str.lower) == names()
 
@@ -233,8 +233,8 @@ def test_the_strongest_option_about_changes_wins(given: dict[str, str], policy: 
 def test_batch_needs_a_change_feed_for_a_start_and_a_start_for_a_change_feed() -> None:
     for given, fragment in (
         ({"startingVersion": "1"}, "readChangeFeed"),
-        ({"readChangeFeed": "true"}, "No startingVersion or startingTimestamp"),
-        ({"readChangeFeed": "true", "startingVersion": "latest"}, "startingVersion is not a valid number"),
+        ({"readChangeFeed": "true"}, "No 'startingVersion' or 'startingTimestamp'"),
+        ({"readChangeFeed": "true", "startingVersion": "latest"}, "'startingVersion' is not a valid number"),
     ):
         with pytest.raises(UsageError, match=fragment):
             parse(**given).for_batch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import pickle
@@ -11,6 +12,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import mock_server
 from delta_sharing_client.delta.features import Operation
@@ -29,7 +31,7 @@ from delta_sharing_client.spark.columns import narrowed_columns, relation_column
 from delta_sharing_client.spark.datasource import DeltaSharingSource, StreamReader
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
-from delta_sharing_client.spark.types import target_schema, to_spark_schema
+from delta_sharing_client.spark.types import target_schema, to_spark_field
 from tests.golden import corpus
 from tests.spark.streams import FEED, ID, changed_table, feed_table, limited
 from tests.tables import TableWriter, rows_of
@@ -73,7 +75,9 @@ def test_table_that_changes_between_load_and_start_is_not_read_under_the_old_sch
     table.schema = WIDER if change == "added" else pa.schema([("renamed", pa.int64())])
     table.commit(metadata=True)
     table.insert([{"id": 2, "extra": "x"} if change == "added" else {"renamed": 2}])
-    wanted = "restart the query" if change == "added" else "'renamed' is dropped or renamed|'id' is dropped or renamed"
+    wanted = (
+        "restart the query" if change == "added" else "'renamed' was dropped or renamed|'id' was dropped or renamed"
+    )
     with pytest.raises(SchemaChangeError, match=wanted):
         reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     if change == "added":
@@ -132,7 +136,7 @@ def test_schema_given_and_option_columns_must_agree(lake: Any) -> None:
     text = described.metadata.schema_string
     chosen = relation_columns(text, options).schema
     assert narrowed_columns(text, options, chosen).paths == (("s", "x"),)
-    whole = to_spark_schema(parse_schema(text))
+    whole = StructType([to_spark_field(field, field.name) for field in parse_schema(text)])
     for wanted in (whole, type(whole)([whole["id"]]), type(whole)([whole["s"]])):
         with pytest.raises(UsageError, match="use one of the two"):
             narrowed_columns(text, options, wanted)
@@ -245,7 +249,7 @@ def test_negative_version_is_refused(lake: Any, monkeypatch: pytest.MonkeyPatch)
     reader = stream_reader(lake)
     monkeypatch.setattr(RestClient, "table_version", lambda *_: -1)
     for ask in (reader.prepareForTriggerAvailableNow, lambda: reader.latestOffset(reader.initialOffset(), None)):
-        with pytest.raises(ProtocolError, match="negative table version:-1"):
+        with pytest.raises(ProtocolError, match="zero or more, found -1"):
             ask()
 
 
@@ -348,3 +352,85 @@ def test_table_without_columns_is_refused_blaming_its_provider(lake: Any) -> Non
     source = DeltaSharingSource({"path": lake.url("t")})
     with pytest.raises(DataError, match=r"has no columns.*share\.schema\.t"):
         source.schema()
+
+
+def restarted(reader_of: Any, offset: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows that a query restarted at ``offset`` reads, to the end of the table."""
+    reader, found = reader_of(), []
+    while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        found += rows(reader, offset, end)
+        offset = json.loads(json.dumps(end))
+    return found
+
+
+@limited
+@pytest.mark.parametrize("wire", ["delta", "parquet"])
+@pytest.mark.parametrize(
+    ("before", "after", "dropped_in", "left_out"),
+    [
+        # Each letter is a commit: r rows, d drop, a add, m metadata only. The stream stops after ``before``.
+        ("r", "d", 2, None),
+        ("r", "dr", 2, None),
+        ("r", "rrdr", 4, "the versions 2 to 3"),
+        ("rr", "rrrrmrdmrr", 9, "the versions 3 to 8"),
+        ("r", "rddr", 3, "version 2, not read yet, is left"),
+        ("d", "arrdr", 5, "the versions 2 to 4"),
+    ],
+)
+def test_dropped_column_is_told_with_its_version_and_the_way_out_is_one(
+    lake: Any, wire: str, before: str, after: str, dropped_in: int, left_out: str | None
+) -> None:
+    table = TableWriter(lake.root / "t", WIDER)
+    steps = itertools.count()
+
+    def play(events: str) -> None:
+        for event in events:
+            if event == "r":
+                number = next(steps)
+                table.insert([{"id": number, **({"extra": "x"} if "extra" in table.schema.names else {})}])
+            else:
+                table.schema = ID if event == "d" else WIDER if event == "a" else table.schema
+                table.commit(metadata=True)
+
+    play(before)
+    first = stream_reader(lake, startingVersion="1", responseFormat=wire)
+    offset = json.loads(json.dumps(first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())))
+    read = {row["id"] for row in rows(first, first.initialOffset(), offset)}
+    play(after)
+    for _ in range(2):  # however often it is restarted
+        with pytest.raises(SchemaChangeError) as caught:
+            restarted(lambda: stream_reader(lake, startingVersion="1", responseFormat=wire), offset)
+        message = caught.value.message
+        assert f"in version {dropped_in}: column 'extra' was dropped or renamed" in message
+        assert "columns were added" not in message
+        assert f"'startingVersion' {dropped_in} to go on" in message
+        assert ("left out" in message) == (left_out is not None)
+        assert left_out is None or left_out in message
+    anew = stream_reader(lake, startingVersion=str(dropped_in), responseFormat=wire)
+    assert not read & {row["id"] for row in restarted(lambda: anew, anew.initialOffset())}
+
+
+def test_column_dropped_under_a_running_stream_is_null_from_then_on_and_a_restart_goes_on_without_it(lake: Any) -> None:
+    table = TableWriter(lake.root / "t", WIDER)
+    table.insert([{"id": 1, "extra": "x"}])
+    running = stream_reader(lake, startingVersion="0", queryTableVersionIntervalSeconds="10")
+    offset = running.latestOffset(running.initialOffset(), running.getDefaultReadLimit())
+    table.schema = ID
+    table.commit(metadata=True)
+    table.insert(rows_of([2]))
+    running.prepareForTriggerAvailableNow()
+    end = running.latestOffset(offset, running.getDefaultReadLimit())
+    assert rows(running, offset, end) == [{"id": 2, "extra": None}]
+    table.insert(rows_of([3]))
+    assert restarted(lambda: stream_reader(lake, startingVersion="0"), end) == [{"id": 3}]
+
+
+def test_drop_and_addition_in_one_commit_under_a_running_stream(lake: Any) -> None:
+    table = TableWriter(lake.root / "t", WIDER)
+    table.insert([{"id": 1, "extra": "x"}])
+    reader = stream_reader(lake, startingVersion="0")
+    table.schema = pa.schema([("id", pa.int64()), ("other", pa.string())])
+    table.commit(metadata=True)
+    table.insert([{"id": 2, "other": "y"}])
+    with pytest.raises(SchemaChangeError, match=r"version 2: column 'extra' was dropped.*'startingVersion' 2 to go on"):
+        restarted(lambda: reader, reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
-from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
+from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
-from delta_sharing_client.spark.types import conform, conform_array, target_schema, to_spark_schema
+from delta_sharing_client.spark.types import conform, conform_array, target_schema, to_spark_field
 
 FIELDS = {
     "string": spark.StringType(),
@@ -33,6 +33,10 @@ FIELDS = {
 }
 
 
+def spark_schema(schema: StructType) -> spark.StructType:
+    return spark.StructType([to_spark_field(field, field.name) for field in schema])
+
+
 def schema_of(*types: object) -> str:
     import json
 
@@ -41,7 +45,7 @@ def schema_of(*types: object) -> str:
 
 
 def test_every_type_has_its_spark_type_and_may_be_null() -> None:
-    schema = to_spark_schema(parse_schema(schema_of(*FIELDS)))
+    schema = spark_schema(parse_schema(schema_of(*FIELDS)))
     assert [field.dataType for field in schema.fields] == list(FIELDS.values())
     assert all(field.nullable for field in schema.fields)
 
@@ -50,7 +54,7 @@ def test_nested_types_are_nullable_at_every_level() -> None:
     inner = {"type": "struct", "fields": [{"name": "x", "type": "integer", "nullable": False, "metadata": {}}]}
     array = {"type": "array", "elementType": inner, "containsNull": False}
     mapping = {"type": "map", "keyType": "string", "valueType": array, "valueContainsNull": False}
-    found = to_spark_schema(parse_schema(schema_of(mapping))).fields[0].dataType
+    found = spark_schema(parse_schema(schema_of(mapping))).fields[0].dataType
     struct = spark.StructType([spark.StructField("x", spark.IntegerType(), True)])
     assert found == spark.MapType(spark.StringType(), spark.ArrayType(struct, True), True)
 
@@ -58,7 +62,7 @@ def test_nested_types_are_nullable_at_every_level() -> None:
 @pytest.mark.parametrize("name", ["interval year", "interval day to second"])
 def test_interval_is_refused_by_column_and_type(name: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match=rf"'c1'.*{name}.*columns"):
-        to_spark_schema(parse_schema(schema_of("long", name)))
+        spark_schema(parse_schema(schema_of("long", name)))
 
 
 def test_batch_gets_the_order_nullability_and_units_of_the_target() -> None:
@@ -167,6 +171,6 @@ def test_target_of_every_engine_type_is_reachable() -> None:
     flat = [name for name in FIELDS if name != "variant"]
     schema = parse_schema(schema_of(*flat))
     arrow = to_arrow_schema(schema)
-    target = target_schema(to_spark_schema(schema))
+    target = target_schema(spark_schema(schema))
     batch = pa.RecordBatch.from_arrays([pa.nulls(2, field.type) for field in arrow], names=arrow.names)
     assert conform(batch, target).schema.equals(target)
