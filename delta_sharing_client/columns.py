@@ -80,10 +80,12 @@ def _selected(column: ColumnName, schema: Any, extra: Sequence[str]) -> ColumnPa
         names = tuple(column) if isinstance(column, Sequence) else ()
         if not names or not all(isinstance(name, str) for name in names):
             raise UsageError(f"A column is a name or a sequence of names, found {column!r}.")
-        return _names(resolve_path(names, schema))
-    added = next((name for name in extra if name.lower() == column.lower()), None)
+    alone = column if isinstance(column, str) else names[0] if len(names) == 1 else None
+    added = next((name for name in extra if alone is not None and name.lower() == alone.lower()), None)
     if added is not None:
         return (added,)
+    if not isinstance(column, str):
+        return _names(resolve_path(names, schema))
     whole = _match(column, _fields(schema) or ())
     if _PATH.fullmatch(column) is None:
         # No spelling of a path, so it can only be a column's own name.

@@ -19,7 +19,7 @@ from delta_sharing_client.predicates.json_hints import from_json_hints
 from delta_sharing_client.protocol.names import parse_table_url
 from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.reads import Changes, Filter, Scan
-from delta_sharing_client.scan.tasks import COMMIT_TIMESTAMP
+from delta_sharing_client.scan.columns import COMMIT_TIMESTAMP
 from delta_sharing_client.table import SharedTable, TableDetails
 
 if TYPE_CHECKING:

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
-from delta_sharing_client.columns import ColumnName, resolve_columns
 from delta_sharing_client.delta.actions import Action, AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
-from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
+from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import FileKey, Snapshot, logical_file_key
 from delta_sharing_client.errors import ProtocolError, RequestError, UsageError, about_table
-from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.predicates.json_hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, Expression, all_of, columns
 from delta_sharing_client.protocol.names import TableName
@@ -34,60 +31,28 @@ from delta_sharing_client.protocol.query import (
 )
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
-from delta_sharing_client.scan.plan import plan_files, plan_snapshot
+from delta_sharing_client.scan.plan import plan_snapshot
 from delta_sharing_client.scan.plan_changes import plan_changes
-from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
-from delta_sharing_client.scan.tasks import CHANGE_FIELDS, ROW_LINEAGE_FIELDS, ScanPlan
+from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
+from delta_sharing_client.scan.tasks import ScanPlan
 
-ReadT = TypeVar("ReadT")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SnapshotRead:
-    """A read of one snapshot as a caller writes it; names are resolved against the schema the server answers.
-
-    ``version`` and ``timestamp`` (ISO 8601 in UTC) exclude each other; ``columns`` as in ``columns.resolve_columns``.
-    """
-
-    columns: Sequence[ColumnName] | None = None
-    filter: Expression | None = None
-    limit: int | None = None
-    version: int | None = None
-    timestamp: str | None = None
-    row_lineage: bool = False
-    response_format: ResponseFormat = ResponseFormat.AUTO
-
-    def __post_init__(self) -> None:
-        _make_plain(self, "limit", "version")
-        self.request(None)
-
-    def request(self, schema: StructType | None) -> ScanRequest:
-        """Return the scan engine's request, with ``columns`` resolved where ``schema`` is known."""
-        extra = [field.name for field in ROW_LINEAGE_FIELDS] if self.row_lineage else []
-        return ScanRequest(
-            columns=None if schema is None else resolve_columns(self.columns, schema, extra),
-            filter=self.filter,
-            limit=self.limit,
-            version=self.version,
-            timestamp=self.timestamp,
-            row_lineage=self.row_lineage,
-        )
+RequestT = TypeVar("RequestT")
 
 
 def _naming_the_table(
-    plan: Callable[[RestClient, TableName, ReadT, ReadOptions], ScanPlan],
-) -> Callable[[RestClient, TableName, ReadT, ReadOptions], ScanPlan]:
+    plan: Callable[[RestClient, TableName, RequestT, ReadOptions], ScanPlan],
+) -> Callable[[RestClient, TableName, RequestT, ReadOptions], ScanPlan]:
     @functools.wraps(plan)
-    def named(rest: RestClient, table: TableName, read: ReadT, options: ReadOptions) -> ScanPlan:
+    def named(rest: RestClient, table: TableName, request: RequestT, options: ReadOptions) -> ScanPlan:
         with about_table(str(table)):
-            return plan(rest, table, read, options)
+            return plan(rest, table, request, options)
 
     return named
 
 
 @_naming_the_table
-def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: ReadOptions) -> ScanPlan:
-    """Query ``table`` and return the files that ``read`` needs.
+def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> ScanPlan:
+    """Query ``table`` and return the files that ``request`` needs.
 
     Raises
     ------
@@ -98,140 +63,88 @@ def plan_table(rest: RestClient, table: TableName, read: SnapshotRead, options: 
     RequestError, ProtocolError, TransportError, AuthError
         From the server; see ``errors``.
     """
-    hints, hinted_schema = (None, None) if read.filter is None else _typed_hints(rest, table, read, read.filter)
-    latest = read.version is None and read.timestamp is None
+    hints, hinted_schema = (None, None) if request.filter is None else _typed_hints(rest, table, request)
+    latest = request.version is None and request.timestamp is None
     query = QueryRequest(
         json_predicate_hints=hints,
         # A server counts rows before our exact filter does, so a limit is only a sound hint without one.
-        limit_hint=read.limit if read.filter is None else None,
-        version=read.version,
-        timestamp=read.timestamp,
+        limit_hint=request.limit if request.filter is None else None,
+        version=request.version,
+        timestamp=request.timestamp,
         include_refresh_token=latest,
     )
-    answer = query_table(rest, table, query, response_format=read.response_format)
+    answer = query_table(rest, table, query, response_format=request.response_format)
     if hints is not None and answer.metadata.schema_string != hinted_schema:
         # The table changed in between: hints made for the old schema could hide rows of the new one.
         answer.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
-        answer = query_table(rest, table, query, response_format=read.response_format)
+        answer = query_table(rest, table, query, response_format=request.response_format)
     check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
-    request = read.request(parse_schema(answer.metadata.schema_string))
-    plan = plan_files(
-        str(table),
-        answer.version,
-        answer.protocol,
-        answer.metadata,
-        _live_files(answer, table),
-        request,
-        options,
-        allow_http=rest.allows_http_data,
-    )
+    plan = plan_snapshot(_state(rest, table, answer), _live_files(answer, table), request, options)
     # The refresh token of an answer is known at its end.
     urls = RefreshingUrls(rest, table, query, answer)
     return dataclasses.replace(plan, context=dataclasses.replace(plan.context, urls=urls))
 
 
 def query_snapshot(
-    rest: RestClient, table: TableName, read: SnapshotRead, options: ReadOptions
+    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, ScanPlan]:
     """Query ``table`` and return the whole snapshot, with the plan that reads all of it.
 
-    The plan's tasks are those of ``snapshot.files``, one each and in their order; ``read`` must ask for all rows and
+    The plan's tasks are those of ``snapshot.files``, one each and in their order; ``request`` must ask for all rows and
     columns. Errors are those of ``plan_table``.
     """
-    latest = read.version is None and read.timestamp is None
-    query = QueryRequest(version=read.version, timestamp=read.timestamp, include_refresh_token=latest)
-    answer = query_table(rest, table, query, response_format=read.response_format)
+    latest = request.version is None and request.timestamp is None
+    query = QueryRequest(version=request.version, timestamp=request.timestamp, include_refresh_token=latest)
+    answer = query_table(rest, table, query, response_format=request.response_format)
     check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
     actions: list[Action] = [answer.protocol, answer.metadata, *_live_files(answer, table)]
     snapshot = Snapshot.from_actions(answer.version, actions, table=str(table))
     urls = RefreshingUrls(rest, table, query, answer)
-    plan = plan_snapshot(
-        str(table), snapshot, read.request(snapshot.schema), options, urls, allow_http=rest.allows_http_data
-    )
-    return snapshot, plan
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChangesRead:
-    """A read of the change data feed as a caller writes it; bounds are inclusive, timestamps ISO 8601 in UTC."""
-
-    starting_version: int | None = None
-    ending_version: int | None = None
-    starting_timestamp: str | None = None
-    ending_timestamp: str | None = None
-    columns: Sequence[ColumnName] | None = None
-    filter: Expression | None = None
-    limit: int | None = None
-    response_format: ResponseFormat = ResponseFormat.AUTO
-
-    def __post_init__(self) -> None:
-        _make_plain(self, "starting_version", "ending_version", "limit")
-        self.request(None)
-
-    def request(self, schema: StructType | None) -> ChangesRequest:
-        """Return the scan engine's request, with ``columns`` resolved where ``schema`` is known."""
-        return ChangesRequest(
-            starting_version=self.starting_version,
-            ending_version=self.ending_version,
-            starting_timestamp=self.starting_timestamp,
-            ending_timestamp=self.ending_timestamp,
-            columns=None if schema is None else resolve_columns(self.columns, schema, [f.name for f in CHANGE_FIELDS]),
-            filter=self.filter,
-            limit=self.limit,
-        )
+    state = dataclasses.replace(_state(rest, table, answer), urls=urls)
+    return snapshot, plan_snapshot(state, snapshot.files, request, options)
 
 
 @_naming_the_table
-def plan_change_feed(rest: RestClient, table: TableName, read: ChangesRead, options: ReadOptions) -> ScanPlan:
-    """Ask for the changes of ``table`` and return the files that ``read`` needs.
+def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
+    """Ask for the changes of ``table`` and return the files that ``request`` needs.
 
     The rows are read in the schema at the end of the range. Errors are those of ``plan_table``, and
     ``SchemaChangeError`` where one schema cannot span the range.
     """
     query = ChangesQuery(
-        starting_version=read.starting_version,
-        ending_version=read.ending_version,
-        starting_timestamp=read.starting_timestamp,
-        ending_timestamp=read.ending_timestamp,
+        starting_version=request.starting_version,
+        ending_version=request.ending_version,
+        starting_timestamp=request.starting_timestamp,
+        ending_timestamp=request.ending_timestamp,
         include_historical_metadata=True,
     )
-    answer = query_changes(rest, table, query, response_format=read.response_format)
+    answer = query_changes(rest, table, query, response_format=request.response_format)
     check_readable(answer.protocol, answer.metadata, operation=Operation.CHANGES, table=str(table))
     actions = list(answer.actions)
     urls = RefreshingUrls(rest, table, query, answer)
-    return plan_changes(
-        str(table),
-        answer.protocol,
-        answer.metadata,
-        actions,
-        read.request,
-        options,
-        urls,
-        allow_http=rest.allows_http_data,
-    )
+    state = dataclasses.replace(_state(rest, table, answer), urls=urls)
+    return plan_changes(state, actions, request, options)
 
 
-def _typed_hints(
-    rest: RestClient, table: TableName, read: SnapshotRead, predicate: Expression
-) -> tuple[str | None, str | None]:
-    """Return the hints that ``predicate`` gives a server, and the schema they were made for.
+def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tuple[str | None, str | None]:
+    """Return the hints that the filter of ``request`` gives a server, and the schema they were made for.
 
     They need the schema first; they save files, so the extra request pays.
     """
     try:
         described = table_metadata(
-            rest, table, version=read.version, timestamp=read.timestamp, response_format=read.response_format
+            rest, table, version=request.version, timestamp=request.timestamp, response_format=request.response_format
         )
         schema = described.metadata.schema_string
-        extra = ROW_LINEAGE_FIELDS if read.row_lineage else ()
-        bound = bind(predicate, pa.schema([*to_arrow_schema(parse_schema(schema)), *extra]))
+        bound = dataclasses.replace(request, columns=None).bound(parse_schema(schema)).filter
     except (RequestError, ProtocolError, UsageError):
-        if read.version is None and read.timestamp is None:
+        if request.version is None and request.timestamp is None:
             raise
         # Older servers refuse to tell the metadata of the past, or tell that of today; hints are never needed.
         return None, None
-    return to_json_hints(_without(bound, extra), described.metadata.partition_columns), schema
+    assert bound is not None
+    return to_json_hints(_without(bound, request.added_fields), described.metadata.partition_columns), schema
 
 
 def _without(predicate: Expression, extra: Sequence[pa.Field]) -> Expression:
@@ -241,14 +154,14 @@ def _without(predicate: Expression, extra: Sequence[pa.Field]) -> Expression:
     return all_of(part for part in parts if not names & {path[0] for path in columns(part)})
 
 
-def plain_number(value: Any) -> Any:
-    """Return a whole number of another library (NumPy's) as Python's ``int``, everything else as it is."""
-    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, (int, bool)) else value
-
-
-def _make_plain(read: SnapshotRead | ChangesRead, *names: str) -> None:
-    for name in names:
-        object.__setattr__(read, name, plain_number(getattr(read, name)))
+def _state(rest: RestClient, table: TableName, answer: TableAnswer) -> TableState:
+    return TableState(
+        name=str(table),
+        version=answer.version,
+        protocol=answer.protocol,
+        metadata=answer.metadata,
+        allow_http=rest.allows_http_data,
+    )
 
 
 def _live_files(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:

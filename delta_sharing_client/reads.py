@@ -18,7 +18,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs import pandas as frames
-from delta_sharing_client.planning import ChangesRead, SnapshotRead, plan_change_feed, plan_table
+from delta_sharing_client.planning import plan_change_feed, plan_table
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
@@ -26,6 +26,7 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.scan.execute import Batches, execute
 from delta_sharing_client.scan.explain import explain
 from delta_sharing_client.scan.progress import watched
+from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.scan.tasks import ScanPlan
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Read(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def _asked(self) -> SnapshotRead | ChangesRead:
+    def _asked(self) -> ScanRequest | ChangesRequest:
         """The request, as ``planning`` takes it."""
 
     @abc.abstractmethod
@@ -183,7 +184,7 @@ class Read(abc.ABC):
 class Scan(Read):
     """A read of one snapshot of a table."""
 
-    request: SnapshotRead
+    request: ScanRequest
 
     def at_version(self, version: int) -> Scan:
         """Return a copy that reads the snapshot at ``version``."""
@@ -196,7 +197,7 @@ class Scan(Read):
         return optional.load("delta_sharing_client.spark.to_spark", "spark").scan_to_spark(self, spark)
 
     @property
-    def _asked(self) -> SnapshotRead:
+    def _asked(self) -> ScanRequest:
         return self.request
 
     def _asking(self, **changes: object) -> Scan:
@@ -213,7 +214,7 @@ class Changes(Read):
     version.
     """
 
-    request: ChangesRead
+    request: ChangesRequest
 
     def plan(self, options: ReadOptions | None = None) -> ScanPlan:
         return plan_change_feed(self.rest, self.table, self.request, options or self.options)
@@ -222,7 +223,7 @@ class Changes(Read):
         return optional.load("delta_sharing_client.spark.to_spark", "spark").changes_to_spark(self, spark)
 
     @property
-    def _asked(self) -> ChangesRead:
+    def _asked(self) -> ChangesRequest:
         return self.request
 
     def _asking(self, **changes: object) -> Changes:

@@ -46,11 +46,12 @@ from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.planning import SnapshotRead, query_snapshot
+from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.scan.copies import TEMPORARY_SUFFIX, Copies
 from delta_sharing_client.scan.progress import progress_bar
+from delta_sharing_client.scan.request import ScanRequest
 from delta_sharing_client.scan.tasks import FileTask, ScanContext
 
 APPLICATION = "delta-sharing-client.replica"
@@ -104,7 +105,7 @@ def replicate(
     rest: RestClient,
     table: TableName,
     directory: str | os.PathLike[str],
-    read: SnapshotRead,
+    read: ScanRequest,
     options: ReadOptions,
     *,
     retention: datetime.timedelta | None,
@@ -132,7 +133,7 @@ def _update(
     rest: RestClient,
     table: TableName,
     root: Path,
-    read: SnapshotRead,
+    read: ScanRequest,
     options: ReadOptions,
     retention: datetime.timedelta | None,
 ) -> Replica:

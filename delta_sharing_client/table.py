@@ -15,7 +15,6 @@ from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import UsageError, about_table
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.planning import ChangesRead, SnapshotRead, plain_number
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.answer import TableHead
 from delta_sharing_client.protocol.names import TableName
@@ -24,6 +23,7 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
 from delta_sharing_client.replica import Replica, replicate
 from delta_sharing_client.scan.align import output_field
+from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
 
 if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
@@ -157,7 +157,7 @@ class SharedTable:
         UsageError
             For arguments that cannot be used as given; what needs the schema is checked when the read runs.
         """
-        request = SnapshotRead(
+        request = ScanRequest(
             columns=_listed(columns),
             filter=parse_filter(filter),
             limit=limit,
@@ -186,7 +186,7 @@ class SharedTable:
         ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. The
         other arguments are those of ``scan``. Without an end, the feed ends at the latest version.
         """
-        request = ChangesRead(
+        request = ChangesRequest(
             starting_version=starting_version,
             ending_version=ending_version,
             starting_timestamp=_instant(starting_timestamp, "starting_timestamp", up=True),
@@ -234,7 +234,7 @@ class SharedTable:
         DataError, TransportError, ProtocolError, UnsupportedFeatureError, RequestError
             As for a read; the copy is then as it was before.
         """
-        read = SnapshotRead(
+        read = ScanRequest(
             version=version, timestamp=_instant(timestamp, "timestamp"), response_format=_format(response_format)
         )
         return replicate(self.rest, self.name, directory, read, options or self.options, retention=retention)
@@ -245,7 +245,7 @@ class SharedTable:
         return table_metadata(
             self.rest,
             self.name,
-            version=plain_number(version),
+            version=whole_number(version),
             timestamp=_instant(timestamp, "timestamp"),
             response_format=_format(response_format),
         )

@@ -21,17 +21,21 @@ from delta_sharing_client.delta.data_types import (
 )
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import VariantAs
+from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.scan.align import output_field
-from delta_sharing_client.scan.tasks import (
-    CHANGE_FIELDS,
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    ROW_COMMIT_VERSION,
-    ROW_ID,
-    ROW_LINEAGE_FIELDS,
-    ScanContext,
+
+ROW_ID = "_row_id"
+ROW_COMMIT_VERSION = "_row_commit_version"
+CHANGE_TYPE = "_change_type"
+COMMIT_VERSION = "_commit_version"
+COMMIT_TIMESTAMP = "_commit_timestamp"
+
+ROW_LINEAGE_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_COMMIT_VERSION, pa.int64()))
+CHANGE_FIELDS = (
+    pa.field(CHANGE_TYPE, pa.string()),
+    pa.field(COMMIT_VERSION, pa.int64()),
+    pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", tz="UTC")),
 )
 
 
@@ -68,57 +72,41 @@ class ReadColumn:
 
 def output_columns(
     schema: StructType,
-    columns: tuple[ColumnPath, ...] | None,
+    columns: Iterable[ColumnPath] | None,
     partition_columns: Iterable[str],
     variant_as: VariantAs,
-    *,
-    row_lineage: bool = False,
-    change_feed: bool = False,
+    added: Iterable[pa.Field] = (),
 ) -> tuple[ReadColumn, ...]:
     """Return the columns of a scan's batches, in order.
 
-    Row lineage columns follow those asked for, unless they are asked for by name; the change feed's columns follow all
-    columns of the table, or stand where they are asked for.
+    ``added`` are those that the read adds to the table's. Where all columns are read they come last; where some are
+    asked for, the change feed's stand where they are asked for, and row lineage is appended unless it is asked for.
 
     Raises
     ------
     UsageError
-        A path names nothing, or the table itself has a column of one of the extra names.
+        A path names nothing, or the table itself has a column of one of the added names.
     """
-    extra = (ROW_LINEAGE_FIELDS if row_lineage else ()) + (CHANGE_FIELDS if change_feed else ())
-    for field in extra:
-        if schema.find(field.name) is not None:
+    extra = {field.name: field for field in added}
+    for name in extra:
+        if schema.find(name) is not None:
             raise UsageError(
-                f"The table has a column {field.name!r} of its own; it cannot be read together with the one of the "
+                f"The table has a column {name!r} of its own; it cannot be read together with the one of the "
                 "same name that row lineage or the change feed adds."
             )
-    paths: Iterable[ColumnPath] = [(name,) for name in schema.names] if columns is None else columns
-    named = {path[0] for path in paths}
-    if columns is None or (row_lineage and not named & {field.name for field in ROW_LINEAGE_FIELDS}):
-        paths = [*paths, *((field.name,) for field in extra)]
-    return _read_columns(schema, paths, partition_columns, variant_as, {field.name: field for field in extra})
+    paths = [(name,) for name in schema.names] if columns is None else list(columns)
+    if columns is None or (ROW_ID in extra and not any(path[0] in extra for path in paths)):
+        paths += [(name,) for name in extra]
+    return _read_columns(schema, paths, partition_columns, variant_as, extra)
 
 
-def filter_columns(context: ScanContext) -> tuple[ReadColumn, ...]:
-    """Return the columns that the scan's predicate needs, pruned to what it needs of them."""
-    if context.predicate is None:
-        return ()
-    paths = sorted(columns_of(context.predicate))
-    extra = {field.name: field for field in ROW_LINEAGE_FIELDS + CHANGE_FIELDS}
+def filter_columns(
+    schema: StructType, predicate: Expression | None, partition_columns: Iterable[str], added: Iterable[pa.Field] = ()
+) -> tuple[ReadColumn, ...]:
+    """Return the columns that a bound predicate needs, pruned to what it needs of them."""
+    paths = [] if predicate is None else sorted(columns_of(predicate))
     # Predicates are written for the schema's own types, which variants have as structs.
-    return _read_columns(context.schema, paths, context.partition_columns, VariantAs.STRUCT, extra)
-
-
-def context_columns(context: ScanContext) -> tuple[ReadColumn, ...]:
-    """Return the output columns of a planned scan."""
-    return output_columns(
-        context.schema,
-        context.columns,
-        context.partition_columns,
-        context.options.variant_as,
-        row_lineage=context.row_lineage is not None,
-        change_feed=context.is_change_feed,
-    )
+    return _read_columns(schema, paths, partition_columns, VariantAs.STRUCT, {field.name: field for field in added})
 
 
 def needed_share(schema: StructType, columns: Iterable[ReadColumn], partition_columns: Iterable[str]) -> float:

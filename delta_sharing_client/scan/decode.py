@@ -78,11 +78,10 @@ class FileDecoder:
         self._layout = layout
         self._selection = selection
         self._report = report
-        self._schema = shape.context.output_schema
         self._constants = shape.constants(task)
         self._repeated: dict[str, pa.Array] = {}
         self._predicate = shape.context.predicate
-        if self._predicate is not None and all(column.name in self._constants for column in shape.filter):
+        if self._predicate is not None and all(column.name in self._constants for column in shape.context.filters):
             # The same answer for every row of the file.
             nothing_matches = not _matches_constants(shape, self._constants)
             self._predicate = Literal(False) if nothing_matches else None
@@ -225,12 +224,12 @@ class _Columns:
         return _Columns(self._decoder, raw, self._position, kept, positions)
 
     def filter_batch(self) -> pa.RecordBatch:
-        columns, layout = self._decoder.shape.filter, self._decoder.layout
+        columns, layout = self._decoder.shape.context.filters, self._decoder.layout
         return self._assemble(columns, layout.filter, pa.schema([column.arrow for column in columns]))
 
     def output_batch(self) -> pa.RecordBatch:
-        shape = self._decoder.shape
-        return self._assemble(shape.output, self._decoder.layout.output, shape.context.output_schema)
+        context = self._decoder.shape.context
+        return self._assemble(context.output, self._decoder.layout.output, context.output_schema)
 
     def _assemble(
         self, columns: tuple[ReadColumn, ...], files: tuple[FileColumn | None, ...], schema: pa.Schema
@@ -311,14 +310,14 @@ def constant_batches(shape: Shape, task: FileTask, rows: int) -> Iterator[pa.Rec
         return
     step = shape.context.options.batch_rows
     for start in range(0, rows, step):
-        yield _constant_batch(shape.output, constants, min(step, rows - start))
+        yield _constant_batch(shape.context.output, constants, min(step, rows - start))
 
 
 def _matches_constants(shape: Shape, constants: dict[str, pa.Scalar]) -> bool:
     predicate = shape.context.predicate
     if predicate is None:
         return True
-    return bool(predicate_mask(predicate, _constant_batch(shape.filter, constants, 1)).true_count)
+    return bool(predicate_mask(predicate, _constant_batch(shape.context.filters, constants, 1)).true_count)
 
 
 def _constant_batch(columns: tuple[ReadColumn, ...], constants: dict[str, pa.Scalar], rows: int) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delta_sharing_client.scan.columns import Origin, context_columns, filter_columns, needed_share
+from delta_sharing_client.scan.columns import Origin, needed_share
 from delta_sharing_client.scan.tasks import ScanPlan
 
 
@@ -13,7 +13,7 @@ def explain(plan: ScanPlan) -> str:
     are counted in the ``ScanReport`` of a read.
     """
     context = plan.context
-    output, filters = context_columns(context), filter_columns(context)
+    output, filters = context.output, context.filters
     columns = {column.name: column for column in (*output, *filters)}
     from_file = [name for name, column in columns.items() if column.origin is Origin.FILE]
     constant = [name for name, column in columns.items() if column.origin is Origin.PARTITION]

@@ -24,8 +24,8 @@ from delta_sharing_client.parquet.partial_chunk import GroupPages
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.scan.align import Aligner, FileColumn
 from delta_sharing_client.scan.bounds import RowGroupBounds
-from delta_sharing_client.scan.columns import Origin, ReadColumn, context_columns, filter_columns, needed_share
-from delta_sharing_client.scan.tasks import CHANGE_TYPE, Change, ChangeKind, FileTask, ScanContext
+from delta_sharing_client.scan.columns import CHANGE_TYPE, Origin, ReadColumn, needed_share
+from delta_sharing_client.scan.tasks import Change, ChangeKind, FileTask, ScanContext
 
 _LONG = PrimitiveType("long")
 # Writers before 1.2.9 forgot a dictionary page's header in a chunk's length; the Parquet reader then reads on.
@@ -35,15 +35,14 @@ _VALUES_PER_BYTE = 2  # low on purpose: only what unpacks to far more than its e
 
 
 class Shape:
-    """The columns of a scan by origin; made once per scan and process."""
+    """What follows from a scan's columns; made once per scan and process."""
 
     def __init__(self, context: ScanContext) -> None:
         self.context = context
-        self.output = context_columns(context)
-        self.filter = filter_columns(context)
+        self.columns = (*context.output, *context.filters)
         self.filter_paths = () if context.predicate is None else tuple(sorted(columns_of(context.predicate)))
-        self.share = needed_share(context.schema, (*self.output, *self.filter), context.partition_columns)
-        self.origins = frozenset(column.origin for column in (*self.output, *self.filter))
+        self.share = needed_share(context.schema, self.columns, context.partition_columns)
+        self.origins = frozenset(column.origin for column in self.columns)
         self._last: tuple[bool, pa.Schema, Alignment] | None = None
 
     def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
@@ -70,7 +69,7 @@ class Shape:
         constant = {Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP}
         if Origin.CHANGE_TYPE in self.origins and _has_constant_type(task):
             constant.add(Origin.CHANGE_TYPE)
-        return any(column.origin not in constant for column in self.filter)
+        return any(column.origin not in constant for column in self.context.filters)
 
     def constants(self, task: FileTask) -> dict[str, pa.Scalar]:
         """Return the columns that have one value in the whole file, in their Arrow types.
@@ -81,7 +80,7 @@ class Shape:
             A partition value is missing or does not parse.
         """
         values: dict[str, pa.Scalar] = {}
-        for column in (*self.output, *self.filter):
+        for column in self.columns:
             if column.name in values:
                 continue
             if column.origin is Origin.PARTITION:
@@ -99,7 +98,7 @@ class Shape:
     def constant_bounds(self, task: FileTask) -> dict[ColumnPath, ColumnBounds]:
         """Return the bounds of the predicate's columns that have one value in the whole file."""
         bounds: dict[ColumnPath, ColumnBounds] = {}
-        for column in self.filter:
+        for column in self.context.filters:
             value: object = None
             if column.origin is Origin.PARTITION:
                 assert column.field is not None
@@ -290,9 +289,9 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
 def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
     context = shape.context
     aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as)
-    output = tuple(_file_column(aligner, column, task) for column in shape.output)
+    output = tuple(_file_column(aligner, column, task) for column in context.output)
     filter_aligner = Aligner(arrow, context.mapping_mode, VariantAs.STRUCT)
-    filters = tuple(_file_column(filter_aligner, column, task) for column in shape.filter)
+    filters = tuple(_file_column(filter_aligner, column, task) for column in context.filters)
     lineage = context.row_lineage
     row_id = row_version = None
     if lineage is not None:

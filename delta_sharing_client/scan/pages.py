@@ -125,7 +125,7 @@ class PageGains:
         self._seen, self._saved = self._seen + nbytes, self._saved + saved
 
 
-class Skipped(NamedTuple):
+class SkippedPages(NamedTuple):
     """What page skipping left out: row groups altogether, pages, and their bytes (those of whole row groups too)."""
 
     groups: int = 0
@@ -167,7 +167,7 @@ def index_ranges(layout: Layout, held: Block, gains: PageGains) -> dict[int, lis
 
 def with_pages(
     layout: Layout, groups: dict[int, list[ByteRange]], predicate: Expression, read: Read, gains: PageGains
-) -> tuple[Layout, Skipped]:
+) -> tuple[Layout, SkippedPages]:
     """Return the layout without the pages, and row groups, in which no row can match.
 
     Parameters
@@ -181,23 +181,23 @@ def with_pages(
     index: dict[int, Callable[[], Mapping[int, Pages]]] = {}
     filters = {leaf for _, leaf, _ in layout.bounds.leaves.values()} if layout.bounds is not None else set[int]()
     dropped: set[int] = set()
-    skipped = Skipped()
+    skipped = SkippedPages()
     for group in groups:
         whole = layout.compressed_size((group,))
         # Nobody needs the pages of the other columns while all rows may match.
         index[group] = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
         rows = _wanted(layout, group, _read_pages(layout, group, filters, read), predicate, read)
-        saved = Skipped()
+        saved = SkippedPages()
         if rows == ():
             dropped.add(group)
-            saved = Skipped(1, sum(item.number for item in index[group]().values()), whole)
+            saved = SkippedPages(1, sum(item.number for item in index[group]().values()), whole)
         elif rows is not None:
             partial = group_pages(layout, group, rows, index[group]())
             saved = _saved(partial)
             if partial.chunks:
                 planned[group] = partial
         gains.learn(whole, saved.bytes)
-        skipped = Skipped(*(sum(pair) for pair in zip(skipped, saved, strict=True)))
+        skipped = SkippedPages(*(sum(pair) for pair in zip(skipped, saved, strict=True)))
     kept = tuple(group for group in layout.groups if group not in dropped)
     return dataclasses.replace(
         layout, groups=kept, groups_skipped=layout.groups_skipped + len(dropped), pages=planned, index=index
@@ -275,9 +275,9 @@ def _wanted(layout: Layout, group: int, found: dict[int, Pages], predicate: Expr
     return None if rows == ((0, layout.rows(group)),) else rows
 
 
-def _saved(found: GroupPages) -> Skipped:
+def _saved(found: GroupPages) -> SkippedPages:
     chunks = found.chunks.values()
-    return Skipped(
+    return SkippedPages(
         0,
         sum(item.pages.number - len(item.kept) for item in chunks),
         sum(item.chunk.length - item.size for item in chunks),
@@ -321,7 +321,7 @@ def filter_leaves(
     What lies in the file from ``held`` on is here already.
     """
     if layout.bounds is None or any(
-        column.origin in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION) for column in shape.filter
+        column.origin in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION) for column in shape.context.filters
     ):
         return ()
     first = {leaf for column in layout.filter if column is not None for leaf in column.leaves}
@@ -359,13 +359,13 @@ def narrow(
     first: tuple[int, ...],
     gains: PageGains,
     index_gains: PageGains,
-) -> tuple[Layout, tuple[int, ...], Skipped]:
+) -> tuple[Layout, tuple[int, ...], SkippedPages]:
     """Return layout and row groups that are left where only ``rows`` may match, and what that leaves out.
 
     The chunks ``first`` stay what they are, as they are here.
     """
     planned = dict(layout.pages)
-    skipped = Skipped()
+    skipped = SkippedPages()
     for group in groups:
         before = reading(layout, first, others=True).compressed_size((group,))
         found = layout.index[group]() if rows[group] and group in layout.index else {}
@@ -384,7 +384,7 @@ def narrow(
         after = dataclasses.replace(layout, pages=planned)
         left = reading(after, first, others=True).compressed_size((group,)) if rows[group] else 0
         pages = _pages(layout, group, found) - _pages(after, group, found)
-        skipped = Skipped(0, skipped.pages + pages, skipped.bytes + before - left)
+        skipped = SkippedPages(0, skipped.pages + pages, skipped.bytes + before - left)
         gains.learn(before, before - left)
         if group in layout.index:
             # That much less is read because the index says where the pages lie.

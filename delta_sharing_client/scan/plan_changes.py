@@ -12,64 +12,32 @@ changes are the difference of the two vectors, however its URLs are signed::
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Union
-
-import pyarrow as pa
 
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
     AddFile,
     FileAction,
-    Metadata,
-    Protocol,
     RemoveFile,
     VersionedMetadata,
     VersionedProtocol,
 )
-from delta_sharing_client.delta.column_mapping import mapping_mode
-from delta_sharing_client.delta.data_types import ColumnPath, StructType
 from delta_sharing_client.delta.features import Operation, check_readable
-from delta_sharing_client.delta.paths import url_key, without_query
-from delta_sharing_client.delta.snapshot import table_schema
-from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
-from delta_sharing_client.download.remote_file import UrlSource
+from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.predicates.skipping import compile_skipping
-from delta_sharing_client.predicates.tree import columns as columns_of
-from delta_sharing_client.scan.columns import output_columns
-from delta_sharing_client.scan.plan import bound, resolved_partition_columns, vector_ref
-from delta_sharing_client.scan.request import ChangesRequest
+from delta_sharing_client.scan.plan import FilePlanner, vector_ref
+from delta_sharing_client.scan.request import ChangesRequest, TableState
 from delta_sharing_client.scan.schema_history import DatedMetadata, check_history
-from delta_sharing_client.scan.tasks import (
-    CHANGE_FIELDS,
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    Change,
-    ChangeKind,
-    DeletionVectorRef,
-    FileTask,
-    ScanContext,
-    ScanPlan,
-    Skipped,
-)
+from delta_sharing_client.scan.tasks import Change, ChangeKind, DeletionVectorRef, ScanPlan
 
 ChangeAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
 
 
 def plan_changes(
-    table: str,
-    protocol: Protocol,
-    metadata: Metadata,
-    actions: Iterable[ChangeAction],
-    request: ChangesRequest | Callable[[StructType], ChangesRequest],
-    options: ReadOptions,
-    urls: UrlSource | None = None,
-    *,
-    allow_http: bool = False,
+    table: TableState, actions: Iterable[ChangeAction], request: ChangesRequest, options: ReadOptions
 ) -> ScanPlan:
     """Return the files that hold the changes of a range of versions, oldest version first.
 
@@ -77,15 +45,11 @@ def plan_changes(
 
     Parameters
     ----------
-    protocol, metadata:
-        Those of the answer's head, which hold at the start of the range.
+    table:
+        As the answer's head describes it: at the start of the range.
     actions:
         The answer's other actions, in any order; every file action has its ``shared_version`` and
         ``shared_timestamp``.
-    request:
-        What to read, or a function that makes it of the schema in which the rows are read.
-    urls, allow_http:
-        As for ``plan_snapshot``.
 
     Raises
     ------
@@ -96,63 +60,24 @@ def plan_changes(
     ProtocolError
         A file action without version or timestamp.
     """
-    began = time.perf_counter()
     files: dict[int, list[FileAction]] = {}
-    history = [DatedMetadata(None, metadata)]
+    history = [DatedMetadata(None, table.metadata)]
     for action in actions:
         if isinstance(action, VersionedMetadata):
             history.append(DatedMetadata(action.version, action.metadata))
         elif isinstance(action, VersionedProtocol):
-            check_readable(action.protocol, operation=Operation.CHANGES, table=table)
+            check_readable(action.protocol, operation=Operation.CHANGES, table=table.name)
         else:
-            files.setdefault(_version(action, table), []).append(action)
+            files.setdefault(_version(action, table.name), []).append(action)
     history.sort(key=lambda dated: -1 if dated.version is None else dated.version)
-    check_history(history, table)
-    end = history[-1].metadata
-    schema = table_schema(end, table=table)
-    wanted = request(schema) if callable(request) else request
-    context = _context(table, end, schema, wanted, max(files, default=None), options, urls, allow_http=allow_http)
-    chooser = _Chooser(context, wanted.limit)
+    check_history(history, table.name)
+    end = dataclasses.replace(table, version=max(files, default=None), metadata=history[-1].metadata)
+    planner = FilePlanner(end, request, options)
     for version in sorted(files):
-        for candidate in _candidates(files[version], table):
-            chooser.consider(candidate)
-    return ScanPlan(
-        context=context,
-        tasks=chooser.tasks,
-        limit=wanted.limit,
-        skipped=chooser.skipped(),
-        plan_seconds=time.perf_counter() - began,
-    )
-
-
-def _context(
-    table: str,
-    metadata: Metadata,
-    schema: StructType,
-    request: ChangesRequest,
-    version: int | None,
-    options: ReadOptions,
-    urls: UrlSource | None,
-    *,
-    allow_http: bool,
-) -> ScanContext:
-    partition_columns = resolved_partition_columns(schema, metadata)
-    output = output_columns(schema, request.columns, partition_columns, options.variant_as, change_feed=True)
-    return ScanContext(
-        table=table,
-        table_id=metadata.id,
-        version=version,
-        schema=schema,
-        mapping_mode=mapping_mode(metadata),
-        partition_columns=partition_columns,
-        columns=request.columns,
-        output_schema=pa.schema([column.arrow for column in output]),
-        predicate=bound(request.filter, schema, list(CHANGE_FIELDS)),
-        options=options,
-        is_change_feed=True,
-        urls=urls,
-        allow_http=allow_http,
-    )
+        for file in _candidates(files[version], table.name):
+            change = Change(file.kind, version, file.action.shared_timestamp or 0)
+            planner.consider(file.action, file.described_by, change, file.without, file.only)
+    return planner.plan()
 
 
 # === Which files, and which of their rows ===
@@ -183,14 +108,14 @@ def _candidates(actions: list[FileAction], table: str) -> Iterator[_Candidate]:
         if isinstance(add, AddFile) and (remove := _find(add, removes)) is not None:
             paired |= {id(add), id(remove)}
     for action in changing:
-        vector = None if isinstance(action, AddCdcFile) else vector_ref(action, url_key(action))
+        vector = None if isinstance(action, AddCdcFile) else vector_ref(action)
         if id(action) not in paired:
             kind = ChangeKind.INSERT if isinstance(action, AddFile) else ChangeKind.DELETE
             yield _Candidate(action, action, kind, vector, None)
         elif isinstance(action, AddFile):
             remove = _find(action, removes)
             assert remove is not None
-            yield from _difference(action, vector, remove, vector_ref(remove, url_key(remove)))
+            yield from _difference(action, vector, remove, vector_ref(remove))
 
 
 def _check_once(actions: list[FileAction], table: str) -> None:
@@ -258,91 +183,3 @@ def _version(action: FileAction, table: str) -> int:
             file_id=action.file_id,
         )
     return action.shared_version
-
-
-# === Leaving out files ===
-
-
-class _Chooser:
-    """Collects the tasks of the candidates that may hold a wanted row."""
-
-    def __init__(self, context: ScanContext, limit: int | None) -> None:
-        self.tasks: list[FileTask] = []
-        self._left = limit if context.predicate is None else None
-        self._by_partition = self._by_statistics = self._by_limit = self._bytes = 0
-        self._reader: StatisticsReader | None = None
-        if context.predicate is not None:
-            self._may_match = compile_skipping(context.predicate)
-            extra = {field.name for field in CHANGE_FIELDS}
-            paths = [path for path in columns_of(context.predicate) if path[0] not in extra]
-            self._reader = StatisticsReader(context.schema, context.mapping_mode, context.partition_columns, paths)
-
-    def consider(self, candidate: _Candidate) -> None:
-        task = _task(candidate)
-        if self._left is not None and self._left <= 0:
-            self._by_limit += 1
-            self._bytes += max(0, task.size)
-            return
-        if self._reader is not None and not self._may_match(self._statistics(candidate, task, self._reader)):
-            self._by_statistics += 1
-            self._bytes += max(0, task.size)
-            return
-        if self._left is not None:
-            self._left -= task.live_records or 0
-        self.tasks.append(task)
-
-    def skipped(self) -> Skipped:
-        return Skipped(by_statistics=self._by_statistics, by_limit=self._by_limit, bytes=self._bytes)
-
-    def _statistics(self, candidate: _Candidate, task: FileTask, reader: StatisticsReader) -> _ChangeStatistics:
-        described = candidate.described_by
-        file = AddFile(
-            path="",
-            partition_values=described.partition_values or candidate.action.partition_values or {},
-            stats=None if isinstance(described, AddCdcFile) else described.stats,
-            deletion_vector=None if isinstance(described, AddCdcFile) else described.deletion_vector,
-        )
-        assert task.change is not None
-        return _ChangeStatistics(reader.read(file), task.change)
-
-
-class _ChangeStatistics:
-    """A file's statistics and its constants of the change feed. Counts are of another set of rows, so they are left
-    out, but for whether there are nulls at all."""
-
-    def __init__(self, file: FileStatistics, change: Change) -> None:
-        self._file = file
-        self._change = change
-
-    def bounds(self, path: ColumnPath) -> ColumnBounds | None:
-        value: object
-        if path == (COMMIT_VERSION,):
-            value = self._change.commit_version
-        elif path == (COMMIT_TIMESTAMP,):
-            value = self._change.commit_timestamp * 1000
-        elif path == (CHANGE_TYPE,):
-            if self._change.kind is ChangeKind.IN_FILE:
-                return None
-            value = self._change.kind.value
-        else:
-            return self._file.bounds(path)
-        return ColumnBounds(value, value, 0, 1)
-
-
-def _task(candidate: _Candidate) -> FileTask:
-    action = candidate.action
-    assert action.shared_version is not None
-    assert action.shared_timestamp is not None
-    stats = None if isinstance(action, AddCdcFile) else action.stats
-    return FileTask(
-        key=url_key(action),
-        url=action.path,
-        file_id=action.file_id,
-        expiration_ms=action.shared_expiration,
-        size=-1 if action.size is None else action.size,
-        without=candidate.without,
-        only=candidate.only,
-        partition_values=action.partition_values or {},
-        num_records=num_records(stats),
-        change=Change(candidate.kind, action.shared_version, action.shared_timestamp),
-    )

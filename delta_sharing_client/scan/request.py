@@ -1,34 +1,54 @@
-"""What a caller asks of a table: the frozen requests behind ``SharedTable.scan`` and ``SharedTable.changes``."""
+"""What a caller asks of a table, and of which table: the values that planning starts from.
+
+A request is frozen and first says what a caller wrote; ``bound`` returns it in the terms of one schema. The same value
+goes from ``SharedTable.scan``, ``SharedTable.changes`` or the options of a Spark relation to the planner.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
+import pyarrow as pa
+
+from delta_sharing_client.columns import ColumnName, resolve_columns
+from delta_sharing_client.delta.actions import Metadata, Protocol
+from delta_sharing_client.delta.arrow_types import to_arrow_schema
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
+from delta_sharing_client.delta.data_types import StructType
+from delta_sharing_client.delta.snapshot import table_schema
+from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.scan.columns import CHANGE_FIELDS, ROW_LINEAGE_FIELDS
 
-if TYPE_CHECKING:
-    from delta_sharing_client.delta.schema import ColumnPath
-    from delta_sharing_client.predicates.tree import Expression
+RequestT = TypeVar("RequestT", "ScanRequest", "ChangesRequest")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ScanRequest:
     """A read of one snapshot.
 
     Parameters
     ----------
     columns:
-        Paths of logical names to return, in this order; ``None`` is every column. A nested path keeps its top-level
-        column and only the named part of it. ``()`` returns rows without columns (a count).
+        What to return, in this order, as ``columns.resolve_columns`` takes it; ``None`` is every column. A nested path
+        keeps its top-level column and only the named part of it. ``()`` returns rows without columns (a count).
     filter:
-        Unbound predicate tree; rows for which it is not true are not returned.
+        Predicate tree; rows for which it is not true are not returned.
     limit:
         Greatest number of rows, ``None`` for all.
     version, timestamp:
         Snapshot to read, at most one of the two; ``timestamp`` is ISO 8601 text as sent to the server.
     row_lineage:
         Append ``_row_id`` and ``_row_commit_version`` (Delta Transaction Log Protocol, "Row Tracking").
+    response_format:
+        The form in which to ask for the files; the rows are the same.
 
     Raises
     ------
@@ -36,26 +56,36 @@ class ScanRequest:
         A negative or non-integer limit or version, or both a version and a timestamp.
     """
 
-    columns: tuple[ColumnPath, ...] | None = None
+    columns: Sequence[ColumnName] | None = None
     filter: Expression | None = None
     limit: int | None = None
     version: int | None = None
     timestamp: str | None = None
     row_lineage: bool = False
+    response_format: ResponseFormat = ResponseFormat.AUTO
 
     def __post_init__(self) -> None:
-        _check_count("limit", self.limit)
-        _check_count("version", self.version)
+        _make_counts(self, "limit", "version")
         if self.version is not None and self.timestamp is not None:
             raise UsageError("Give either version or timestamp, not both.")
 
+    @property
+    def added_fields(self) -> tuple[pa.Field, ...]:
+        """The columns that the read adds to the table's."""
+        return ROW_LINEAGE_FIELDS if self.row_lineage else ()
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+    def bound(self, schema: StructType) -> ScanRequest:
+        """Return the request with columns as paths of ``schema`` and the filter bound to it; ``UsageError`` if they
+        do not fit."""
+        return _bound(self, schema)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ChangesRequest:
     """A read of the change data feed between two versions or timestamps, both inclusive.
 
     ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; an end of
-    ``None`` is the latest version. Timestamps are ISO 8601 text.
+    ``None`` is the latest version. Timestamps are ISO 8601 text. The rest is as in ``ScanRequest``.
 
     Raises
     ------
@@ -67,13 +97,13 @@ class ChangesRequest:
     ending_version: int | None = None
     starting_timestamp: str | None = None
     ending_timestamp: str | None = None
-    columns: tuple[ColumnPath, ...] | None = None
+    columns: Sequence[ColumnName] | None = None
     filter: Expression | None = None
     limit: int | None = None
+    response_format: ResponseFormat = ResponseFormat.AUTO
 
     def __post_init__(self) -> None:
-        for name in ("starting_version", "ending_version", "limit"):
-            _check_count(name, getattr(self, name))
+        _make_counts(self, "starting_version", "ending_version", "limit")
         if (self.starting_version is None) == (self.starting_timestamp is None):
             raise UsageError("A change feed needs exactly one of starting_version and starting_timestamp.")
         if self.ending_version is not None and self.ending_timestamp is not None:
@@ -88,9 +118,72 @@ class ChangesRequest:
                 "exchange them."
             )
 
+    @property
+    def added_fields(self) -> tuple[pa.Field, ...]:
+        """The columns that the read adds to the table's."""
+        return CHANGE_FIELDS
 
-def _check_count(name: str, value: int | None) -> None:
-    if value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise UsageError(f"{name} must be an integer of 0 or more, not {value!r}.")
+    def bound(self, schema: StructType) -> ChangesRequest:
+        """As ``ScanRequest.bound``."""
+        return _bound(self, schema)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableState:
+    """A table as a server describes it at a version, and how its files are reached.
+
+    Parameters
+    ----------
+    name:
+        For messages.
+    version:
+        The version described; ``None`` where it is not known yet.
+    urls:
+        Where fresh URLs come from once those of the answer expire.
+    allow_http:
+        Whether the profile's endpoint is ``http:``, so that data may be (``data_urls.check_data_url``).
+    """
+
+    name: str
+    version: int | None
+    protocol: Protocol
+    metadata: Metadata
+    urls: UrlSource | None = None
+    allow_http: bool = False
+
+    @functools.cached_property
+    def schema(self) -> StructType:
+        """The table's columns; ``ProtocolError`` or ``UnsupportedFeatureError`` if they cannot be read."""
+        return table_schema(self.metadata, table=self.name)
+
+    @property
+    def mapping_mode(self) -> ColumnMappingMode:
+        return mapping_mode(self.metadata)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The names of the partition columns as the schema spells them."""
+        found = (self.schema.find(name) for name in self.metadata.partition_columns)
+        return tuple(field.name for field in found if field is not None)
+
+
+def whole_number(value: Any) -> Any:
+    """Return a whole number of another library (NumPy's) as Python's ``int``, everything else as it is."""
+    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, (int, bool)) else value
+
+
+def _bound(request: RequestT, schema: StructType) -> RequestT:
+    added: tuple[pa.Field, ...] = request.added_fields
+    columns = resolve_columns(request.columns, schema, [field.name for field in added])
+    predicate: Expression | None = request.filter
+    if predicate is not None:
+        predicate = bind(predicate, pa.schema([*to_arrow_schema(schema), *added]))
+    return dataclasses.replace(request, columns=columns, filter=predicate)
+
+
+def _make_counts(request: ScanRequest | ChangesRequest, *names: str) -> None:
+    for name in names:
+        value = whole_number(getattr(request, name))
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            raise UsageError(f"'{name}' must be an integer of 0 or more, not {value!r}.")
+        object.__setattr__(request, name, value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Union
 
@@ -20,21 +21,9 @@ from delta_sharing_client.redact import scrub
 
 if TYPE_CHECKING:
     from delta_sharing_client.delta.column_mapping import ColumnMappingMode
-    from delta_sharing_client.delta.schema import ColumnPath, StructType
+    from delta_sharing_client.delta.data_types import StructType
     from delta_sharing_client.predicates.tree import Expression
-
-ROW_ID = "_row_id"
-ROW_COMMIT_VERSION = "_row_commit_version"
-CHANGE_TYPE = "_change_type"
-COMMIT_VERSION = "_commit_version"
-COMMIT_TIMESTAMP = "_commit_timestamp"
-
-ROW_LINEAGE_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_COMMIT_VERSION, pa.int64()))
-CHANGE_FIELDS = (
-    pa.field(CHANGE_TYPE, pa.string()),
-    pa.field(COMMIT_VERSION, pa.int64()),
-    pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", tz="UTC")),
-)
+    from delta_sharing_client.scan.columns import ReadColumn
 
 
 class ChangeKind(enum.Enum):
@@ -129,7 +118,7 @@ class RowLineage:
     row_commit_version_column: str | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ScanContext:
     """What all tasks of a scan share; pickles.
 
@@ -139,12 +128,10 @@ class ScanContext:
         Name for messages, the table's UUID for the cache, and the version that is read (of a change feed: the last).
     schema, mapping_mode, partition_columns:
         Logical schema of the snapshot, its column mapping, and the logical names of its partition columns.
-    columns:
-        Selected paths in schema spelling, ``None`` for all.
-    output_schema:
-        The exact schema of every batch.
+    output, filters:
+        The columns of every batch, and those that the predicate needs, each with where it comes from.
     predicate:
-        Bound to the schema (and to the extra columns of a change feed), or ``None``.
+        Bound to the schema (and to the columns that the read adds), or ``None``.
     row_lineage:
         Given where ``_row_id`` and ``_row_commit_version`` are asked for.
     is_change_feed:
@@ -159,8 +146,8 @@ class ScanContext:
     schema: StructType
     mapping_mode: ColumnMappingMode
     partition_columns: tuple[str, ...]
-    columns: tuple[ColumnPath, ...] | None
-    output_schema: pa.Schema
+    output: tuple[ReadColumn, ...]
+    filters: tuple[ReadColumn, ...]
     predicate: Expression | None
     options: ReadOptions
     row_lineage: RowLineage | None = None
@@ -168,10 +155,15 @@ class ScanContext:
     urls: UrlSource | None = None
     allow_http: bool = False
 
+    @functools.cached_property
+    def output_schema(self) -> pa.Schema:
+        """The exact schema of every batch."""
+        return pa.schema([column.arrow for column in self.output])
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """Files that a plan leaves out: how many by partition values, and by statistics, and their bytes."""
+class SkippedFiles:
+    """Files that a plan leaves out: how many and why, and the bytes of them all."""
 
     by_partition: int = 0
     by_statistics: int = 0
@@ -193,7 +185,7 @@ class ScanPlan:
     context: ScanContext
     tasks: Sequence[FileTask]
     limit: int | None = None
-    skipped: Skipped = Skipped()
+    skipped: SkippedFiles = SkippedFiles()
     plan_seconds: float = 0.0
 
     @property

@@ -10,13 +10,13 @@ from pyspark.sql import types as spark
 from delta_sharing_client.columns import resolve_columns
 from delta_sharing_client.delta.schema import ColumnPath, StructType, parse_schema
 from delta_sharing_client.errors import DataError, SchemaChangeError, UsageError
-from delta_sharing_client.scan.columns import output_columns
-from delta_sharing_client.scan.tasks import (
+from delta_sharing_client.scan.columns import (
     CHANGE_FIELDS,
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     ROW_LINEAGE_FIELDS,
+    output_columns,
 )
 from delta_sharing_client.spark.options import ChangeColumns, SparkOptions
 from delta_sharing_client.spark.types import VARIANTS, to_spark_field
@@ -96,15 +96,17 @@ def check_unchanged(schema_string: str, options: SparkOptions, columns: Columns,
 
 def extra_names(options: SparkOptions) -> list[str]:
     """Return the names of the columns that the read adds to the table's."""
+    return [field.name for field in _added_fields(options)]
+
+
+def _added_fields(options: SparkOptions) -> tuple[pa.Field, ...]:
     if options.read_change_feed:
-        return [field.name for field in CHANGE_FIELDS]
-    return [field.name for field in ROW_LINEAGE_FIELDS] if options.row_lineage else []
+        return CHANGE_FIELDS
+    return ROW_LINEAGE_FIELDS if options.row_lineage else ()
 
 
 def _spark_schema(table: StructType, paths: tuple[ColumnPath, ...] | None, options: SparkOptions) -> spark.StructType:
-    found = output_columns(
-        table, paths, (), VARIANTS, row_lineage=options.row_lineage, change_feed=options.read_change_feed
-    )
+    found = output_columns(table, paths, (), VARIANTS, _added_fields(options))
     fields: dict[str, spark.StructField] = {}
     for column in found:
         if column.field is not None:

@@ -26,7 +26,7 @@ from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, RequestError, SchemaChangeError
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.planning import ChangesRead, SnapshotRead, plan_change_feed, plan_table
+from delta_sharing_client.planning import plan_change_feed, plan_table
 from delta_sharing_client.protocol.answer import TableHead
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -40,7 +40,7 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.scan.plan import plan_snapshot
 from delta_sharing_client.scan.plan_changes import plan_changes
-from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
+from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.scan.tasks import ScanPlan
 from delta_sharing_client.spark.columns import Columns
 from delta_sharing_client.spark.commit_files import appended_files, change_files, file_order, units
@@ -125,22 +125,21 @@ class ServedTable:
     def plan_batch(self, columns: Columns) -> ScanPlan:
         """Plan a batch read of the snapshot or change feed that the options ask for."""
         options = self.options
-        paths = None if columns.paths is None else [path[0] if len(path) == 1 else path for path in columns.paths]
         if options.read_change_feed:
             assert options.starting_version != "latest"
-            changes = ChangesRead(
+            changes = ChangesRequest(
                 starting_version=options.starting_version,
                 ending_version=options.ending_version,
                 starting_timestamp=options.starting_timestamp,
                 ending_timestamp=options.ending_timestamp,
-                columns=paths,
+                columns=columns.paths,
                 filter=options.filter,
                 limit=options.limit,
                 response_format=options.response_format,
             )
             return plan_change_feed(self._rest, options.table, changes, EXECUTOR_OPTIONS)
-        read = SnapshotRead(
-            columns=paths,
+        read = ScanRequest(
+            columns=columns.paths,
             filter=options.filter,
             limit=options.limit,
             version=options.version,
@@ -214,35 +213,27 @@ class ServedTable:
 
     def plan_window(self, window: Window, files: Sequence[FileAction], stream: Metadata, columns: Columns) -> ScanPlan:
         """Plan the reading of ``files`` of ``window`` in the columns of the stream."""
+        table = TableState(
+            name=self.name,
+            version=window.last,
+            protocol=window.protocol,
+            metadata=stream,
+            urls=window.urls,
+            allow_http=self._rest.allows_http_data,
+        )
         if self.options.read_change_feed:
             if window.is_snapshot:
                 files = [_as_insert(file, window.first) for file in files]
-            request = ChangesRequest(
+            changes = ChangesRequest(
                 starting_version=window.first,
                 ending_version=window.last,
                 columns=columns.paths,
                 filter=self.options.filter,
             )
-            return plan_changes(
-                self.name,
-                window.protocol,
-                stream,
-                list(files),
-                request,
-                EXECUTOR_OPTIONS,
-                window.urls,
-                allow_http=self._rest.allows_http_data,
-            )
-        adds = [file for file in files if isinstance(file, AddFile)]
-        snapshot = Snapshot(window.last, None, window.protocol, stream, adds, table=self.name)
-        return plan_snapshot(
-            self.name,
-            snapshot,
-            ScanRequest(columns=columns.paths, filter=self.options.filter),
-            EXECUTOR_OPTIONS,
-            window.urls,
-            allow_http=self._rest.allows_http_data,
-        )
+            return plan_changes(table, files, changes, EXECUTOR_OPTIONS)
+        adds = (file for file in files if isinstance(file, AddFile))
+        request = ScanRequest(columns=columns.paths, filter=self.options.filter)
+        return plan_snapshot(table, adds, request, EXECUTOR_OPTIONS)
 
     def schema_change(
         self, version: int, seen: Metadata, stream: Description, unread_from: int | None = None

@@ -42,7 +42,7 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.plan import plan_snapshot
-from delta_sharing_client.scan.request import ScanRequest
+from delta_sharing_client.scan.request import ScanRequest, TableState
 
 SLOW = 5.0
 HANG = 90.0
@@ -114,7 +114,8 @@ def read_file(data: bytes, read: int, schema: pa.Schema | None = None) -> bool:
     metadata = Metadata("00000000-0000-0000-0000-000000000001", text)
     add = AddFile(path=URL, size=len(data), file_id=FILE_ID)
     snapshot = Snapshot.from_actions(0, [Protocol(1), metadata, add], table=TABLE)
-    plan = plan_snapshot(TABLE, snapshot, ScanRequest(**READS[read % len(READS)]), OPTIONS, None)
+    table = TableState(name=TABLE, version=0, protocol=Protocol(1), metadata=metadata)
+    plan = plan_snapshot(table, snapshot.files, ScanRequest(**READS[read % len(READS)]), OPTIONS)
     start = time.process_time()
     error: DeltaSharingError | None = None
     with storage_with(data):

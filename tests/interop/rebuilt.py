@@ -13,15 +13,16 @@ from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import write_changes_log
 from delta_sharing_client.delta.snapshot import Snapshot
-from delta_sharing_client.planning import SnapshotRead, query_snapshot
+from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.query import ChangesQuery, query_changes
+from delta_sharing_client.scan.request import ScanRequest
 from tests.interop.served_tables import ServedTables
 
 
 def rebuild_snapshot(served: ServedTables, name: str, directory: pathlib.Path) -> Snapshot:
     """Write the log of the latest snapshot; its files stay where they are."""
     table = served.table(name)
-    read = SnapshotRead(response_format=ds.ResponseFormat.DELTA)
+    read = ScanRequest(response_format=ds.ResponseFormat.DELTA)
     snapshot, _ = query_snapshot(table.rest, table.name, read, ds.ReadOptions())
     vectors = [item.deletion_vector for item in snapshot.files if item.deletion_vector is not None]
     urls = [item.path for item in snapshot.files] + [v.path_or_inline_dv for v in vectors if v.storage_type == "p"]

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.planning import ChangesRead, SnapshotRead
+from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
 from tests.regressions.hand_made import HandMadeTable
 
 PROFILE = {"shareCredentialsVersion": 1, "endpoint": "http://127.0.0.1:1/", "bearerToken": "planted-token"}
 snapshots = st.builds(
-    SnapshotRead,
+    ScanRequest,
     columns=st.none() | st.lists(st.sampled_from("abc"), unique=True).map(tuple),
     filter=st.none() | st.just(ds.col("a") > 1),
     limit=st.none() | st.integers(0, 9),
@@ -29,7 +29,7 @@ snapshots = st.builds(
     response_format=st.sampled_from(ds.ResponseFormat),
 )
 changes = st.builds(
-    ChangesRead,
+    ChangesRequest,
     starting_version=st.integers(0, 5),
     ending_version=st.none() | st.integers(5, 9),
     columns=st.none() | st.lists(st.sampled_from("abc"), unique=True).map(tuple),
@@ -40,12 +40,12 @@ changes = st.builds(
 
 
 @given(snapshots | changes)
-def test_no_fluent_method_loses_a_field(request: SnapshotRead | ChangesRead) -> None:
+def test_no_fluent_method_loses_a_field(request: ScanRequest | ChangesRequest) -> None:
     table = ds.SharingClient(PROFILE).table("s.s.t")
     options = ds.ReadOptions(batch_rows=7)
     read = (
         dataclasses.replace(table.scan(options=options), request=request)
-        if isinstance(request, SnapshotRead)
+        if isinstance(request, ScanRequest)
         else dataclasses.replace(table.changes(0, options=options), request=request)
     )
     changed = read.select("z").where(ds.col("b") < 2).limit(3)
@@ -72,7 +72,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert table.scan(limit=np.int64(3), version=np.uint8(2)) == table.scan(limit=3, version=2)
     assert table.changes(np.int32(1), np.int64(2)).limit(np.int64(3)) == table.changes(1, 2).limit(3)
     for wrong in (np.float64(1), np.bool_(True), np.int64(-1)):
-        with pytest.raises(ds.UsageError, match="limit must be an integer"):
+        with pytest.raises(ds.UsageError, match="'limit' must be an integer"):
             table.scan(limit=wrong)
 
 

@@ -27,7 +27,7 @@ from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.plan import plan_snapshot
-from delta_sharing_client.scan.request import ScanRequest
+from delta_sharing_client.scan.request import ScanRequest, TableState
 from delta_sharing_client.scan.tasks import ScanPlan
 
 Fault = Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]
@@ -224,6 +224,12 @@ def metadata(
     )
 
 
+def table_state(metadata: Metadata, protocol: Protocol | None = None, **fields: Any) -> TableState:
+    return TableState(
+        **{"name": "share.schema.t", "version": None, **fields}, protocol=protocol or Protocol(1), metadata=metadata
+    )
+
+
 @dataclasses.dataclass
 class Table:
     """A shared table on a ``Storage``: add files, then read."""
@@ -249,7 +255,9 @@ class Table:
     def plan(self, *, options: ReadOptions | None = None, urls: Any = None, **request: Any) -> ScanPlan:
         if request.get("columns") is not None:
             request["columns"] = tuple(tuple(name.split(".")) for name in request["columns"])
-        return plan_snapshot("share.schema.t", self.snapshot(), ScanRequest(**request), options or fast_options(), urls)
+        snapshot = self.snapshot()
+        table = table_state(snapshot.metadata, snapshot.protocol, version=snapshot.version, urls=urls)
+        return plan_snapshot(table, snapshot.files, ScanRequest(**request), options or fast_options())
 
     def read(self, report: ScanReport | None = None, **request: Any) -> pa.Table:
         return rows_of(self.plan(**request), report)

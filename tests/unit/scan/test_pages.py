@@ -277,8 +277,9 @@ def test_rows_are_those_of_a_read_that_knows_no_pages(shared_storage: Storage, d
     columns["real"] = pa.array([i % 4 / 2 for i in range(rows)])
     columns["text"] = pa.array([f"text {i}" for i in range(rows)])
     columns["list"] = pa.array([[i] * (i % 3) if i % 5 else None for i in range(rows)], LIST)
+    # Of a row group that holds nothing but null structs with lists in them, pyarrow cannot read what it writes.
     columns["struct"] = pa.array(
-        [{"x": i, "y": None if i % 4 else f"y{i}", "l": [i, None]} if i % 7 else None for i in range(rows)], STRUCT
+        [{"x": i, "y": None if i % 4 else f"y{i}", "l": [i, None]} if i % 7 != 5 else None for i in range(rows)], STRUCT
     )
     schema = pa.schema(fields)
     content = pa.Table.from_arrays(list(columns.values()), schema=schema)
@@ -300,7 +301,7 @@ def test_rows_are_those_of_a_read_that_knows_no_pages(shared_storage: Storage, d
         for row in range(rows)
         if row not in deleted
         and decide([reference(operator, values[position][row], operand) for operator, position, operand in tests])
-        and (below is None or (row % 7 and row < below))
+        and (below is None or (row % 7 != 5 and row < below))
     ]
     table = Table(shared_storage, metadata(schema, (), {k.replace("__", "."): v for k, v in PROPERTIES.items()}))
     vector = encode_inline(DeletionVector.from_positions(deleted)) if deleted else None

@@ -20,7 +20,6 @@ from delta_sharing_client.delta.actions import (
     VersionedMetadata,
     VersionedProtocol,
 )
-from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file, encode_inline
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import (
@@ -35,7 +34,7 @@ from delta_sharing_client.scan.explain import explain
 from delta_sharing_client.scan.plan_changes import plan_changes
 from delta_sharing_client.scan.request import ChangesRequest
 from delta_sharing_client.scan.tasks import ScanPlan
-from tests.unit.scan.support import Storage, fast_options, metadata, parquet_bytes, rows_of
+from tests.unit.scan.support import Storage, fast_options, metadata, parquet_bytes, rows_of, table_state
 
 SCHEMA = pa.schema([("id", pa.int64())])
 TIME = 1_700_000_000_123
@@ -74,7 +73,7 @@ class Feed:
     def plan(self, columns: Sequence[str] | None = None, **request: Any) -> ScanPlan:
         paths = None if columns is None else tuple((name,) for name in columns)
         wanted = ChangesRequest(starting_version=0, columns=paths, **request)
-        return plan_changes("share.schema.t", Protocol(1), self.head, self.actions, wanted, fast_options())
+        return plan_changes(table_state(self.head), self.actions, wanted, fast_options())
 
     def read(self, columns: Sequence[str] | None = None, report: ScanReport | None = None, **request: Any) -> pa.Table:
         return rows_of(self.plan(columns, **request), report)
@@ -322,18 +321,11 @@ def test_older_rows_have_nulls_in_added_columns_and_widened_types(storage: Stora
     assert found.to_pydict() == {"id": [1, 2**40], "name": [None, "new"]}
 
 
-def test_columns_may_be_chosen_by_the_schema_at_the_end(storage: Storage) -> None:
+def test_columns_and_filter_are_those_of_the_schema_at_the_end(storage: Storage) -> None:
     feed = Feed(storage, described(("id", "long")))
     feed.actions.append(VersionedMetadata(2, described(("id", "long"), ("name", "string"))))
-    seen: list[StructType] = []
-
-    def request(schema: StructType) -> ChangesRequest:
-        seen.append(schema)
-        return ChangesRequest(starting_version=0)
-
-    plan = plan_changes("t", Protocol(1), feed.head, feed.actions, request, fast_options())
-    assert seen[0].names == ["id", "name"]
-    assert plan.output_schema.names[:2] == ["id", "name"]
+    plan = feed.plan(["NAME", "_change_type"], filter=col("name").is_null())
+    assert plan.output_schema.names == ["name", "_change_type"]
 
 
 BREAKING = {
