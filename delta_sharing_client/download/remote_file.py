@@ -11,12 +11,20 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from delta_sharing_client.download.range_request import Body, Http, Interrupted, Line, Refused
+from delta_sharing_client.connections import Line
+from delta_sharing_client.download.range_request import Body, Http, Refused
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.retry import EXPIRED_STATUSES, RETRIED_STATUSES, RetryPolicy, parse_retry_after
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.redact import safe_url
+from delta_sharing_client.retry import (
+    EXPIRED_STATUSES,
+    RETRIED_STATUSES,
+    RetryPolicy,
+    Transient,
+    Tries,
+    retry_after,
+)
 
 _MAX_REFRESHES = 2
 # A URL that ends this soon is renewed first: the request must still reach the storage.
@@ -180,7 +188,7 @@ class _Transfer:
 
     def run(self) -> None:
         reader = self.file.reader
-        attempt, refreshes, began = 1, 0, time.monotonic()
+        tries, refreshes = Tries(reader.policy, self.sleep), 0
         while True:
             url = self.file.url()
             before = self.filled
@@ -188,29 +196,35 @@ class _Transfer:
             try:
                 if self.once(url):
                     return
-                reason, retry_after = "the connection ended early", None
-            except Interrupted as error:
-                reason, retry_after = f"the transfer broke off ({error})", None
-            except Refused as error:
-                reason, retry_after = f"the storage answered with HTTP status {error.status}", error.retry_after
-                if error.status in EXPIRED_STATUSES and refreshes < _MAX_REFRESHES and reader.urls is not None:
+                failure = Transient(self.file.error(TransportError, "the connection ended early"))
+            except Transient as broken:
+                failure = broken
+            except DeltaSharingError as error:
+                error.file_id = error.file_id or self.file.file_id
+                raise
+            except Refused as refused:
+                if refused.status in EXPIRED_STATUSES and refreshes < _MAX_REFRESHES and reader.urls is not None:
                     refreshes += 1
                     self.file.renew(url)
                     reader.report.add(retries=1)
                     continue
-                self.check_status(error.status)
+                self.check_status(refused.status)
+                failure = Transient(
+                    self.file.error(TransportError, f"the storage answered with HTTP status {refused.status}"),
+                    retry_after(refused.retry_after),
+                )
             if reader.transfers.cancelled.is_set():
                 raise Cancelled
             if self.filled > before:
                 # What came keeps; only standing still counts against the limits.
-                attempt, began = 1, time.monotonic()
-            pause = reader.policy.wait(attempt, time.monotonic() - began, parse_retry_after(retry_after))
-            if pause is None:
-                raise self.file.error(TransportError, f"{reason}, {attempt} tries; read it again later")
-            attempt += 1
+                tries = Tries(reader.policy, self.sleep)
+            failure.error.file_id = self.file.file_id
+            tries.failed(failure)
             reader.report.add(retries=1)
-            if reader.transfers.cancelled.wait(pause):
-                raise Cancelled
+
+    def sleep(self, seconds: float) -> None:
+        if self.file.reader.transfers.cancelled.wait(seconds):
+            raise Cancelled
 
     def once(self, url: str) -> bool:
         """Do one request for what is missing; return whether everything is there."""

@@ -15,11 +15,19 @@ import msgspec
 import requests
 import requests.auth
 
+from delta_sharing_client.connections import Session
 from delta_sharing_client.errors import AuthError, ProfileError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
-from delta_sharing_client.protocol.retry import RETRIED_STATUSES, RetryPolicy, Transient, network_failure, retry_after
 from delta_sharing_client.redact import Secret, scrub
+from delta_sharing_client.retry import (
+    LIBRARY_ERRORS,
+    RETRIED_STATUSES,
+    RetryPolicy,
+    Transient,
+    network_failure,
+    retry_after,
+)
 
 _RENEWAL_SHARE = 0.1  # a token is renewed when a tenth of its life is left,
 _RENEWAL_SECONDS = 60.0  # but never earlier than this before its end
@@ -150,20 +158,21 @@ class ClientCredentialsAuth(SharingAuth):
         form = {"grant_type": "client_credentials"} | ({"scope": given.scope} if given.scope else {})
         asked_at = time.time()
         try:
-            response = requests.post(
-                given.token_endpoint,
-                data=form,
-                headers={"Accept": "application/json"},
-                auth=_FixedHeader(_basic(given.client_id, given.client_secret)),
-                timeout=(self._options.connect_timeout, self._options.read_timeout),
-                # A redirect could carry the secret elsewhere, and would turn the POST into a GET.
-                allow_redirects=False,
-            )
-        except requests.RequestException as error:
+            with Session() as session:
+                response = session.post(
+                    given.token_endpoint,
+                    data=form,
+                    headers={"Accept": "application/json"},
+                    auth=_FixedHeader(_basic(given.client_id, given.client_secret)),
+                    timeout=(self._options.connect_timeout, self._options.read_timeout),
+                    # A redirect could carry the secret elsewhere, and would turn the POST into a GET.
+                    allow_redirects=False,
+                )
+        except LIBRARY_ERRORS as error:
             raise network_failure(error, "Fetching an OAuth token", None) from None
         if response.status_code in RETRIED_STATUSES:
             problem = AuthError(self._failure(response), status=response.status_code)
-            raise Transient(problem, retry_after(response))
+            raise Transient(problem, retry_after(response.headers.get("Retry-After")))
         answer = _decode_token(response.content)
         if response.status_code != 200 or answer is None or not answer.access_token:
             raise AuthError(

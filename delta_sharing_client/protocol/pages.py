@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
@@ -35,9 +34,9 @@ from delta_sharing_client.protocol.failures import Refusal
 from delta_sharing_client.protocol.messages import EndStreamAction, FileLine, Line, QueryStatus
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import VERSION_HEADER, version_header
-from delta_sharing_client.protocol.retry import RETRIED_STATUSES, Transient
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
+from delta_sharing_client.retry import RETRIED_STATUSES, Transient, Tries
 
 FILE_ID_HASH_HEADER = "fileidhash"
 MAX_LINE_BYTES = 256 * 1024 * 1024
@@ -56,7 +55,6 @@ _KEYS = {
 
 _decoder = msgspec.json.Decoder(Line)
 _NOTHING = Line()
-_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,9 +147,7 @@ class Pages:
         """
         handed_out: list[Hashable] = []
         key = _snapshot_key if self._rules.kind is AnswerKind.SNAPSHOT else _change_key
-        tries = 1
-        started = time.monotonic()
-        policy = self._transport.policy
+        tries = Tries(self._transport.policy)
         while True:
             skip = collections.Counter(handed_out)
             try:
@@ -165,12 +161,7 @@ class Pages:
                 return
             except Transient as broken:
                 self._page.close()
-                tries += 1
-                wait = policy.wait_before(tries)
-                if tries > policy.max_attempts or time.monotonic() - started + wait > policy.max_seconds:
-                    raise policy.gave_up(broken, tries - 1) from None
-                _log.debug("%s; asking again", broken.error.message)
-                time.sleep(wait)
+                tries.failed(broken)
             self._page = self._open(token)
             try:
                 self._check_same(self._page.head, "The answer asked for again")

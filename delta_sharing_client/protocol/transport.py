@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import http.cookiejar
 import importlib.metadata
 import logging
 import os
@@ -14,19 +13,25 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
 import requests
-import requests.adapters
 
+from delta_sharing_client.connections import Session
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.failures import Refusal
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.retry import RETRIED_STATUSES, RetryPolicy, Transient, network_failure, retry_after
+from delta_sharing_client.retry import (
+    LIBRARY_ERRORS,
+    RETRIED_STATUSES,
+    RetryPolicy,
+    Transient,
+    network_failure,
+    retry_after,
+)
 
 _CHUNK_BYTES = 256 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_JSON_BYTES = 256 * 1024 * 1024
-_POOL_SIZE = 32
 
 _log = logging.getLogger(__name__)
 
@@ -128,11 +133,9 @@ class Transport:
                         f"{request.doing}: the answer is longer than {limit} bytes.", table=request.table
                     )
                 yield chunk
-        except requests.exceptions.ContentDecodingError as error:
-            raise ProtocolError(
-                f"{request.doing}: the answer's compression is broken ({type(error).__name__}).", table=request.table
-            ) from None
-        except (requests.RequestException, OSError) as error:
+        except DeltaSharingError:
+            raise
+        except LIBRARY_ERRORS as error:
             raise network_failure(error, request.doing, request.table) from None
 
     def secrets(self) -> list[str]:
@@ -155,7 +158,9 @@ class Transport:
                 timeout=(self.options.connect_timeout, self.options.read_timeout),
                 stream=True,
             )
-        except (requests.RequestException, OSError) as error:
+        except DeltaSharingError:
+            raise
+        except LIBRARY_ERRORS as error:
             _log.debug("%s: %s", request.doing, type(error).__name__)
             raise network_failure(error, request.doing, request.table) from None
         _log.debug("%s: %s %s", request.doing, request.method, response.status_code)
@@ -165,7 +170,7 @@ class Transport:
         refusal = Refusal.read(response.status_code, _start_of_body(response), self.secrets())
         error = refusal.error(request.doing, table=request.table, auth_hint=self._auth.hint())
         if response.status_code in RETRIED_STATUSES:
-            return Transient(error, retry_after(response))
+            return Transient(error, retry_after(response.headers.get("Retry-After")))
         return error
 
     def _checked_redirects(self, response: requests.Response, request: Request) -> requests.Response:
@@ -184,30 +189,9 @@ class Transport:
         with self._lock:
             if self._session is None or self._session_pid != os.getpid():
                 # A forked child must not share sockets with its parent.
-                self._session = _Session()
+                self._session = Session()
                 self._session_pid = os.getpid()
             return self._session
-
-
-class _Session(requests.Session):
-    """A session that holds connections and nothing else: no cookies, no headers, no ~/.netrc.
-
-    All that varies goes with each request, so threads may share it. Proxies and the CA bundle of the environment
-    (``HTTPS_PROXY``, ``REQUESTS_CA_BUNDLE``) count; certificates are always verified.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
-        for prefix in ("https://", "http://"):
-            self.mount(prefix, requests.adapters.HTTPAdapter(pool_connections=4, pool_maxsize=_POOL_SIZE))
-
-    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """Drop the credentials where a redirect leaves the host; the default would also consult ~/.netrc."""
-        headers, url = prepared_request.headers, prepared_request.url or ""
-        leaves = self.should_strip_auth(response.request.url or "", url)  # type: ignore[no-untyped-call]
-        if "Authorization" in headers and leaves:
-            del headers["Authorization"]
 
 
 def _start_of_body(response: requests.Response) -> bytes:
@@ -217,7 +201,7 @@ def _start_of_body(response: requests.Response) -> bytes:
             body += chunk
             if len(body) >= _MAX_ERROR_BYTES:
                 break
-    except (requests.RequestException, OSError):
+    except LIBRARY_ERRORS:
         pass  # the status is what matters; the text is a courtesy
     return body
 

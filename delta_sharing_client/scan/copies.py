@@ -19,9 +19,9 @@ from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
 from delta_sharing_client.download.report import Progress, ScanReport
-from delta_sharing_client.download.retry import RetryPolicy
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.parquet.byte_ranges import ByteRange, split
+from delta_sharing_client.retry import RetryPolicy
 from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.steps import start
 from delta_sharing_client.scan.tasks import DeletionVectorRef, FileTask, ScanContext
@@ -45,7 +45,7 @@ class Copies:
         self._downloads = Downloads(options.max_concurrent_requests)
         self._reader = Reader(
             Http(options, context.allow_http, context.table),
-            RetryPolicy.from_options(options),
+            RetryPolicy.of(options),
             context.urls,
             report,
             transfers,

@@ -14,11 +14,11 @@ from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.retry import RetryPolicy
 from delta_sharing_client.download.workers import Workers
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.parquet.sparse_file import Block
+from delta_sharing_client.retry import RetryPolicy
 from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.file_read import FileRead
 from delta_sharing_client.scan.layout import Shape
@@ -50,7 +50,7 @@ class Engine:
             limit=limit,
             reader=Reader(
                 Http(options, context.allow_http, context.table),
-                RetryPolicy.from_options(options),
+                RetryPolicy.of(options),
                 context.urls,
                 report,
                 transfers,

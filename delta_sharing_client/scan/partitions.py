@@ -22,10 +22,10 @@ import pyarrow as pa
 from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers, UrlSource
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.retry import RetryPolicy
 from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
+from delta_sharing_client.retry import RetryPolicy
 from delta_sharing_client.scan.execute import Batches, execute
 from delta_sharing_client.scan.tasks import FileTask, ScanContext, ScanPlan
 
@@ -149,7 +149,7 @@ def _group_sizes(context: ScanContext, task: FileTask) -> list[int]:
     """Return the bytes of the row groups of a file; nothing where its footer cannot be read from here."""
     options = dataclasses.replace(context.options, max_attempts=3, max_retry_seconds=10)
     http = Http(options, context.allow_http, context.table)
-    reader = Reader(http, RetryPolicy.from_options(options), context.urls, ScanReport(), Transfers())
+    reader = Reader(http, RetryPolicy.of(options), context.urls, ScanReport(), Transfers())
     file = RemoteFile(
         reader, key=task.key, url=task.url, size=task.size, file_id=task.file_id, expiration_ms=task.expiration_ms
     )

@@ -12,9 +12,9 @@ import pytest
 from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers, UrlSource
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.retry import RetryPolicy
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.retry import RetryPolicy
 from tests.unit.scan.support import Storage, cut, fast_options, respond, status
 
 DATA = bytes(range(256)) * 400
@@ -46,9 +46,7 @@ def remote(storage: Storage, report: ScanReport) -> Callable[..., RemoteFile]:
         *, size: int = len(DATA), urls: UrlSource | None = None, url: str | None = None, **options: object
     ) -> RemoteFile:
         chosen = fast_options(**options)
-        reader = Reader(
-            Http(chosen, False, "share.schema.t"), RetryPolicy.from_options(chosen), urls, report, Transfers()
-        )
+        reader = Reader(Http(chosen, False, "share.schema.t"), RetryPolicy.of(chosen), urls, report, Transfers())
         return RemoteFile(reader, key="add::f", url=url or storage.url("f"), size=size, file_id="id-f")
 
     return make
@@ -89,12 +87,12 @@ def test_a_download_that_moves_is_not_given_up(remote: MakeRemote, storage: Stor
 
 def test_a_download_that_does_not_move_is_given_up(remote: MakeRemote, storage: Storage) -> None:
     storage.faults["f"] = [cut(0) for _ in range(20)]
-    with pytest.raises(TransportError, match="3 tries"):
+    with pytest.raises(TransportError, match="Tried 3 times"):
         read(remote(max_attempts=3))
     assert len(storage.requests) == 3
 
 
-@pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("code", [408, 425, 429, 500, 502, 503, 504])
 def test_passing_errors_are_tried_again(remote: MakeRemote, storage: Storage, code: int) -> None:
     storage.faults["f"] = [status(code)]
     assert read(remote()) == DATA

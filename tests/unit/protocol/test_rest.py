@@ -339,14 +339,14 @@ def test_threads_share_a_client(server, rest, wire):
 # --- trying again ---
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_passing_failures_are_tried_again_with_growing_waits(server, wire, status, sleeps):
     failing = wire.error(status, "BUSY")
     server.on("GET", "/shares", failing, failing, wire.as_json({}))
 
     assert client_of(server).list_shares() == []
     assert len(sleeps) == 2
-    assert 0.25 <= sleeps[0] <= 0.5 <= sleeps[1] <= 1.0
+    assert 0.05 <= sleeps[0] <= 0.1 < 0.15 <= sleeps[1] <= 0.3
 
 
 @pytest.mark.parametrize("status", [400, 409, 418, 501, 505])

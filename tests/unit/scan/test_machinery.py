@@ -1,4 +1,4 @@
-"""The small machines inside the engine: retries, turns, windows, steps, footers, sparse files."""
+"""The small machines inside the engine: turns, windows, steps, footers, sparse files."""
 
 from __future__ import annotations
 
@@ -16,58 +16,11 @@ from hypothesis import given
 
 from delta_sharing_client.download.memory import Window
 from delta_sharing_client.download.queue import Downloads, Pace
-from delta_sharing_client.download.retry import RetryPolicy, parse_retry_after
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.parquet.sparse_file import Block, SparseFile
 from delta_sharing_client.scan.steps import Steps, gather, start
 from tests.unit.scan.support import parquet_bytes
-
-# === Retries ===
-
-POLICY = RetryPolicy(max_attempts=5, max_seconds=60.0, jitter=lambda: 1.0)
-
-
-def test_waits_double_up_to_a_limit() -> None:
-    waits = [RetryPolicy(max_attempts=20, max_seconds=1e9, jitter=lambda: 1.0).wait(n, 0.0) for n in (1, 2, 3, 15)]
-    assert waits == [pytest.approx(0.1), pytest.approx(0.2), pytest.approx(0.4), 10.0]
-
-
-def test_jitter_takes_up_to_half() -> None:
-    assert RetryPolicy(max_attempts=5, max_seconds=60.0, jitter=lambda: 0.0).wait(1, 0.0) == pytest.approx(0.05)
-
-
-@pytest.mark.parametrize(
-    ("attempt", "elapsed", "retry_after", "expected"),
-    [
-        (5, 0.0, None, None),
-        (1, 59.95, None, None),
-        (1, 0.0, 7.0, 7.0),
-        (1, 0.0, 61.0, None),
-        (1, 55.0, 7.0, None),
-        (4, 0.0, 0.0, pytest.approx(0.8)),
-    ],
-)
-def test_the_limits_hold(attempt: int, elapsed: float, retry_after: float | None, expected: float | None) -> None:
-    assert POLICY.wait(attempt, elapsed, retry_after) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, None),
-        ("", None),
-        ("120", 120.0),
-        (" 3 ", 3.0),
-        ("soon", None),
-        ("-5", None),
-        ("Thu, 01 Jan 1970 00:01:00 GMT", 10.0),
-        ("Thu, 01 Jan 1970 00:00:10 GMT", 0.0),
-    ],
-)
-def test_retry_after_is_seconds_or_a_date(value: str | None, expected: float | None) -> None:
-    assert parse_retry_after(value, now=lambda: 50.0) == expected
-
 
 # === Turns ===
 

@@ -1,0 +1,201 @@
+"""How this machine reaches others: proxies, certificates and connections, of both HTTP stacks.
+
+``requests`` speaks with sharing servers, where redirects, encodings and few connections count; urllib3 by itself with
+storages, where bytes go from the socket into their place. What both must agree on is here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.cookiejar
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import certifi
+import requests
+import requests.adapters
+import requests.utils
+import urllib3
+import urllib3.connection
+
+_SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
+_POOL_HOSTS = 16
+
+
+def proxy_for(url: str) -> str | None:
+    """Return the URL of the proxy that the environment names for ``url``, if any.
+
+    ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` count, in either case, as do the settings of the
+    system on macOS and Windows.
+    """
+    proxy = requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url))
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def trusted_certificates() -> str:
+    """Return the file or directory of the certificates that are trusted: ``REQUESTS_CA_BUNDLE``, ``CURL_CA_BUNDLE`` or
+    those of certifi. Certificates are always verified."""
+    return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or certifi.where()
+
+
+class Session(requests.Session):
+    """A session that holds connections and nothing else: no cookies, no headers, no ~/.netrc.
+
+    All that varies goes with each request, so threads may share it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust_env = False  # ~/.netrc is part of it; what else of the environment counts is above
+        self.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
+        for prefix in ("https://", "http://"):
+            self.mount(prefix, requests.adapters.HTTPAdapter(_SESSION_HOSTS, _SESSION_CONNECTIONS))
+
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        return {"proxies": _proxies(url), "stream": bool(stream), "verify": trusted_certificates(), "cert": cert}
+
+    def rebuild_proxies(self, prepared_request: requests.PreparedRequest, proxies: Any) -> dict[str, str]:
+        """The proxy of a redirect is that of its own host. Its password goes to it alone, by the adapter."""
+        prepared_request.headers.pop("Proxy-Authorization", None)
+        return _proxies(prepared_request.url or "")
+
+
+class Line:
+    """The socket of one request, from its connecting on, for another thread to break off what waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._broken = False
+
+    def use(self, sock: socket.socket | None) -> None:
+        """Take note of the socket that the request now goes through; ``None``: it has none any more."""
+        with self._lock:
+            self._socket = sock
+            if self._broken:
+                _shut(sock)
+
+    def abort(self) -> None:
+        """Make whatever waits for the socket return at once, now and later."""
+        with self._lock:
+            self._broken = True
+            _shut(self._socket)
+
+    def forget(self) -> None:
+        """Drop a parent process's socket, which goes on living there. No lock: a thread of the parent may hold it."""
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                os.close(sock.detach())
+
+
+def _shut(sock: Any) -> None:
+    # Below TLS, whose own shutdown takes the reading thread's session away. A proxy's TLS in TLS wraps a socket.
+    plain = getattr(sock, "socket", sock)
+    with contextlib.suppress(OSError, AttributeError):
+        if isinstance(plain, socket.socket):
+            socket.socket.shutdown(plain, socket.SHUT_RDWR)
+        elif plain is not None:
+            plain.shutdown(socket.SHUT_RDWR)
+
+
+def pool(proxy: str | None, concurrency: int) -> urllib3.PoolManager:
+    """Return the connections by way of ``proxy`` that all reads of this process share."""
+    key = (proxy, concurrency)
+    with _pools_lock:
+        found = _pools.get(key)
+        if found is None:
+            found = _pools[key] = _new_pool(proxy, concurrency)
+        return found
+
+
+@contextlib.contextmanager
+def telling(line: Line | None) -> Iterator[None]:
+    """Tell ``line`` of the socket of the request that this thread sends to a ``pool`` in the block."""
+    _sending.line = line
+    try:
+        yield
+    finally:
+        _sending.line = None
+
+
+_pools: dict[tuple[str | None, int], urllib3.PoolManager] = {}
+_pools_lock = threading.Lock()
+_sending = threading.local()
+
+
+def _new_pool(proxy: str | None, concurrency: int) -> urllib3.PoolManager:
+    trusted = trusted_certificates()
+    settings: dict[str, Any] = {"ca_cert_dir" if os.path.isdir(trusted) else "ca_certs": trusted}
+    settings |= {"num_pools": _POOL_HOSTS, "maxsize": concurrency, "cert_reqs": "CERT_REQUIRED"}
+    if proxy is None:
+        manager = urllib3.PoolManager(**settings)
+    else:
+        auth = urllib3.util.parse_url(proxy).auth
+        headers = urllib3.util.make_headers(proxy_basic_auth=auth) if auth else None
+        manager = urllib3.ProxyManager(proxy, proxy_headers=headers, **settings)
+    manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+    return manager
+
+
+class _Connection(urllib3.connection.HTTPConnection):
+    """A connection that tells the ``Line`` of the request it works for which socket that waits for."""
+
+    _copy: socket.socket | None = None
+
+    def _new_conn(self) -> socket.socket:
+        sock = super()._new_conn()
+        if (line := getattr(_sending, "line", None)) is not None:
+            # A handshake takes the socket object away: it is a copy that can be shut down meanwhile.
+            self._copy = sock.dup()
+            line.use(self._copy)
+        return sock
+
+    def connect(self) -> None:
+        try:
+            super().connect()
+        finally:
+            self._tell()
+            if self._copy is not None:
+                self._copy.close()
+                self._copy = None
+
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        self._tell()
+        super().request(*args, **kwargs)
+
+    def _tell(self) -> None:
+        if (line := getattr(_sending, "line", None)) is not None:
+            line.use(self.sock)
+
+
+class _TlsConnection(_Connection, urllib3.connection.HTTPSConnection):
+    """As ``_Connection``, with TLS."""
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+def _forget_parents() -> None:
+    # A lock may be held by a thread that does not exist here; sockets are closed, which the parent does not notice.
+    global _pools_lock
+    _pools_lock = threading.Lock()
+    _pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)
+
+
+def _proxies(url: str) -> dict[str, str]:
+    proxy = proxy_for(url)
+    return {urlsplit(url).scheme: proxy} if proxy else {}

@@ -1,0 +1,289 @@
+"""Trying a request again: which failures may pass, how long to wait, and when to give up; for REST and for data."""
+
+from __future__ import annotations
+
+import datetime as dt
+import email.utils
+import http.client
+import logging
+import random
+import re
+import socket
+import ssl
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import requests.exceptions
+import tenacity
+import urllib3.exceptions
+
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.options import ReadOptions
+
+RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+# What storages answer once a signature has expired: S3 and Azure 403, Google 400, proxies before them 401 and 410.
+EXPIRED_STATUSES = frozenset({400, 401, 403, 410})
+# What requests, urllib3 and the standard library below them raise, by its bases. A RequestException is an OSError; a
+# malformed address or proxy is a ValueError or, from inside urllib3, a TypeError.
+LIBRARY_ERRORS = (
+    OSError,
+    ValueError,
+    TypeError,
+    http.client.HTTPException,
+    urllib3.exceptions.HTTPError,
+    zlib.error,
+)
+
+# The first repetition is quick, for a connection that was closed while idle; the sixth gives a server time to restart.
+_FIRST_WAIT = 0.1
+_GROWTH = 3
+_LONGEST_WAIT = 30.0
+_LONGEST_RETRY_AFTER = 10.0**9
+_SILENT_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Transient(Exception):
+    """A failure that may pass; ``error`` is what the caller sees if it does not, ``after`` the server's wish in
+    seconds."""
+
+    def __init__(self, error: DeltaSharingError, after: float | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.after = after
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Limits of trying again: tries with the first one included, and seconds after which no further try is made."""
+
+    max_attempts: int
+    max_seconds: float
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> RetryPolicy:
+        """The limits that ``options`` states."""
+        return cls(options.max_attempts, options.max_retry_seconds)
+
+    def call(self, attempt: Callable[[], T]) -> T:
+        """Return ``attempt()``, calling it again while it raises ``Transient``; raises as ``Tries.failed``."""
+        tries = Tries(self)
+        while True:
+            try:
+                return attempt()
+            except Transient as failure:
+                tries.failed(failure)
+
+
+class Tries:
+    """The tries of one request, the first of which is under way; threads may use it one after another.
+
+    Parameters
+    ----------
+    policy:
+        The limits.
+    sleep:
+        Waits some seconds; ``time.sleep`` unless given.
+    """
+
+    def __init__(self, policy: RetryPolicy, sleep: Callable[[float], None] | None = None) -> None:
+        self._policy = policy
+        self._retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(policy.max_attempts) | tenacity.stop_before_delay(policy.max_seconds),
+            sleep=sleep or time.sleep,
+        )
+        # Its own loop keeps its state by thread; that of a generator may go on in another one.
+        self._state = tenacity.RetryCallState(self._retrying, None, (), {})
+
+    def failed(self, failure: Transient) -> None:
+        """Return when it is time for the next try, or raise the error of ``failure`` if there is none.
+
+        Waits grow and are random, so that clients spread. ``Retry-After`` is the least wait; where it does not fit into
+        the limit, there is no further try, because an earlier one would break the server's rule.
+        """
+        state = self._state
+        state.set_result(None)
+        wait = state.upcoming_sleep = wait_before(state.attempt_number + 1, failure.after)
+        if self._retrying.stop(state):
+            raise self._completed(failure) from None
+        silent = (state.seconds_since_start or 0.0) + wait >= _SILENT_SECONDS
+        _log.log(logging.WARNING if silent else logging.DEBUG, "%s Trying again in %.1f s.", failure, wait)
+        state.prepare_for_next_attempt()
+        self._retrying.sleep(wait)
+
+    def _completed(self, failure: Transient) -> DeltaSharingError:
+        error, attempts = failure.error, self._state.attempt_number
+        tried = f" Tried {attempts} times." if attempts > 1 else ""
+        if failure.after is not None and failure.after > self._policy.max_seconds:
+            tried += f" The server asks to wait {failure.after:.0f} s; try again then."
+        if tried:
+            error.message += tried
+            error.args = (error.message,)
+        return error
+
+
+def wait_before(attempt: int, after: float | None = None) -> float:
+    """Return the seconds to wait before try number ``attempt`` (2 is the first repetition)."""
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * _GROWTH ** min(attempt - 2, 20))
+    # At least half of the time: a wait of nearly nothing helps no overloaded server.
+    return max(random.uniform(longest / 2, longest), after or 0.0)
+
+
+def retry_after(value: str | None) -> float | None:
+    """Return the seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3: seconds or a date), if any."""
+    text = (value or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), _LONGEST_RETRY_AFTER)
+    try:
+        when = email.utils.parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    if when.tzinfo is None:
+        # "-0000" and dates without a zone: HTTP dates are of UTC (RFC 9110, 5.6.7), whatever the zone of this machine.
+        when = when.replace(tzinfo=dt.timezone.utc)
+    return max(0.0, (when - dt.datetime.now(dt.timezone.utc)).total_seconds())
+
+
+# === What an exception of a library means ===
+
+
+def network_failure(error: Exception, doing: str, table: str | None) -> Transient | DeltaSharingError:
+    """Translate one of ``LIBRARY_ERRORS``: a ``Transient`` where trying again may help, else the error.
+
+    ``doing`` says what was tried ("Listing the shares"). No text of the library that could hold a URL is passed on.
+    """
+    causes = _causes(error)
+    reason, may_pass = _verdict(causes)
+    kind = ProtocolError if _find(causes, zlib.error, urllib3.exceptions.DecodeError) else TransportError
+    problem = kind(f"{doing} failed: {reason}.", table=table)
+    return Transient(problem) if may_pass else problem
+
+
+def _verdict(causes: list[BaseException]) -> tuple[str, bool]:
+    """Return why it failed, as the part of a sentence, and whether another try may succeed."""
+    for judge in (_names, _tls, _proxy, _addresses, _connections):
+        verdict = judge(causes)
+        if verdict is not None:
+            return verdict
+    error = causes[0]
+    if _find(causes, zlib.error, urllib3.exceptions.DecodeError, requests.exceptions.ContentDecodingError):
+        return f"the compression of the answer is broken ({type(error).__name__})", False
+    if _find(causes, http.client.HTTPException, urllib3.exceptions.ProtocolError):
+        return f"the answer was cut off or is no HTTP ({type(causes[-1]).__name__})", True
+    if isinstance(error, requests.RequestException):
+        passing = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+        return f"the connection broke ({_kind(causes[-1])})", isinstance(error, passing)
+    return f"the connection broke ({_kind(causes[-1])})", isinstance(error, (OSError, urllib3.exceptions.HTTPError))
+
+
+def _names(causes: list[BaseException]) -> tuple[str, bool] | None:
+    found = _find(causes, socket.gaierror)
+    if found is None:
+        return None
+    # The host in the request is not the one that was looked up where a proxy stands between.
+    host = "of the proxy" if _is_of_proxy(causes) else _host(causes).partition(":")[0]
+    unknown = found.args[:1] == (socket.EAI_NONAME,)
+    return f"the host {host} is not known here; check the endpoint, the network and the proxy", not unknown
+
+
+# Reasons of OpenSSL that tell of a broken connection and not of what the two sides want of each other.
+_BROKEN_TLS = re.compile(r"UNEXPECTED_EOF|BAD_RECORD_MAC|EOF occurred|SYSCALL|INTERNAL_ERROR", re.IGNORECASE)
+_NO_TLS = re.compile(r"WRONG_VERSION_NUMBER|HTTP_REQUEST|RECORD_LAYER_FAILURE|PACKET_LENGTH", re.IGNORECASE)
+
+
+def _tls(causes: list[BaseException]) -> tuple[str, bool] | None:
+    found = _find(causes, ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError, requests.exceptions.SSLError)
+    if found is None:
+        return None
+    text, host = str(found), _host(causes)
+    if isinstance(found, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or _BROKEN_TLS.search(text):
+        return f"the TLS connection to {host} was cut off", True
+    if isinstance(found, ssl.CertificateError) or "CERTIFICATE_VERIFY_FAILED" in text:
+        why = getattr(found, "verify_message", "") or "it does not fit"
+        return (
+            f"the certificate of {host} is not accepted ({why}); check the clock of this machine, the host in the "
+            "URL, and whether REQUESTS_CA_BUNDLE must name the certificates of your organisation"
+        ), False
+    if _NO_TLS.search(text):
+        return (
+            f"{host} does not speak TLS on this port; check the port, and whether the URL should begin with 'http:'"
+        ), False
+    why = getattr(found, "reason", None)
+    return f"{host} and this client agree on no TLS ({why if isinstance(why, str) else type(found).__name__})", False
+
+
+def _proxy(causes: list[BaseException]) -> tuple[str, bool] | None:
+    malformed = _find(causes, requests.exceptions.InvalidProxyURL, urllib3.exceptions.ProxySchemeUnknown)
+    if malformed is not None:
+        return "the URL of the proxy cannot be used; check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", False
+    if not _is_of_proxy(causes):
+        return None
+    refused = next((m for m in (re.search(r"Tunnel connection failed: (\d{3})", str(e)) for e in causes) if m), None)
+    if refused is not None:
+        passing = int(refused[1]) in RETRIED_STATUSES
+        return f"the proxy refuses the connection (HTTP status {refused[1]}); check its URL and its password", passing
+    return f"the proxy does not answer ({type(causes[-1]).__name__}); check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", True
+
+
+def _addresses(causes: list[BaseException]) -> tuple[str, bool] | None:
+    if isinstance(causes[0], requests.exceptions.TooManyRedirects):
+        return "the server redirects in a circle", False
+    # A TypeError or ValueError that no library wraps comes from putting addresses and headers together.
+    if isinstance(causes[0], requests.exceptions.JSONDecodeError) or not _find(
+        causes[:1], ValueError, TypeError, urllib3.exceptions.LocationValueError
+    ):
+        return None
+    return f"an address or a header cannot be sent ({type(causes[0]).__name__}); check the URL and the proxy", False
+
+
+def _connections(causes: list[BaseException]) -> tuple[str, bool] | None:
+    if _find(causes, ConnectionRefusedError):
+        return f"{_host(causes)} refuses the connection; check that the server is running and the endpoint right", True
+    if _find(causes, urllib3.exceptions.NewConnectionError):
+        return f"no connection to {_host(causes)} ({_kind(causes[-1])}); check the network and the proxy", True
+    if _find(causes, requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError):
+        return f"no connection to {_host(causes)} within the time limit", True
+    if _find(causes, requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError, TimeoutError):
+        return "no bytes within the time limit", True
+    return None
+
+
+def _is_of_proxy(causes: list[BaseException]) -> bool:
+    return _find(causes, requests.exceptions.ProxyError, urllib3.exceptions.ProxyError) is not None
+
+
+def _kind(cause: BaseException) -> str:
+    """Return what the system says, or else the class: no text of a library, which may hold a URL."""
+    return (isinstance(cause, OSError) and isinstance(cause.errno, int) and cause.strerror) or type(cause).__name__
+
+
+def _find(causes: list[BaseException], *kinds: type[BaseException]) -> BaseException | None:
+    # The innermost one: what wraps it only repeats it.
+    return next((cause for cause in reversed(causes) if isinstance(cause, kinds)), None)
+
+
+def _causes(error: Exception) -> list[BaseException]:
+    seen: list[BaseException] = [error]
+    for candidate in seen:  # grows while it is walked: causes, contexts and wrapped reasons
+        inner = (candidate.__cause__, candidate.__context__, getattr(candidate, "reason", None), *candidate.args)
+        seen += [e for e in inner if isinstance(e, BaseException) and not any(e is s for s in seen)]
+    return seen
+
+
+def _host(causes: list[BaseException]) -> str:
+    for cause in causes:
+        url = getattr(getattr(cause, "request", None), "url", None)
+        if url:
+            parts = urlsplit(str(url))
+            return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+        pool = vars(cause).get("conn") or vars(cause).get("pool")
+        if pool is not None and getattr(pool, "host", None):
+            return f"{pool.host}:{pool.port}"
+    return "of the server"

@@ -1,0 +1,383 @@
+"""When a request is tried again, and when not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import http.client
+import http.server
+import inspect
+import logging
+import pickle
+import socket
+import ssl
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import requests
+import urllib3.exceptions
+
+import delta_sharing_client as ds
+from delta_sharing_client.download.range_request import Http
+from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
+from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError, TransportError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.retry import (
+    LIBRARY_ERRORS,
+    RetryPolicy,
+    Transient,
+    Tries,
+    network_failure,
+    retry_after,
+    wait_before,
+)
+
+
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    return slept
+
+
+class Failing:
+    """Fails ``times`` times and counts."""
+
+    def __init__(self, times: int, after: float | None = None) -> None:
+        self.times, self.after, self.calls = times, after, 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.calls <= self.times:
+            raise Transient(RequestError("The server is busy.", status=503), self.after)
+        return "done"
+
+
+def test_waits_grow_are_random_and_are_capped() -> None:
+    for attempt, longest in ((2, 0.1), (3, 0.3), (4, 0.9), (7, 24.3), (12, 30.0), (5000, 30.0)):
+        waits = [wait_before(attempt) for _ in range(200)]
+        assert longest / 2 <= min(waits) < max(waits) <= longest + 1e-9
+
+
+def test_the_default_limits_outlast_a_restart_of_half_a_minute(sleeps: list[float]) -> None:
+    attempt = Failing(99)
+
+    with pytest.raises(RequestError, match=r"busy\. Tried 8 times\.$"):
+        RetryPolicy.of(ReadOptions()).call(attempt)
+    assert 30 < sum(sleeps) < 70
+
+
+def test_retry_after_is_the_least_wait(sleeps: list[float]) -> None:
+    assert RetryPolicy(3, 100).call(Failing(1, after=7)) == "done"
+    assert sleeps == [7]
+
+
+def test_retry_after_beyond_the_limit_ends_it_at_once_and_is_told(sleeps: list[float]) -> None:
+    with pytest.raises(RequestError, match="asks to wait 3600 s"):
+        RetryPolicy(3, 100).call(Failing(1, after=3600))
+    assert sleeps == []
+
+
+def test_no_try_is_made_after_the_time_limit(sleeps: list[float]) -> None:
+    attempt = Failing(99)
+
+    with pytest.raises(RequestError, match="busy"):
+        RetryPolicy(99, 0.04).call(attempt)
+    assert attempt.calls == 1
+
+
+def test_other_errors_pass_through_at_once() -> None:
+    def attempt() -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        RetryPolicy(3, 100).call(attempt)
+
+
+def test_tries_go_on_in_another_thread() -> None:
+    tries = Tries(RetryPolicy(3, 100), lambda seconds: None)
+    failure = Transient(TransportError("The answer was cut off."))
+    for _ in range(2):
+        thread = threading.Thread(target=tries.failed, args=(failure,))
+        thread.start()
+        thread.join()
+
+    with pytest.raises(TransportError, match="Tried 3 times"):
+        tries.failed(failure)
+
+
+def test_what_is_tried_again_says_so_after_two_seconds(caplog: pytest.LogCaptureFixture, sleeps: list[float]) -> None:
+    with caplog.at_level(logging.WARNING, "delta_sharing_client"):
+        RetryPolicy(8, 100).call(Failing(3))
+    assert caplog.messages == []
+
+    with caplog.at_level(logging.WARNING, "delta_sharing_client"):
+        RetryPolicy(8, 100).call(Failing(1, after=2))
+    assert caplog.messages == ["The server is busy. Trying again in 2.0 s."]
+
+
+# === Retry-After, through every door ===
+
+NOW = dt.datetime.now(dt.timezone.utc)
+
+
+def in_half_a_minute(text: str, zone: int = 0) -> Callable[[], str]:
+    """Make a date when it is sent; ``zone`` is what its local time is ahead of UTC, in hours."""
+    return lambda: (dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=30, hours=zone)).strftime(text)
+
+
+RETRY_AFTER: list[tuple[Callable[[], str] | str | None, float | None]] = [
+    (None, None),
+    ("", None),
+    ("120", 120),
+    ("  3 ", 3),
+    ("0", 0),
+    ("-5", None),
+    ("1.5", None),
+    ("soon", None),
+    ("\N{SUPERSCRIPT TWO}", None),
+    ("9" * 400, 1e9),
+    (in_half_a_minute("%a, %d %b %Y %H:%M:%S GMT"), 30),
+    (in_half_a_minute("%a, %d %b %Y %H:%M:%S -0000"), 30),
+    (in_half_a_minute("%a, %d %b %Y %H:%M:%S +0000"), 30),
+    (in_half_a_minute("%a, %d %b %Y %H:%M:%S +0200", zone=2), 30),
+    (in_half_a_minute("%a, %d %b %Y %H:%M:%S"), 30),
+    (in_half_a_minute("%A, %d-%b-%y %H:%M:%S GMT"), 30),
+    (in_half_a_minute("%a %b %d %H:%M:%S %Y"), 30),
+    ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+    ("Wed, 21 Oct 99999 07:28:00 GMT", None),
+    ("Wed, 99 Oct 2015 07:28:00 GMT", None),
+]
+
+
+class Busy:
+    """A server that answers everything with 503 and the ``Retry-After`` that it is told."""
+
+    def __init__(self) -> None:
+        self.status = 503
+        self.value: Callable[[], str] | str | None = None
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                self.send_response(outer.status)
+                if outer.value is not None:
+                    text = outer.value if isinstance(outer.value, str) else outer.value()
+                    self._headers_buffer.append(b"Retry-After: " + text.encode("utf-8") + b"\r\n")  # type: ignore[attr-defined]
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_POST = do_GET
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def busy() -> Iterator[Busy]:
+    server = Busy()
+    yield server
+    server.close()
+
+
+OPTIONS = ReadOptions(max_attempts=2, connect_timeout=5, read_timeout=5)
+
+
+def ask_rest(url: str) -> None:
+    profile = {"shareCredentialsVersion": 1, "endpoint": url, "bearerToken": "t"}
+    ds.SharingClient(profile, options=OPTIONS).list_shares()
+
+
+def ask_oauth(url: str) -> None:
+    profile = {
+        "shareCredentialsVersion": 2,
+        "type": "oauth_client_credentials",
+        "endpoint": url,
+        "tokenEndpoint": f"{url}/token",
+        "clientId": "c",
+        "clientSecret": "s",
+    }
+    ds.SharingClient(profile, options=OPTIONS).list_shares()
+
+
+def ask_data(url: str) -> None:
+    reader = Reader(Http(OPTIONS, True, "s.d.t"), RetryPolicy.of(OPTIONS), None, ScanReport(), Transfers())
+    RemoteFile(reader, key="f", url=f"{url}/f", size=10, file_id="f").read(ByteRange(0, 10))
+
+
+@pytest.mark.parametrize("door", [ask_rest, ask_oauth, ask_data])
+def test_retry_after_is_read_alike_through_every_door(
+    door: Callable[[str], None], busy: Busy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float | None] = []
+
+    def failed(self: Tries, failure: Transient) -> None:
+        asked.append(failure.after)
+        raise failure.error
+
+    monkeypatch.setattr(Tries, "failed", failed)
+    # A machine that is not in UTC is where a date without a zone shows whether it is read as one of UTC.
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        for busy.value, expected in RETRY_AFTER:
+            with pytest.raises(DeltaSharingError):
+                door(busy.url)
+            close = None if expected is None else pytest.approx(expected, abs=2)
+            assert asked.pop() == close, busy.value
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("door", [ask_rest, ask_oauth, ask_data])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 404, 418, 501])
+def test_the_same_statuses_are_tried_again_through_every_door(
+    door: Callable[[str], None], status: int, busy: Busy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("delta_sharing_client.retry.wait_before", lambda *_: waits.append(0.0) or 0.0)
+    monkeypatch.setattr(busy, "status", status)
+    monkeypatch.setattr(busy, "value", None)
+
+    with pytest.raises(DeltaSharingError):
+        door(busy.url)
+    assert bool(waits) == (status not in (404, 418, 501))
+
+
+# === Exceptions of libraries ===
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        requests.exceptions.ConnectionError("reset"),
+        requests.exceptions.ConnectTimeout("slow"),
+        requests.exceptions.ReadTimeout("slow"),
+        requests.exceptions.ChunkedEncodingError("short"),
+        requests.exceptions.SSLError("EOF occurred in violation of protocol"),
+        urllib3.exceptions.ProtocolError("short"),
+        urllib3.exceptions.IncompleteRead(5, 10),
+        http.client.IncompleteRead(b"", 10),
+        http.client.LineTooLong("chunk size"),
+        http.client.RemoteDisconnected("closed"),
+        ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
+        ConnectionResetError("reset"),
+        TimeoutError("slow"),
+        socket.gaierror(socket.EAI_AGAIN, "try again"),
+        requests.exceptions.ProxyError("p", OSError("Tunnel connection failed: 503 Busy")),
+    ],
+    ids=repr,
+)
+def test_failures_of_the_network_may_pass(error: Exception) -> None:
+    failure = network_failure(error, "Asking", "s.d.t")
+
+    assert isinstance(failure, Transient)
+    assert failure.error.table == "s.d.t"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (requests.exceptions.SSLError("[SSL: CERTIFICATE_VERIFY_FAILED] unable"), "REQUESTS_CA_BUNDLE"),
+        (ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]"), "REQUESTS_CA_BUNDLE"),
+        (requests.exceptions.SSLError("[SSL: WRONG_VERSION_NUMBER] wrong version"), "does not speak TLS"),
+        (requests.exceptions.SSLError("[SSL: TLSV1_ALERT_PROTOCOL_VERSION]"), "agree on no TLS"),
+        (requests.exceptions.TooManyRedirects("30"), "circle"),
+        (requests.exceptions.InvalidSchema("file:"), "check the URL"),
+        (requests.exceptions.InvalidURL("x"), "check the URL"),
+        (requests.exceptions.InvalidProxyURL("x"), "HTTPS_PROXY"),
+        (requests.exceptions.ProxyError("p", OSError("Tunnel connection failed: 407 Who")), "407"),
+        (urllib3.exceptions.LocationParseError("x"), "check the URL"),
+        (urllib3.exceptions.ProxySchemeUnknown("x"), "HTTPS_PROXY"),
+        (UnicodeEncodeError("latin-1", "secret-\u20ac", 7, 8, "no"), "check the URL"),
+        (ValueError("Invalid IPv6 URL"), "check the URL"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "is not known here"),
+    ],
+    ids=repr,
+)
+def test_failures_that_stay_are_not_tried_again_and_say_what_to_check(error: Exception, said: str) -> None:
+    failure = network_failure(error, "Asking", None)
+
+    assert isinstance(failure, TransportError)
+    assert said in failure.message
+
+
+@pytest.mark.parametrize("error", [zlib.error("bad"), urllib3.exceptions.DecodeError("bad")])
+def test_broken_compression_is_the_servers_fault(error: Exception) -> None:
+    assert isinstance(network_failure(error, "Asking", None), ProtocolError)
+
+
+def _exceptions() -> list[type[Exception]]:
+    modules: list[Any] = [requests.exceptions, urllib3.exceptions, http.client, ssl, zlib, socket]
+    return sorted(
+        {
+            value
+            for module in modules
+            for name, value in vars(module).items()
+            if not name.startswith("_")
+            and inspect.isclass(value)
+            and issubclass(value, Exception)
+            and not issubclass(value, Warning)
+        },
+        key=lambda kind: f"{kind.__module__}.{kind.__qualname__}",
+    )
+
+
+@pytest.mark.parametrize("kind", _exceptions(), ids=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
+def test_every_exception_of_a_library_becomes_one_of_ours(kind: type[Exception]) -> None:
+    assert issubclass(kind, LIBRARY_ERRORS)
+    error = kind.__new__(kind, "planted https://h/?sig=planted")
+
+    failure = network_failure(error, "Asking", "s.d.t")
+
+    ours = failure.error if isinstance(failure, Transient) else failure
+    assert type(ours) in (TransportError, ProtocolError)
+    assert ours.message.startswith("Asking failed: ")
+    assert ours.message.endswith(".")
+    assert "planted" not in ours.message
+    assert pickle.loads(pickle.dumps(ours)).message == ours.message
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://127.0.0.1:9/x?sig=planted", "127.0.0.1:9 refuses the connection"),
+        ("http://nowhere.invalid/x?sig=planted", "the host nowhere.invalid is not known here"),
+    ],
+)
+@pytest.mark.parametrize(
+    "get",
+    [
+        lambda url: requests.get(url, timeout=5, proxies={"http": ""}),
+        lambda url: urllib3.PoolManager().request("GET", url, retries=False),
+    ],
+    ids=["requests", "urllib3"],
+)
+def test_unreachable_servers_are_named_in_plain_words(get: Callable[[str], object], url: str, said: str) -> None:
+    with pytest.raises(LIBRARY_ERRORS) as caught:
+        get(url)
+
+    failure = network_failure(caught.value, "Asking", None)
+
+    message = failure.error.message if isinstance(failure, Transient) else failure.message
+    assert message.startswith(f"Asking failed: {said}")
+    assert "planted" not in message
+
+
+def test_reading_retry_after_needs_no_header() -> None:
+    assert retry_after(None) is None
