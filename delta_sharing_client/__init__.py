@@ -33,10 +33,12 @@ if TYPE_CHECKING:
         UsageError,
     )
     from delta_sharing_client.loaders import (
+        attach,
         get_table_metadata,
         get_table_protocol,
         get_table_version,
         load_as_arrow,
+        load_as_duckdb,
         load_as_pandas,
         load_as_polars,
         load_as_spark,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         load_table_changes_as_pandas,
         load_table_changes_as_polars,
         load_table_changes_as_spark,
+        scan_polars,
     )
     from delta_sharing_client.options import ReadOptions, ResponseFormat, VariantAs
     from delta_sharing_client.predicates.tree import Expression, col
@@ -80,11 +83,13 @@ __all__ = [
     "UnsupportedFeatureError",
     "UsageError",
     "VariantAs",
+    "attach",
     "col",
     "get_table_metadata",
     "get_table_protocol",
     "get_table_version",
     "load_as_arrow",
+    "load_as_duckdb",
     "load_as_pandas",
     "load_as_polars",
     "load_as_spark",
@@ -92,6 +97,7 @@ __all__ = [
     "load_table_changes_as_pandas",
     "load_table_changes_as_polars",
     "load_table_changes_as_spark",
+    "scan_polars",
 ]
 
 # Imported when first asked for: an executor of Spark needs no pandas, and `delta-sharing --help` needs none of it.
@@ -112,6 +118,9 @@ _HOMES = {
     ),
     "delta_sharing_client.protocol.listing": ("Schema", "Share", "Table"),
     "delta_sharing_client.loaders": (
+        "attach",
+        "load_as_duckdb",
+        "scan_polars",
         "get_table_metadata",
         "get_table_protocol",
         "get_table_version",

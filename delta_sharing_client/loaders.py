@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
+from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import Protocol
 from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.outputs.polars import lazy_frame
 from delta_sharing_client.predicates.json_hints import from_json_hints
 from delta_sharing_client.protocol.names import parse_table_url
 from delta_sharing_client.protocol.profile import ProfileSource
@@ -23,6 +25,7 @@ from delta_sharing_client.scan.columns import COMMIT_TIMESTAMP
 from delta_sharing_client.table import SharedTable, TableDetails
 
 if TYPE_CHECKING:
+    import duckdb
     import polars as pl
     import pyspark.sql
 
@@ -136,6 +139,73 @@ def load_as_polars(
         row_lineage=row_lineage,
         options=options,
     ).to_polars()
+
+
+def scan_polars(
+    url: str,
+    *,
+    columns: Sequence[ColumnName] | None = None,
+    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
+    version: int | None = None,
+    timestamp: Timestamp = None,
+    options: ReadOptions | None = None,
+) -> pl.LazyFrame:
+    """Return a shared table as a Polars ``LazyFrame`` (extra ``polars``), which reads when it is collected.
+
+    What the query selects, filters and limits reaches the read, so that only the bytes it needs are fetched; see
+    ``Scan.to_polars``. ``url``, ``columns``, ``filter``, ``version``, ``timestamp``, ``options``: as in
+    ``SharedTable.scan``.
+    """
+    scan = _table(url).scan(columns, filter, version=version, timestamp=timestamp, options=options)
+    return lazy_frame(scan)
+
+
+def load_as_duckdb(
+    url: str,
+    connection: duckdb.DuckDBPyConnection | None = None,
+    *,
+    columns: Sequence[ColumnName] | None = None,
+    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
+    version: int | None = None,
+    timestamp: Timestamp = None,
+    options: ReadOptions | None = None,
+) -> duckdb.DuckDBPyRelation:
+    """Return a shared table as a DuckDB relation (extra ``duckdb``) into which queries are pushed.
+
+    See ``Scan.to_duckdb``; other parameters as in ``SharedTable.scan``.
+    """
+    scan = _table(url).scan(columns, filter, version=version, timestamp=timestamp, options=options)
+    return scan.to_duckdb(connection)
+
+
+def attach(
+    connection: duckdb.DuckDBPyConnection,
+    profile: ProfileSource = None,
+    *,
+    share: str | None = None,
+    options: ReadOptions | None = None,
+) -> None:
+    """Make every shared table a view ``share.schema.table`` of a DuckDB connection (extra ``duckdb``).
+
+    A share becomes a database in memory, its schemas schemas, its tables views. Each query reads anew, and only the
+    bytes that its columns and filters need. One request a table tells its schema.
+
+    Parameters
+    ----------
+    profile:
+        As for ``SharingClient``.
+    share:
+        Attach only this share.
+
+    Raises
+    ------
+    DeltaSharingError
+        See ``errors``.
+    """
+    client = SharingClient(profile, options=options)
+    tables = client.list_all_tables(share)
+    views = optional.load("delta_sharing_client.outputs.duckdb", "duckdb")
+    views.create_views(connection, {(name := client.table(table)).name: name.scan() for table in tables})
 
 
 def load_as_spark(

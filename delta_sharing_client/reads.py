@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 
 import pandas as pd
 import pyarrow as pa
@@ -18,6 +18,8 @@ from delta_sharing_client import optional
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs import pandas as frames
+from delta_sharing_client.outputs import polars
+from delta_sharing_client.outputs.dataset import SharedDataset
 from delta_sharing_client.planning import plan_change_feed, plan_table
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
@@ -78,6 +80,11 @@ class Read(abc.ABC):
         """Return a copy that returns at most ``rows`` rows."""
         return self._asking(limit=rows)
 
+    @property
+    def limit_rows(self) -> int | None:
+        """The greatest number of rows this read returns, ``None`` without a limit."""
+        return self._asked.limit
+
     # === Running ===
 
     @abc.abstractmethod
@@ -137,19 +144,45 @@ class Read(abc.ABC):
             frame = frames.to_pandas(plan.output_schema, batches, backend, plan.known_rows)
         return frames.decode_variants(frame, plan.context.schema) if decoded else frame
 
-    def to_polars(self) -> pl.DataFrame:
-        """Return all rows as a Polars frame (extra ``polars``)."""
+    @overload
+    def to_polars(self, lazy: Literal[False] = False) -> pl.DataFrame: ...
+
+    @overload
+    def to_polars(self, lazy: Literal[True]) -> pl.LazyFrame: ...
+
+    def to_polars(self, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
+        """Return all rows as a Polars frame (extra ``polars``).
+
+        Parameters
+        ----------
+        lazy:
+            Return a ``LazyFrame`` instead, which reads when it is collected: what its query selects, filters and limits
+            reaches the read, so that only the bytes it needs are fetched.
+        """
+        if lazy:
+            return polars.lazy_frame(self)
         return optional.load("polars", "polars").from_arrow(self.to_arrow())
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Return the rows as a DuckDB relation (extra ``duckdb``), on ``connection`` or DuckDB's default one.
 
-        The rows are held as Arrow memory, so that the relation can be queried any number of times; on the default
-        connection, ``duckdb.sql("SELECT ... FROM relation")`` finds it too. Threads need a connection each.
+        Every query of the relation reads anew: its columns and filters reach the read, so that only the bytes they need
+        are fetched. On the default connection ``duckdb.sql("SELECT ... FROM relation")`` finds it too. Threads need a
+        connection each.
         """
-        # A connection of our own would be closed under the relation once nothing else holds it.
-        target = optional.load("duckdb", "duckdb") if connection is None else connection
-        return target.from_arrow(self.to_arrow())
+        return optional.load("delta_sharing_client.outputs.duckdb", "duckdb").relation(self, connection)
+
+    def to_dataset(self) -> SharedDataset:
+        """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one."""
+        return SharedDataset(self)
+
+    def count(self) -> int:
+        """Return the number of rows: from the log where it tells, else from the files, of which no column is read."""
+        plan = self.select().plan()
+        if plan.known_rows is not None:
+            return plan.known_rows
+        with self._run(plan) as batches:
+            return sum(batch.num_rows for batch in batches)
 
     @abc.abstractmethod
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:

@@ -1,0 +1,153 @@
+"""A read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one (DuckDB, Ibis, Dask)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.fs
+
+from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
+from delta_sharing_client.predicates.arrow_expressions import weaker_predicate
+
+if TYPE_CHECKING:
+    from delta_sharing_client.reads import Read
+
+_BATCH_ROWS = 131_072
+
+
+class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
+    """What ``to_dataset()`` returns: ``schema``, ``scanner``, ``to_table``, ``to_batches``, ``head``, ``count_rows``.
+
+    Every scanner asks the server anew. ``columns`` and ``filter`` reach the read, so that only the bytes they need are
+    fetched; the filter is then applied to the rows by Arrow, with Arrow's meaning (NaN does not compare). What a
+    dataset of local files has besides (fragments, joins, sorting) is refused: read ``to_table()`` first.
+    """
+
+    def __init__(self, read: Read, condition: pc.Expression | None = None) -> None:
+        # Engines take an instance of pyarrow's class. Whatever would go around ``scanner`` finds a file that is not
+        # there, and so an error: an empty dataset would be wrong rows.
+        schema = read.schema
+        parquet = pads.ParquetFileFormat()
+        nowhere = parquet.make_fragment("delta-sharing/read-me-through-scanner", pyarrow.fs.LocalFileSystem())
+        super().__init__([nowhere], schema, parquet)
+        self._read = read
+        self._condition = condition
+
+    def __repr__(self) -> str:
+        return f"SharedDataset({self._read!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., SharedDataset], tuple[Read, pc.Expression | None]]:
+        return SharedDataset, (self._read, self._condition)
+
+    def scanner(
+        self,
+        columns: Sequence[str] | dict[str, pc.Expression] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - the name of pyarrow
+        batch_size: int = _BATCH_ROWS,
+        **_: object,
+    ) -> pads.Scanner:
+        """Return a one-shot ``pyarrow.dataset.Scanner``; the other options of pyarrow's are its own business.
+
+        Parameters
+        ----------
+        columns:
+            Names in the order of the result, or expressions by the name of the result; all columns if ``None``.
+        filter:
+            Rows to keep.
+        batch_size:
+            Greatest number of rows of a batch.
+        """
+        condition = self._joined(filter)
+        batches = self._batches(self._names(columns, condition), condition)
+        schema, source = next(batches), batches
+        return pads.Scanner.from_batches(
+            _sliced(source, batch_size),
+            schema=schema,
+            columns=list(columns) if columns is not None and not isinstance(columns, dict) else columns,
+            filter=condition,
+        )
+
+    def head(self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:  # noqa: A002
+        """Return the first ``num_rows`` rows; no more of the table is read than gives them."""
+        if self._joined(filter) is None:
+            return SharedDataset(self._read.limit(_least(num_rows, self._read))).to_table(columns=columns)
+        return self.scanner(columns, filter, **options).head(num_rows)
+
+    def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:  # noqa: A002
+        """Return the number of rows; without a filter from the log where it tells."""
+        condition = self._joined(filter)
+        return self._read.count() if condition is None else self.scanner([], filter, **options).to_table().num_rows
+
+    def filter(self, expression: pc.Expression) -> SharedDataset:
+        """Return a dataset of the rows for which ``expression`` is true, too."""
+        return SharedDataset(self._read, self._joined(expression))
+
+    def replace_schema(self, schema: pa.Schema) -> SharedDataset:
+        raise UnsupportedFeatureError("The schema of a shared table cannot be replaced. Cast the table that is read.")
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[pads.Fragment]:  # noqa: A002
+        raise _refused("fragments", "Scan.partitions(n) gives parts of a read.")
+
+    def join(self, *_: object, **__: object) -> Any:
+        raise _refused("joins", "Read both with to_table() and join the tables.")
+
+    def join_asof(self, *_: object, **__: object) -> Any:
+        raise _refused("joins", "Read both with to_table() and join the tables.")
+
+    def sort_by(self, *_: object, **__: object) -> Any:
+        raise _refused("sorting", "Read it with to_table() and sort the table.")
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.scanner().to_reader().__arrow_c_stream__(requested_schema)
+
+    def _joined(self, condition: pc.Expression | None) -> pc.Expression | None:
+        if self._condition is None or condition is None:
+            return self._condition if condition is None else condition
+        return self._condition & condition
+
+    def _names(
+        self, columns: Sequence[str] | dict[str, pc.Expression] | None, condition: pc.Expression | None
+    ) -> list[str] | None:
+        """Return the columns to read, ``None`` for all."""
+        if columns is None:
+            return None
+        # An expression does not tell its columns. Its text holds their names, and maybe others: that costs, no more.
+        texts = [str(expression) for expression in columns.values()] if isinstance(columns, dict) else []
+        texts += [] if condition is None else [str(condition)]
+        plain = set() if isinstance(columns, dict) else set(columns)
+        unknown = sorted(plain - set(self.schema.names))
+        if unknown:
+            raise UsageError(f"The table has no column '{unknown[0]}'. It has {', '.join(self.schema.names)}.")
+        return [name for name in self.schema.names if name in plain or any(name in text for text in texts)]
+
+    def _batches(self, names: list[str] | None, condition: pc.Expression | None) -> Iterator[Any]:
+        """Yield the schema of the batches, then the batches."""
+        read = self._read if names is None else self._read.select(*((name,) for name in names))
+        # A limit counts rows before this filter: pushed below it, the filter would let other rows through.
+        if condition is not None and read.limit_rows is None:
+            weaker = weaker_predicate(condition, self.schema)
+            read = read if weaker is None else read.where(weaker)
+        with read.to_reader() as reader:
+            yield reader.schema
+            yield from reader
+
+
+def _sliced(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, max(1, batch.num_rows), rows):
+            yield batch.slice(start, rows)
+
+
+def _least(rows: int, read: Read) -> int:
+    return rows if read.limit_rows is None else min(rows, read.limit_rows)
+
+
+def _refused(what: str, instead: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(f"A dataset of a shared table has no {what}. {instead}")

@@ -1,0 +1,199 @@
+"""Queries of other engines fetch what an explicit scan fetches: columns, filters and limits reach the read."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pytest
+from deltalake import write_deltalake
+
+import delta_sharing_client as ds
+import mock_server
+
+FILES, ROWS = 8, 20_000
+DAY = datetime.date(2024, 1, 1)
+Fetched = Callable[[Callable[[], Any]], tuple[Any, int]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("push") / "t"
+    _write(folder)
+    with mock_server.running(tables={"s.s.t": folder, "s.other.u": folder}) as running:
+        yield running
+
+
+@pytest.fixture
+def table(server: Any) -> ds.SharedTable:
+    return ds.SharingClient(server.profile_path).table("s.s.t")
+
+
+@pytest.fixture
+def fetched(server: Any) -> Fetched:
+    def run(query: Callable[[], Any]) -> tuple[Any, int]:
+        server.reset_stats()
+        result = query()
+        return result, server.stats()["bytes"].get("data", 0)
+
+    return run
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as opened:
+        opened.execute("SET TimeZone = 'UTC'")
+        yield opened
+
+
+def _write(folder: Path) -> None:
+    random = np.random.default_rng(7)
+    for number in range(FILES):
+        ids = np.arange(number * ROWS, (number + 1) * ROWS)
+        columns = {
+            "id": pa.array(ids),
+            "name": pa.array([f"name {value}" for value in ids]),
+            "amount": pa.array(random.random(ROWS)),
+            "day": pa.array([DAY + datetime.timedelta(days=number)] * ROWS),
+            "noise": pa.array([random.bytes(24) for _ in range(ROWS)]),
+        }
+        write_deltalake(folder, pa.table(columns), mode="append")
+
+
+QUERIES = {
+    "projection": (["id"], None),
+    "one file": (["id", "name"], "id < 5"),
+    "a range": (["amount"], f"id >= {ROWS} AND id < {ROWS + 10}"),
+    "a list": (["name"], f"id IN (3, {3 * ROWS})"),
+    "dates": (["id"], "day = DATE '2024-01-03'"),
+    "text": (["id"], "name = 'name 7'"),
+    "nothing": (["id"], "id < 0"),
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_duckdb_fetches_what_an_explicit_scan_fetches(
+    query: str, table: ds.SharedTable, fetched: Fetched, connection: duckdb.DuckDBPyConnection
+) -> None:
+    columns, condition = QUERIES[query]
+    explicit, least = fetched(lambda: table.scan(columns, condition).to_arrow())
+    relation = table.scan().to_duckdb(connection)
+    chosen = (relation if condition is None else relation.filter(condition)).project(", ".join(columns))
+    found, bytes_ = fetched(lambda: chosen.fetchall())
+
+    assert sorted(found) == sorted(tuple(row[name] for name in columns) for row in explicit.to_pylist())
+    assert bytes_ <= 1.1 * least + _condition_bytes(table, columns, condition, fetched)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_polars_fetches_what_an_explicit_scan_fetches(query: str, table: ds.SharedTable, fetched: Fetched) -> None:
+    columns, condition = QUERIES[query]
+    explicit, least = fetched(lambda: table.scan(columns, condition).to_arrow())
+    lazy = table.scan().to_polars(lazy=True)
+    chosen = (lazy if condition is None else lazy.filter(pl.sql_expr(condition))).select(columns)
+    found, bytes_ = fetched(lambda: chosen.collect())
+
+    assert found.sort(columns).equals(pl.from_arrow(explicit).sort(columns))
+    assert bytes_ <= 1.1 * least + _condition_bytes(table, columns, condition, fetched)
+
+
+def _condition_bytes(table: ds.SharedTable, columns: list[str], condition: str | None, fetched: Fetched) -> int:
+    """Return what the columns of the condition cost: an engine that filters again must have them."""
+    if condition is None:
+        return 0
+    names = [name for name in ("id", "name", "day") if name in condition and name not in columns]
+    return fetched(lambda: table.scan(names, condition).to_arrow())[1] if names else 0
+
+
+def test_a_limit_stops_the_read(table: ds.SharedTable, fetched: Fetched) -> None:
+    whole = fetched(lambda: table.scan().to_arrow())[1]
+    lazy, dataset = table.scan().to_polars(lazy=True), table.scan().to_dataset()
+    for query in (lambda: lazy.head(3).collect().height, lambda: dataset.head(3).num_rows):
+        rows, bytes_ = fetched(query)
+        assert rows == 3
+        assert bytes_ < whole / FILES * 1.1
+
+
+def test_a_limit_of_the_read_stands_before_a_filter_of_the_engine(
+    table: ds.SharedTable, connection: duckdb.DuckDBPyConnection
+) -> None:
+    first = table.scan(limit=10)
+    matching = [row["id"] for row in first.to_arrow().to_pylist() if row["id"] % 2 == 0 and row["id"] > 3]
+    assert [row[0] for row in first.to_duckdb(connection).filter("id > 3 AND id % 2 = 0").fetchall()] == matching
+    condition = (pl.col("id") > 3) & (pl.col("id") % 2 == 0)
+    assert first.to_polars(lazy=True).filter(condition).collect()["id"].to_list() == matching
+    found = first.to_dataset().to_table(filter=(pc.field("id") > 3) & (pc.bit_wise_and(pc.field("id"), 1) == 0))
+    assert found["id"].to_pylist() == matching
+
+
+def test_polars_counts_rows_before_it_filters_them(table: ds.SharedTable) -> None:
+    lazy, eager = table.scan().to_polars(lazy=True), pl.from_arrow(table.scan().to_arrow())
+    for frame in (lazy, eager.lazy()):
+        frame.collect()
+    condition = pl.col("id") > 1
+    assert lazy.head(3).filter(condition).collect().equals(eager.head(3).filter(condition))
+    assert lazy.filter(condition).head(3).collect().equals(eager.filter(condition).head(3))
+    assert lazy.filter(pl.col("name").str.contains("77$") & condition).select(pl.len()).collect().item() == 1600
+
+
+def test_a_query_reads_what_is_latest_and_the_schema_is_the_scans(table: ds.SharedTable) -> None:
+    scan = table.scan(["name", "id"], "id < 3")
+    assert scan.to_polars(lazy=True).collect_schema().names() == ["name", "id"]
+    assert pa.schema(scan.to_dataset()).equals(scan.schema)
+    assert pa.table(scan.to_dataset()).num_rows == scan.count() == scan.to_dataset().count_rows() == 3
+
+
+def test_rows_are_counted_from_the_log(table: ds.SharedTable, fetched: Fetched) -> None:
+    assert fetched(lambda: table.scan().count()) == (FILES * ROWS, 0)
+    assert table.scan(filter="id < 7").count() == 7
+    assert table.scan(limit=5).count() == 5
+
+
+def test_a_dataset_behaves_as_those_of_pyarrow(table: ds.SharedTable) -> None:
+    dataset = table.scan(filter="id < 100").to_dataset()
+    assert isinstance(dataset, pads.Dataset)
+    assert dataset.to_table(columns={"double": pc.field("id") * 2}).column("double").to_pylist()[:3] == [0, 2, 4]
+    assert {batch.num_rows for batch in dataset.to_batches(batch_size=30)} == {30, 10}
+    assert dataset.filter(pc.field("id") > 97).count_rows() == 2
+    assert dataset.count_rows(pc.field("id") > 97) == 2
+    assert dataset.head(5, columns=["id"], filter=pc.field("id") > 50)["id"].to_pylist() == [51, 52, 53, 54, 55]
+    assert pickle.loads(pickle.dumps(dataset)).count_rows() == 100
+    assert pl.scan_pyarrow_dataset(dataset).filter(pl.col("id") < 5).select("id").collect().height == 5
+
+
+def test_what_a_dataset_cannot_do_is_refused_and_never_empty(table: ds.SharedTable) -> None:
+    dataset = table.scan().to_dataset()
+    for refused in (dataset.get_fragments, dataset.join, dataset.join_asof, dataset.sort_by):
+        with pytest.raises(ds.UnsupportedFeatureError, match="A dataset of a shared table has no"):
+            refused("id")
+    with pytest.raises(ds.UnsupportedFeatureError, match="cannot be replaced"):
+        dataset.replace_schema(dataset.schema)
+    with pytest.raises(ds.UsageError, match="no column 'nope'"):
+        dataset.to_table(columns=["nope"])
+    with pytest.raises(FileNotFoundError):
+        pads.UnionDataset(dataset.schema, [dataset]).to_table()
+
+
+def test_attached_shares_are_databases(
+    server: Any, fetched: Fetched, table: ds.SharedTable, connection: duckdb.DuckDBPyConnection
+) -> None:
+    ds.attach(connection, server.profile_path)
+
+    query = "SELECT count(*), min(u.name) FROM s.s.t JOIN s.other.u USING (id) WHERE t.id < 4"
+    found, bytes_ = fetched(lambda: connection.execute(query).fetchall())
+    assert found == [(4, "name 0")]
+    assert bytes_ < fetched(lambda: table.scan(["id", "name"]).to_arrow())[1]
+    assert connection.cursor().execute("SELECT max(id) FROM s.s.t").fetchone() == (FILES * ROWS - 1,)
+    assert connection.execute("SELECT current_schema()").fetchone() == ("main",)
+    ds.attach(connection, server.profile_path)
+    with pytest.raises(ds.NotFoundError, match="'nope'"):
+        ds.attach(connection, server.profile_path, share="nope")
