@@ -1,0 +1,1 @@
+"""Attacks that take minutes, each a command: ``python -m tests.soak --help``."""

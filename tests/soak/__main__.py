@@ -1,0 +1,28 @@
+"""The command line of the soaks; every one prints its counts and exits with 1 if anything went wrong."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from types import ModuleType
+
+from tests.soak import early_ends
+
+# A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
+SOAKS: dict[str, ModuleType] = {"early-ends": early_ends}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    commands = parser.add_subparsers(dest="soak", required=True)
+    for name, soak in SOAKS.items():
+        command = commands.add_parser(name, help=soak.HELP, description=soak.__doc__)
+        command.add_argument("--seed", type=int, default=1, help="what decides everything random (default 1)")
+        soak.add_arguments(command)
+    arguments = parser.parse_args()
+    code: int = SOAKS[arguments.soak].run(arguments)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
