@@ -70,6 +70,7 @@ End = Callable[[Case], float]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=2000, help="number of early ends (default 2000)")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no more after so long")
     parser.add_argument("--verbose", action="store_true", help="a line for each")
     parser.add_argument("--pipes", type=int, default=100, help="number of 'delta-sharing read TABLE | head -1'")
 
@@ -89,6 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
         _warm_up(clients["fast"])
         resident = 0
         for number in range(arguments.count):
+            if time.monotonic() - began > arguments.seconds:
+                break
             # Each case has its own randomness, so that one alone can be done again.
             chance = random.Random(f"{arguments.seed} {number}")
             kind, end = _choose(chance)
@@ -96,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
             took, failure = _one(end, Case(chance, _scan(chance, clients, kind, folder / "cache")), folder, told)
             counts[kind] += 1
             if arguments.verbose:
-                sys.stdout.write(f"{told}: {time.monotonic() - began:.2f} s, over after {took:.3f} s\n")
+                sys.stdout.write(f"{told}: {time.monotonic() - began:.2f} s, over after {took:.3f} s {failure}\n")
                 sys.stdout.flush()
             slowest[kind] = max(slowest[kind], took)
             if failure:
@@ -246,8 +249,8 @@ def _interrupted(case: Case, read: Callable[[], object]) -> float:
         timer.start()
         read()
         # It was quicker: the signal has to come while it is expected.
-        timer.join()
-        time.sleep(0.05)
+        while not sent or time.monotonic() < sent[0] + _SECONDS:
+            time.sleep(0.01)
     except KeyboardInterrupt:
         pass
     timer.join()
