@@ -173,8 +173,8 @@ class Window:
         """Nothing runs here."""
 
     def forget(self) -> None:
+        # What waits stays, as in ``Workers``.
         self._closed = True
-        self._waiting = []
 
     def _is_next(self, order: Order) -> bool:
         return order[0] <= self._head and not any(other < order for other in self._granted)

@@ -61,8 +61,8 @@ class Workers:
                 self._news.wait(left)
 
     def forget(self) -> None:
+        # What waits stays: a parent's thread may have been in the midst of it, so that it cannot be taken apart.
         self._closed = True
-        self._waiting = []
 
     def __enter__(self) -> Workers:
         return self

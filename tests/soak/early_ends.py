@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import ctypes
 import dataclasses
 import faulthandler
 import gc
@@ -39,7 +38,6 @@ from tests.soak.resources import Resources, resident_bytes, wait_until_back
 
 HELP = "end reads early, in every way, and look what stays"
 
-_SECONDS = 1.0
 _HANGS_SECONDS = 60.0
 # Arrow's and the system's allocators keep what they once had, up to a point.
 _RESIDENT_SLACK = 256 * 1024 * 1024
@@ -58,6 +56,8 @@ class Case:
 
     chance: random.Random
     scan: ds.Scan
+    profiles: dict[str, Path]
+    seconds: float
 
     def moment(self) -> float:
         """Return seconds after which something may happen, mostly few."""
@@ -71,6 +71,7 @@ End = Callable[[Case], float]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=2000, help="number of early ends (default 2000)")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no more after so long")
+    parser.add_argument("--within", type=float, default=1.0, help="seconds until nothing may be left (default 1)")
     parser.add_argument("--verbose", action="store_true", help="a line for each")
     parser.add_argument("--pipes", type=int, default=100, help="number of 'delta-sharing read TABLE | head -1'")
 
@@ -87,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
             runs = [mock_server.running(tables, process=True, **options) for options in _SERVERS.values()]
             servers = dict(zip(_SERVERS, starting.map(stack.enter_context, runs), strict=True))
         clients = {kind: ds.SharingClient(str(server.profile_path)) for kind, server in servers.items()}
-        _warm_up(clients["fast"])
+        profiles = {server.endpoint.rstrip("/"): server.profile_path for server in servers.values()}
+        _warm_up(clients)
         resident = 0
         for number in range(arguments.count):
             if time.monotonic() - began > arguments.seconds:
@@ -96,7 +98,12 @@ def run(arguments: argparse.Namespace) -> int:
             chance = random.Random(f"{arguments.seed} {number}")
             kind, end = _choose(chance)
             told = f"case {number} ({kind})"
-            took, failure = _one(end, Case(chance, _scan(chance, clients, kind, folder / "cache")), folder, told)
+            took, failure = _one(
+                end,
+                Case(chance, _scan(chance, clients, kind, folder / "cache"), profiles, arguments.within),
+                folder,
+                told,
+            )
             counts[kind] += 1
             if arguments.verbose:
                 sys.stdout.write(f"{told}: {time.monotonic() - began:.2f} s, over after {took:.3f} s {failure}\n")
@@ -110,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
             failures.append(f"{grown} bytes more in RAM than after the first cases")
         for number in range(arguments.pipes):
             counts["| head -1"] += 1
-            took, failure = _pipe(servers["fast"].profile_path, ("few", "many")[number % 2])
+            took, failure = _pipe(servers["fast"].profile_path, ("few", "many")[number % 2], arguments.within)
             slowest["| head -1"] = max(slowest["| head -1"], took)
             if failure:
                 failures.append(f"pipe {number}: {failure}")
@@ -131,12 +138,12 @@ def _one(end: End, case: Case, folder: Path, told: str) -> tuple[float, str]:
     faulthandler.dump_traceback_later(_HANGS_SECONDS, exit=True)
     try:
         ended = end(case)
-    except (AssertionError, DeltaSharingError, OSError) as error:
+    except (AssertionError, DeltaSharingError, OSError, subprocess.SubprocessError) as error:
         return 0.0, f"{told}: {type(error).__name__}: {error}"
     finally:
         faulthandler.cancel_dump_traceback_later()
-    left = wait_until_back(before, folder, ended + _SECONDS)
-    return time.monotonic() - ended, f"{told}: left after a second: {left}" if left else ""
+    left = wait_until_back(before, folder, ended + case.seconds)
+    return time.monotonic() - ended, f"{told}: left in the end: {left}" if left else ""
 
 
 def _choose(chance: random.Random) -> tuple[str, End]:
@@ -249,7 +256,7 @@ def _interrupted(case: Case, read: Callable[[], object]) -> float:
         timer.start()
         read()
         # It was quicker: the signal has to come while it is expected.
-        while not sent or time.monotonic() < sent[0] + _SECONDS:
+        while not sent or time.monotonic() < sent[0] + case.seconds:
             time.sleep(0.01)
     except KeyboardInterrupt:
         pass
@@ -338,24 +345,36 @@ def _forked(case: Case) -> float:
     return time.monotonic()
 
 
+_EXITING = """
+import sys, time
+import delta_sharing_client as ds
+profile, table, batches, moment = sys.argv[1:]
+rows = ds.SharingClient(profile).table(table).scan().to_batches()
+for _, _ in zip(range(int(batches)), rows):
+    pass
+time.sleep(float(moment))
+print(time.monotonic())
+"""
+
+
 def _interpreter_exit(case: Case) -> float:
-    """The end of an interpreter that reads: that of a child, which is cheaper than a new one."""
-    receiver, sender = os.pipe()
-    child = os.fork()
-    if not child:
-        batches = case.scan.to_batches()
-        _take(batches, case.chance.randrange(1, 6))
-        time.sleep(case.moment())
-        os.write(sender, str(time.monotonic()).encode())
-        ctypes.pythonapi.Py_Exit(0)
-    os.close(sender)
-    code = _exit_code(child)
+    """The end of an interpreter that holds a read; not a fork's, which would also end what this process has begun."""
+    scan = case.scan
+    profile = case.profiles[scan.rest.profile.endpoint]
+    arguments = [str(profile), str(scan.table), str(case.chance.randrange(1, 6)), str(case.moment())]
+    done = subprocess.run(
+        [sys.executable, "-c", _EXITING, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=_HANGS_SECONDS,
+        check=False,
+    )
     over = time.monotonic()
-    ended = float(os.read(receiver, 100) or b"0")
-    os.close(receiver)
-    assert code == 0, f"the interpreter ended with {code}"
-    assert over - ended < _SECONDS, f"the interpreter took {over - ended:.3f} s to end"
-    return ended
+    if done.returncode or done.stderr:
+        raise AssertionError(f"the interpreter ended with {done.returncode}: {done.stderr}")
+    if over - float(done.stdout) > case.seconds:
+        raise AssertionError(f"the interpreter took {over - float(done.stdout):.3f} s to end")
+    return float(done.stdout)
 
 
 def _exit_code(child: int) -> int:
@@ -382,11 +401,11 @@ _ENDS: dict[str, tuple[int, End]] = {
     "reader dropped": (4, _reader_dropped),
     "closed elsewhere": (12, _closed_elsewhere),
     "fork": (4, _forked),
-    "interpreter exit": (5, _interpreter_exit),
+    "interpreter exit": (2, _interpreter_exit),
 }
 
 
-def _pipe(profile: Path, table: str) -> tuple[float, str]:
+def _pipe(profile: Path, table: str, seconds: float) -> tuple[float, str]:
     """Do ``delta-sharing read TABLE | head -1``; return the seconds that the reader outlived ``head``."""
     command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"default.default.{table}", "-p", str(profile)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
@@ -404,7 +423,7 @@ def _pipe(profile: Path, table: str) -> tuple[float, str]:
         said = reader.stderr.read()
     if (code, head.stdout, said) != (141, b'"id","text"\n', b""):
         return took, f"exit code {code}, printed {head.stdout!r}, said {said!r}"
-    return took, "" if took < _SECONDS else f"the reader took {took:.3f} s to end"
+    return took, "" if took < seconds else f"the reader took {took:.3f} s to end"
 
 
 # === What is read ===
@@ -435,7 +454,9 @@ def _write_tables(folder: Path, chance: random.Random) -> Path:
     return folder
 
 
-def _warm_up(client: ds.SharingClient) -> None:
-    """Start what stays: Arrow's threads, imports, the connection for REST."""
+def _warm_up(clients: dict[str, ds.SharingClient]) -> None:
+    """Start what stays: Arrow's threads, imports, the connections for REST."""
+    for client in clients.values():
+        client.list_shares()
     for table in ("few", "many"):
-        client.table(f"default.default.{table}").scan().to_pandas()
+        clients["fast"].table(f"default.default.{table}").scan().to_pandas()
