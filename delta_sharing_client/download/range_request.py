@@ -171,7 +171,9 @@ class Http:
                     timeout=timeout,
                 )
         except LIBRARY_ERRORS as error:
-            raise network_failure(error, _DOING, self.table) from None
+            failure = network_failure(error, _DOING, self.table)
+        # Raised here: with the library's error as its context it would keep the socket.
+        raise failure
 
     def _route(self, url: str) -> tuple[urllib3.HTTPConnectionPool | urllib3.PoolManager, str]:
         """Return who sends the request, and what it is to be given as the URL."""

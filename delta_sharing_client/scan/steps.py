@@ -5,6 +5,7 @@ It keeps no thread waiting; whichever thread completes a future carries the work
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Generator
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ def start(steps: Steps[T]) -> Future[T]:
 
 
 def _advance(steps: Steps[T], done: Future[T], finished: Future[Any] | None) -> None:
+    waiting: Future[Any] | None
     while True:
         try:
             if finished is None:
@@ -39,6 +41,9 @@ def _advance(steps: Steps[T], done: Future[T], finished: Future[Any] | None) -> 
             done.set_result(stop.value)
             return
         except BaseException as error:
+            # Its frames hold futures, and those the error: together they would keep memory and sockets.
+            waiting = finished = None
+            traceback.clear_frames(error.__traceback__)
             done.set_exception(error)
             if isinstance(error, Exception):
                 return
