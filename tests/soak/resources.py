@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from delta_sharing_client.download import range_request
+from delta_sharing_client import connections
 
 # Arrow keeps small things for itself.
 _MEMORY_SLACK = 1_000_000
@@ -78,7 +78,7 @@ def _sockets() -> int:
 def _idle() -> int:
     """Return how many connections wait in the process's pools for their next request."""
     found = 0
-    for manager in list(range_request._pools.values()):
+    for manager in list(connections._pools.values()):
         for key in list(manager.pools.keys()):
             pool = manager.pools.get(key)
             waiting = list(pool.pool.queue) if pool is not None and pool.pool is not None else []
