@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+
+if sys.argv[:1] == ["-m"]:  # ``python -m mock_server`` looks for its program: Ctrl-C during its imports, too, is quiet
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+
 from mock_server.app import SharingServer, create_app
 from mock_server.config import ServerConfig
 from mock_server.errors import ConfigError

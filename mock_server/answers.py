@@ -70,6 +70,16 @@ class _Plan:
     stated: tuple[int, int | None] | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Cut:
+    """Which page of a plan is asked for: what the request says, and what its page token held, if it had one."""
+
+    paging: Paging
+    checksum: str
+    page: dict[str, Any] | None
+    include_refresh_token: bool = False
+
+
 class Answers:
     """Makes the answers of one server. Safe to use from several threads."""
 
@@ -123,7 +133,8 @@ class Answers:
                 request.paging,
                 lambda: self._snapshot_plan(entry, caller, request, version),
             )
-        return self._answer(entry, caller, request.paging, plan, checksum, page, request.include_refresh_token)
+        cut = _Cut(request.paging, checksum, page, request.include_refresh_token)
+        return self._answer(entry, caller, plan, cut)
 
     def changes(self, entry: TableEntry, caller: Caller, request: ChangesRequest) -> Answer:
         """Return the files of the change data feed."""
@@ -137,7 +148,7 @@ class Answers:
             return self._feed_plan(entry, feed, chosen, request.include_historical_protocol)
 
         plan = self._plan((entry.id, checksum, page_end), request.paging, make)
-        return self._answer(entry, caller, request.paging, plan, checksum, page, include_refresh_token=False)
+        return self._answer(entry, caller, plan, _Cut(request.paging, checksum, page))
 
     # --- plans ---
 
@@ -217,21 +228,13 @@ class Answers:
         if content["checksum"] != checksum:
             raise invalid(
                 "Query parameter mismatch detected for the next page query. The query parameters cannot change when "
-                "querying the next page of results"
+                "querying the next page of results."
             )
         return content
 
-    def _answer(
-        self,
-        entry: TableEntry,
-        caller: Caller,
-        paging: Paging,
-        plan: _Plan,
-        checksum: str,
-        page: dict[str, Any] | None,
-        include_refresh_token: bool,
-    ) -> Answer:
-        start = page["offset"] if page else 0
+    def _answer(self, entry: TableEntry, caller: Caller, plan: _Plan, cut: _Cut) -> Answer:
+        paging = cut.paging
+        start = cut.page["offset"] if cut.page else 0
         limit = None if not paging.asked else min(paging.max_files or self._config.page_size_limit,
                                                   self._config.page_size_limit)  # fmt: skip
         forced = self._faults.take("page-size")
@@ -246,16 +249,17 @@ class Answers:
                 "version": plan.version,
                 "end": plan.end,
                 "offset": start if repeated else stop,
-                "checksum": checksum,
+                "checksum": cut.checksum,
             }
             same = paging.token if repeated and paging.token else None
             token = same or self._tokens.make(PAGE_TOKEN, content, self._config.page_token_ttl)
         renderer = self._renderer(entry, plan.format, caller)
         refresh = None
-        if include_refresh_token:
+        if cut.include_refresh_token:
             content = {"table": entry.id, "version": plan.version}
             refresh = self._tokens.make(REFRESH_TOKEN, content, self._config.refresh_token_ttl)
-        with_end = caller.capabilities.end_stream_action or include_refresh_token or paging.asked or token is not None
+        asked = caller.capabilities.end_stream_action or cut.include_refresh_token or paging.asked
+        with_end = asked or token is not None
         has_files = any(not isinstance(item, tuple) for item in plan.items[start:stop])
         end = end_stream_line(
             refresh_token=refresh,

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import unquote, unquote_to_bytes
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.errors import DeltaSharingError, about_table
 from mock_server.answers import Answer, Answers, Caller
 from mock_server.asynchronous import AsyncQueries
 from mock_server.auth import check_bearer
@@ -28,11 +31,15 @@ from mock_server.config import ServerConfig
 from mock_server.delivery import Delivery
 from mock_server.errors import (
     INTERNAL_ERROR,
+    RESOURCE_DOES_NOT_EXIST,
+    UNSUPPORTED_OPERATION,
     ApiError,
     ConfigError,
     from_table_error,
     malformed,
     not_found,
+    shown,
+    too_large,
     unsupported,
 )
 from mock_server.faults import FaultSet, parse_fault
@@ -40,6 +47,7 @@ from mock_server.files import FileServer
 from mock_server.formats import choose_format
 from mock_server.listings import Listings
 from mock_server.parameters import (
+    MAX_BODY_BYTES,
     parse_changes,
     parse_page_request,
     parse_point,
@@ -56,13 +64,17 @@ _CHUNK_BYTES = 256 * 1024
 SETTLE_SECONDS = 0.5
 """How long a question for the counts waits for answers that are just being completed."""
 _SETTLE_STEPS = 100
-_DATA_PREFIXES = (f"/{RELATIVE}/".encode(), f"/{ABSOLUTE}/".encode())
+_is_data = re.compile(f"/(?:{RELATIVE}|{ABSOLUTE})/[^/]*/".encode()).match
+_is_host = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?").fullmatch
 _INTERNAL = ("/_stats", "/_control")
 _Result = TypeVar("_Result")
 
 
 def create_app(config: ServerConfig) -> SharingServer:
-    """Return the server for ``config``; ``mock_server.running`` and ``python -m mock_server`` run it with uvicorn."""
+    """Return the server for ``config``; ``mock_server.running`` and ``python -m mock_server`` run it with uvicorn.
+
+    `ConfigError` if a table has no Delta log where it is said to lie.
+    """
     return SharingServer(config)
 
 
@@ -73,6 +85,7 @@ class SharingServer(Starlette):
     """
 
     def __init__(self, config: ServerConfig) -> None:
+        config.catalog.require_locations()
         self.config = config
         self.stats = Stats()
         self.faults = FaultSet(config.faults)
@@ -88,8 +101,16 @@ class SharingServer(Starlette):
                 Route("/_stats", self._stats_endpoint, methods=["GET", "POST"]),
                 Route("/_control", self._control_endpoint, methods=["POST"]),
             ],
-            exception_handlers={ApiError: _api_error, DeltaSharingError: _table_error, 404: _no_route, 405: _no_route},
+            exception_handlers={
+                ApiError: _api_error,
+                DeltaSharingError: _table_error,
+                404: _no_route,
+                405: _no_route,
+                Exception: _unexpected,
+            },
         )
+        # An address with one slash too many is none; a redirect would be made of the request's own Host header.
+        self.router.redirect_slashes = False
         self._delivery = Delivery(
             self._dispatch,
             stats=self.stats,
@@ -107,15 +128,15 @@ class SharingServer(Starlette):
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Data files do not pass through the router: thousands of range requests a second should cost little.
-        if scope["raw_path"].startswith(_DATA_PREFIXES):
+        if _is_data(scope["raw_path"]):
             await self._files(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
     def _describe(self, scope: Scope) -> tuple[str, str | None]:
         raw_path: bytes = scope["raw_path"]
-        if raw_path.startswith(_DATA_PREFIXES):
-            file = unquote_to_bytes(raw_path.split(b"/", 3)[3]).decode("utf-8", "surrogateescape")
+        if _is_data(raw_path):
+            file = unquote_to_bytes(raw_path.split(b"/", 3)[3]).decode("utf-8", "backslashreplace")
             return "data" if scope["method"] == "GET" else "data-head", file
         return _kind(scope["method"], self._segments(scope)), None
 
@@ -131,7 +152,10 @@ class SharingServer(Starlette):
             check_bearer(request.headers.get("authorization"), self.config.token)
         segments = self._segments(request.scope)
         kind = _kind(request.method, segments)
-        body = await request.body()
+        try:
+            body = await _read_body(request)
+        except ClientDisconnect:
+            return Response(status_code=400)
         return await run_in_threadpool(self._respond, kind, segments, request, body)
 
     def _respond(self, kind: str, segments: list[str], request: Request, body: bytes) -> Response:
@@ -144,18 +168,19 @@ class SharingServer(Starlette):
             return _json(_named(lambda share: self._listings.schemas(share, query), segments[1]))
         if kind == "all-tables":
             if self.faults.take("no-all-tables"):
-                raise not_found("the all-tables API is not there (fault no-all-tables)")
+                raise not_found("The all-tables API is not there (fault no-all-tables).")
             return _json(_named(lambda share: self._listings.tables(share, None, query), segments[1]))
         if kind == "tables":
             return _json(
                 _named(lambda share, schema: self._listings.tables(share, schema, query), segments[1], segments[3])
             )
         if kind == "other":
-            raise not_found(f"there is no API {request.method} {request.url.path}")
+            raise _no_api(request, 404)
         if kind == "version" and self.faults.take("no-version-endpoint"):
-            raise not_found("the version API is not there (fault no-version-endpoint)")
+            raise not_found("The version API is not there (fault no-version-endpoint).")
         entry = _named(self.config.catalog.table, segments[1], segments[3], segments[5])
-        return self._respond_for_table(kind, segments, entry, request, body)
+        with about_table(entry.full_name):
+            return self._respond_for_table(kind, segments, entry, request, body)
 
     def _respond_for_table(
         self, kind: str, segments: list[str], entry: TableEntry, request: Request, body: bytes
@@ -175,7 +200,7 @@ class SharingServer(Starlette):
         if kind == "queries":
             return self._poll(entry, caller, segments[7], body)
         raise unsupported(
-            f"temporary credentials are not supported for table {entry.full_name}: it is shared by URL; query it"
+            f"Temporary credentials are not supported for table '{entry.full_name}': it is shared by URL only."
         )
 
     def _submit(self, entry: TableEntry, caller: Caller, body: bytes) -> Response:
@@ -216,12 +241,14 @@ class SharingServer(Starlette):
         """Take ``{"fault": text}``, ``{"clear": name or null}`` or ``{"expire_urls": true}``."""
         check_bearer(request.headers.get("authorization"), self.config.token)
         try:
-            content: dict[str, Any] = await request.json()
+            content: object = json.loads(await _read_body(request))
+            if not isinstance(content, dict):
+                raise ValueError("A JSON object was expected.")
             if "fault" in content:
-                self.faults.set(parse_fault(content["fault"]))
+                self.faults.set(parse_fault(_text(content["fault"])))
             if "clear" in content:
-                self.faults.clear(content["clear"])
-        except (ValueError, ConfigError) as error:
+                self.faults.clear(None if content["clear"] is None else _text(content["clear"]))
+        except (ValueError, RecursionError, ConfigError) as error:
             raise malformed(str(error)) from error
         if content.get("expire_urls"):
             self.signer.expire_all()
@@ -253,6 +280,26 @@ def _kind(method: str, segments: list[str]) -> str:
     return segments[6] if count == 7 and segments[6] in ("version", "metadata", "changes") else "other"
 
 
+async def _read_body(request: Request) -> bytes:
+    """Return the body of a request; one that is larger than a request of the protocol can be is a 413."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isascii() and declared.isdigit() and len(declared.lstrip("0")) > len(str(MAX_BODY_BYTES)):
+        raise too_large(MAX_BODY_BYTES)
+    pieces, size = [], 0
+    async for piece in request.stream():
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise too_large(MAX_BODY_BYTES)
+    return b"".join(pieces)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"A text was expected, not {shown(value)}.")
+    return value
+
+
 def _named(find: Callable[..., _Result], *names: str) -> _Result:
     """Look up names; if that fails, once more with each + read as a space, as the JVM client writes them."""
     try:
@@ -266,10 +313,12 @@ def _named(find: Callable[..., _Result], *names: str) -> _Result:
 
 def _caller(request: Request) -> Caller:
     host = request.headers.get("host") or "%s:%s" % (request.scope.get("server") or ("127.0.0.1", 80))
+    if not _is_host(host):
+        raise malformed(f"The Host header must name a host, not {shown(host)}.")
     return Caller(
         parse_capabilities(request.headers.get("delta-sharing-capabilities")),
         parse_file_id_hash(request.headers.get("fileidhash")),
-        f"{request.url.scheme}://{host}",
+        f"{request.scope['scheme']}://{host}",
     )
 
 
@@ -314,12 +363,17 @@ def _json(content: dict[str, Any]) -> Response:
 
 
 def _error(request: Request, error: ApiError) -> Response:
-    body = None if request.method == "HEAD" else {"errorCode": error.code, "message": error.message}
-    if body is None:
-        return Response(status_code=error.status, headers=error.headers)
-    response = JSONResponse(body, status_code=error.status, headers=error.headers)
-    response.headers["content-type"] = _JSON
+    # ASCII: a message may quote half a surrogate pair, which has no other form in JSON.
+    body = b"" if request.method == "HEAD" else json.dumps({"errorCode": error.code, "message": error.message}).encode()
+    response = Response(body, status_code=error.status, headers=error.headers, media_type=_JSON)
+    if error.status == 413:
+        response.headers["connection"] = "close"  # the rest of the body is not waited for
     return response
+
+
+def _no_api(request: Request, status: int) -> ApiError:
+    code = RESOURCE_DOES_NOT_EXIST if status == 404 else UNSUPPORTED_OPERATION
+    return ApiError(status, code, f"There is no API {request.method} {shown(request.scope['path'])}.")
 
 
 async def _api_error(request: Request, error: Exception) -> Response:
@@ -333,6 +387,9 @@ async def _table_error(request: Request, error: Exception) -> Response:
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    code = "RESOURCE_DOES_NOT_EXIST" if status == 404 else INTERNAL_ERROR
-    return _error(request, ApiError(status, code, f"there is no API {request.method} {request.url.path}"))
+    return _error(request, _no_api(request, getattr(error, "status_code", 404)))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    logging.getLogger("mock_server").error("A request failed unexpectedly.", exc_info=error)
+    return _error(request, ApiError(500, INTERNAL_ERROR, f"The server failed with {type(error).__name__}."))

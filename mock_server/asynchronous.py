@@ -8,8 +8,10 @@ import uuid
 
 from mock_server.capabilities import Capabilities, FileIdHash
 from mock_server.catalog import TableEntry
-from mock_server.errors import invalid, not_found
+from mock_server.errors import invalid, not_found, shown
 from mock_server.parameters import QueryRequest
+
+_KEPT_QUERIES = 10_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class PendingQuery:
 
 
 class AsyncQueries:
-    """The queries that were accepted since the server started. Safe to use from several threads."""
+    """The queries that were accepted last, a bounded number of them. Safe to use from several threads."""
 
     def __init__(self, polls: int) -> None:
         self._polls = polls
@@ -54,17 +56,20 @@ class AsyncQueries:
         A missing key, or a key that comes back with other parameters, is a 400.
         """
         if not request.idempotency_key:
-            raise invalid("idempotency_key must be provided for async query")
+            raise invalid("'idempotencyKey' must be provided for an async query.")
         key = (entry.id, request.idempotency_key)
         with self._lock:
             known = self._by_key.get(key)
             if known is not None:
                 if known.request.checksum() != request.checksum():
-                    raise invalid("the idempotency key was used for a query with other parameters")
+                    raise invalid("'idempotencyKey' was used for a query with other parameters.")
                 return known
             query = PendingQuery(str(uuid.uuid4()), entry, request, capabilities, file_id_hash, version)
             self._by_key[key] = self._by_id[query.id] = query
             self._polled[query.id] = 0
+            if len(self._by_key) > _KEPT_QUERIES:
+                forgotten = self._by_key.pop(next(iter(self._by_key)))
+                del self._by_id[forgotten.id], self._polled[forgotten.id]
             return query
 
     def poll(self, entry: TableEntry, query_id: str, polls: int | None = None) -> tuple[PendingQuery, bool]:
@@ -72,7 +77,7 @@ class AsyncQueries:
         with self._lock:
             query = self._by_id.get(query_id)
             if query is None or query.entry.id != entry.id:
-                raise not_found(f"Query ID '{query_id}' not found")
+                raise not_found(f"Query ID {shown(query_id)} not found.")
             polled = self._polled[query_id]
             self._polled[query_id] = polled + 1
             return query, polled >= (self._polls if polls is None else polls)

@@ -12,9 +12,9 @@ def check_bearer(header: str | None, token: Secret) -> None:
     """Refuse a request whose ``Authorization`` header does not carry ``token``: 401."""
     scheme, _, given = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not given.strip():
-        raise _refused("the request has no bearer token; send the header Authorization: Bearer <token>")
+        raise _refused("The request has no bearer token: the header 'Authorization: Bearer <token>' was expected.")
     if not hmac.compare_digest(given.strip().encode(), token.reveal().encode()):
-        raise _refused("the bearer token is not the one of this server's profile")
+        raise _refused("The bearer token is not the one of this server's profile.")
 
 
 def _refused(message: str) -> ApiError:

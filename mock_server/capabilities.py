@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from mock_server.errors import invalid
+from mock_server.errors import invalid, shown
 
 
 class Format(enum.Enum):
@@ -46,7 +46,7 @@ def parse_capabilities(header: str | None) -> Capabilities:
     asked = values.get("responseformat", [])
     formats = tuple(known[name] for name in asked if name in known)
     if asked and not formats:
-        raise invalid(f"responseformat must be parquet or delta, or both, not '{','.join(asked)}'")
+        raise invalid(f"'responseformat' must be parquet or delta, or both, not {shown(','.join(asked))}.")
     return Capabilities(
         formats=formats or (Format.PARQUET,),
         reader_features=frozenset(values.get("readerfeatures", [])),
@@ -62,4 +62,4 @@ def parse_file_id_hash(header: str | None) -> FileIdHash | None:
     try:
         return FileIdHash(header.strip().lower())
     except ValueError:
-        raise invalid(f"fileidhash must be parquet or delta, not '{header}'") from None
+        raise invalid(f"'fileidhash' must be parquet or delta, not {shown(header)}.") from None

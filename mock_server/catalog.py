@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from mock_server.errors import ConfigError, not_found
+from mock_server.errors import ConfigError, not_found, shown
 
 DEFAULT_NAME = "default"
 _NAMESPACE = uuid.UUID("6f1d9a0e-3f0b-4c86-9a4d-0f6f2f0b7f11")
@@ -63,7 +63,7 @@ class Catalog:
         for share in self.shares():
             if share.lower() == name.lower():
                 return share
-        raise not_found(f"[Share] '{name}' not found")
+        raise not_found(f"Share {shown(name)} not found.")
 
     def schemas_of(self, share: str) -> list[str]:
         """Names of the schemas of ``share``; 404 if there is no such share."""
@@ -76,7 +76,7 @@ class Catalog:
         for schema in self.schemas_of(share):
             if schema.lower() == name.lower():
                 return self.share(share), schema
-        raise not_found(f"[Share/Schema] '{share}/{name}' not found")
+        raise not_found(f"Schema {shown(f'{share}/{name}')} not found.")
 
     def tables_of(self, share: str, schema: str | None = None) -> list[TableEntry]:
         """Tables of a share, or of one of its schemas; 404 if the share or schema does not exist."""
@@ -91,11 +91,15 @@ class Catalog:
         for table in self.tables_of(share, schema):
             if table.name.lower() == name.lower():
                 return table
-        raise not_found(f"[Share/Schema/Table] '{share}/{schema}/{name}' not found")
+        raise not_found(f"Table {shown(f'{share}/{schema}/{name}')} not found.")
 
-    def by_id(self, table_id: str) -> TableEntry | None:
-        """Return the table with this id, if any."""
-        return next((table for table in self.tables if table.id == table_id), None)
+    def require_locations(self) -> None:
+        """Refuse tables without a Delta log where they are said to lie: `ConfigError` names the first."""
+        for table in self.tables:
+            if not (table.location / "_delta_log").is_dir():
+                raise ConfigError(
+                    f"The table '{table.full_name}' was expected at '{table.location}', but there is no _delta_log."
+                )
 
 
 def share_id(share: str) -> str:
@@ -121,7 +125,7 @@ def build(tables: Iterable[TableEntry], schemas: Iterable[tuple[str, tuple[str, 
         other = seen.setdefault(table.full_name.lower(), table)
         if other is not table:
             raise ConfigError(
-                f"two tables are called {table.full_name}: {other.location} and {table.location}; rename one of them"
+                f"Two tables are called '{table.full_name}': {other.location} and {table.location}. Rename one of them."
             )
     return Catalog(result, tuple(schemas))
 
@@ -140,12 +144,12 @@ def from_directory(root: str | os.PathLike[str]) -> Catalog:
     """
     base = Path(root)
     if not base.is_dir():
-        raise ConfigError(f"--tables expects a directory of Delta tables, but {base} is not a directory")
+        raise ConfigError(f"A directory of Delta tables was expected, but '{base}' is not a directory.")
     if (base / "_delta_log").is_dir():
         return build([entry(DEFAULT_NAME, DEFAULT_NAME, base.resolve().name, base)])
     found = sorted(_delta_folders(base))
     if not found:
-        raise ConfigError(f"no folder with a _delta_log lies under {base}; expected <table>/_delta_log somewhere in it")
+        raise ConfigError(f"No Delta table lies under '{base}': '<table>/_delta_log' was expected somewhere in it.")
     return build(entry(*_names(parts, found), base.joinpath(*parts)) for parts in found)
 
 
@@ -175,7 +179,7 @@ def _split(name: str) -> tuple[str, str, str]:
         return parts[0], parts[1], parts[2]
     if len(parts) == 1:
         return DEFAULT_NAME, DEFAULT_NAME, name
-    raise ConfigError(f'a table is named "share.schema.table" or "table", not "{name}"')
+    raise ConfigError(f"A table is named 'share.schema.table' or 'table', not {shown(name)}.")
 
 
 def _unique(names: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import secrets
 from pathlib import Path
@@ -15,6 +16,9 @@ from mock_server import catalog
 from mock_server.catalog import Catalog, TableEntry
 from mock_server.errors import ConfigError
 from mock_server.faults import Fault
+
+# Keys of the reference server that mean nothing here: what they tune does not exist, or is always so.
+_WITHOUT_EFFECT = frozenset({"deltaTableCacheSize", "stalenessAcceptable", "requestTimeoutSeconds"})
 
 
 def _new_token() -> Secret:
@@ -73,13 +77,13 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         if self.url_ttl <= 0:
-            raise ConfigError(f"the URL lifetime must be more than 0 seconds, not {self.url_ttl}")
+            raise ConfigError(f"The URL lifetime must be more than 0 seconds, not {self.url_ttl}.")
         if self.latency < 0:
-            raise ConfigError(f"the latency must be 0 or more seconds, not {self.latency}")
+            raise ConfigError(f"The latency must be 0 or more seconds, not {self.latency}.")
         if self.bandwidth is not None and self.bandwidth <= 0:
-            raise ConfigError(f"the bandwidth must be more than 0 bytes per second, not {self.bandwidth}")
+            raise ConfigError(f"The bandwidth must be more than 0 bytes per second, not {self.bandwidth}.")
         if not self.prefix.startswith("/") or self.prefix.rstrip("/") == "":
-            raise ConfigError(f'the endpoint must be a path such as "/delta-sharing", not "{self.prefix}"')
+            raise ConfigError(f"The endpoint must be a path such as '/delta-sharing', not '{self.prefix}'.")
 
 
 def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
@@ -88,26 +92,27 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
     Understood are ``shares`` with ``schemas`` and ``tables`` (``name``, ``location``: a local directory, relative to
     the file, or a ``file:`` URI, ``id``, ``historyShared``, ``startVersion``), ``authorization.bearerToken``,
     ``host``, ``port``, ``endpoint``, ``preSignedUrlTimeoutSeconds``, the ``evaluate...Hints`` switches,
-    ``queryTablePageSizeLimit``, ``queryTablePageTokenTtlMs`` and ``refreshTokenTtlMs``. Other keys are ignored, as
-    the reference server does. A file that cannot be used raises `ConfigError` with one sentence.
+    ``queryTablePageSizeLimit``, ``queryTablePageTokenTtlMs`` and ``refreshTokenTtlMs``. What else the reference server
+    knows (``deltaTableCacheSize`` ...) has no effect. A key that neither knows, and a file that cannot be used, raise
+    `ConfigError` with one sentence.
     """
     source = Path(path)
     if source.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"a configuration file ends in .yaml or .yml, but {source.name} does not")
+        raise ConfigError(f"A configuration file ends in .yaml or .yml, but '{source.name}' does not.")
     try:
         content = yaml.safe_load(source.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"cannot read the configuration file {source}: {error.strerror}") from error
+        raise ConfigError(f"The configuration file '{source}' cannot be read: {error.strerror}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source.name} is not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"'{source.name}' is not YAML: {' '.join(str(error).split())}.") from error
     top = _Node(source.name, content)
     version = top.integer("version", 1)
     if version != 1:
-        raise ConfigError(f"{source.name}: version must be 1, not {version}")
+        raise ConfigError(f"{source.name}: version must be 1, not {version}.")
     authorization = top.child("authorization")
     token = authorization.text("bearerToken", None) if authorization else None
     tables, schemas = _shares(top, source.parent)
-    return ServerConfig(
+    config = ServerConfig(
         catalog=catalog.build(tables, schemas),
         token=Secret(token) if token else _new_token(),
         check_token=token is not None,
@@ -122,6 +127,9 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
         page_token_ttl=top.integer("queryTablePageTokenTtlMs", 259_200_000) / 1000,
         refresh_token_ttl=top.integer("refreshTokenTtlMs", 3_600_000) / 1000,
     )
+    for node in (top, *([authorization] if authorization else [])):
+        node.refuse_unknown()
+    return config
 
 
 def _shares(top: _Node, base: Path) -> tuple[list[TableEntry], list[tuple[str, tuple[str, ...]]]]:
@@ -129,39 +137,43 @@ def _shares(top: _Node, base: Path) -> tuple[list[TableEntry], list[tuple[str, t
     schemas: list[tuple[str, tuple[str, ...]]] = []
     for share in _named(top.children("shares")):
         inner = _named(share.children("schemas"))
+        share.refuse_unknown()
         schemas.append((share.name, tuple(schema.name for schema in inner)))
         for schema in inner:
             tables.extend(_table(share.name, schema.name, table, base) for table in _named(schema.children("tables")))
+            schema.refuse_unknown()
     return tables, schemas
 
 
 def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:
     location = node.text("location", None)
     if not location:
-        raise ConfigError(f"{node.where}: location is missing; give the directory of the Delta table")
+        raise ConfigError(f"{node.where}: location is missing. Give the directory of the Delta table.")
     if location.startswith("file:"):
         location = "/" + location[len("file:") :].lstrip("/")
     elif "://" in location:
-        raise ConfigError(f"{node.where}: location must be a local directory, not a {location.split(':')[0]} address")
+        raise ConfigError(f"{node.where}: location must be a local directory, not a {location.split(':')[0]} address.")
     start = node.integer("startVersion", 0)
     if start < 0:
-        raise ConfigError(f"{node.where}: startVersion must be 0 or more, not {start}")
-    return TableEntry(
+        raise ConfigError(f"{node.where}: startVersion must be 0 or more, not {start}.")
+    entry = TableEntry(
         share=share,
         schema=schema,
         name=node.name,
         location=(base / location).resolve(),
         id=node.text("id", None) or catalog.table_id(share, schema, node.name),
-        history_shared=node.flag("historyShared", False),
+        history_shared=node.flag("historyShared", node.flag("cdfEnabled", False)),
         start_version=start,
     )
+    node.refuse_unknown()
+    return entry
 
 
 def _named(nodes: list[_Node]) -> list[_Node]:
     seen: set[str] = set()
     for node in nodes:
         if node.name.lower() in seen:
-            raise ConfigError(f'{node.where}: the name "{node.name}" is used twice')
+            raise ConfigError(f"{node.where}: the name '{node.name}' is used twice.")
         seen.add(node.name.lower())
     return nodes
 
@@ -171,46 +183,59 @@ class _Node:
 
     def __init__(self, where: str, content: object) -> None:
         if not isinstance(content, dict):
-            raise ConfigError(f"{where}: expected keys and values, found {_kind(content)}")
+            raise ConfigError(f"{where}: expected keys and values, found {_kind(content)}.")
         self.where = where
         self._content: dict[str, Any] = content
+        self._known = set(_WITHOUT_EFFECT)
 
     @property
     def name(self) -> str:
         name = self.text("name", None)
         if not name:
-            raise ConfigError(f"{self.where}: name is missing")
+            raise ConfigError(f"{self.where}: name is missing.")
         return name
 
+    def refuse_unknown(self) -> None:
+        """Refuse the keys that were not asked for: a misspelt one would silently leave its default in force."""
+        for key in self._content:
+            if key not in self._known:
+                near = difflib.get_close_matches(str(key), self._known, 1)
+                hint = f" Did you mean '{near[0]}'?" if near else f" Known are: {', '.join(sorted(self._known))}."
+                raise ConfigError(f"{self.where}: there is no key '{key}'.{hint}")
+
     def child(self, key: str) -> _Node | None:
-        value = self._content.get(key)
+        value = self._get(key)
         return None if value is None else _Node(f"{self.where}, {key}", value)
 
     def children(self, key: str) -> list[_Node]:
-        value = self._content.get(key)
+        value = self._get(key)
         if value is None:
             return []
         if not isinstance(value, list):
-            raise ConfigError(f"{self.where}: {key} must be a list, found {_kind(value)}")
+            raise ConfigError(f"{self.where}: {key} must be a list, found {_kind(value)}.")
         return [_Node(f"{self.where}, {key}[{index}]", item) for index, item in enumerate(value)]
 
     def text(self, key: str, default: str | None) -> str | None:
-        value = self._content.get(key, default)
+        value = self._get(key, default)
         if value is not None and not isinstance(value, str):
-            raise ConfigError(f"{self.where}: {key} must be text, found {_kind(value)}")
+            raise ConfigError(f"{self.where}: {key} must be text, found {_kind(value)}.")
         return value
 
     def integer(self, key: str, default: int) -> int:
-        value = self._content.get(key, default)
+        value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ConfigError(f"{self.where}: {key} must be a whole number, found {_kind(value)}")
+            raise ConfigError(f"{self.where}: {key} must be a whole number, found {_kind(value)}.")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
-        value = self._content.get(key, default)
+        value = self._get(key, default)
         if not isinstance(value, bool):
-            raise ConfigError(f"{self.where}: {key} must be true or false, found {_kind(value)}")
+            raise ConfigError(f"{self.where}: {key} must be true or false, found {_kind(value)}.")
         return value
+
+    def _get(self, key: str, default: object = None) -> Any:
+        self._known.add(key)
+        return self._content.get(key, default)
 
 
 def _kind(value: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from delta_sharing_client.errors import (
     DataError,
     DeltaSharingError,
@@ -16,6 +18,10 @@ MALFORMED_REQUEST = "MALFORMED_REQUEST"
 UNSUPPORTED_OPERATION = "UNSUPPORTED_OPERATION"
 UNAUTHENTICATED = "UNAUTHENTICATED"
 INTERNAL_ERROR = "INTERNAL_ERROR"
+_SHOWN_CHARACTERS = 100
+_ADVICE = re.compile(
+    r"(?:Ask|Check|Choose|Give|Install|Pass|Query|Read|Remove|Retry|Set|Try|Update|Upgrade|Use)\b"
+).match
 
 
 class ConfigError(Exception):
@@ -73,12 +79,34 @@ def data_lost(message: str) -> ApiError:
     return ApiError(400, RESOURCE_DOES_NOT_EXIST, message)
 
 
+def too_large(limit: int) -> ApiError:
+    """Return the 413 of a request body of more than ``limit`` bytes."""
+    return ApiError(413, MALFORMED_REQUEST, f"The request body must not be larger than {limit} bytes.")
+
+
+def shown(value: object) -> str:
+    """Return what a request said, in quotation marks, for a message: shortened, and without control characters."""
+    text = str(value)[: _SHOWN_CHARACTERS + 1]
+    text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
+
+
 def from_table_error(error: DeltaSharingError) -> ApiError:
-    """Return the answer for an error raised while a table's log was read."""
+    """Return the answer for an error raised while a table's log was read: the fact, as this server met it.
+
+    What the library would advise its caller to do is left out: it is not the caller of this server who reads the log.
+    """
+    about = f" '{error.table}'" if error.table else ""
     if isinstance(error, UnsupportedFeatureError):
-        return unsupported(str(error))
+        return unsupported(f"The table{about} needs '{error.feature}', with which this server cannot read it.")
+    fact = _without_advice(str(error))
     if isinstance(error, UsageError):
-        return invalid(str(error))
+        return invalid(fact)
     if isinstance(error, (DataError, ProtocolError)):
-        return data_lost(str(error))
-    return ApiError(500, INTERNAL_ERROR, str(error))
+        return data_lost(fact)
+    return ApiError(500, INTERNAL_ERROR, fact)
+
+
+def _without_advice(message: str) -> str:
+    sentences = re.split(r"(?<=[.?])\s+(?=[A-Z])", message)
+    return " ".join([sentences[0], *(sentence for sentence in sentences[1:] if not _ADVICE(sentence))])

@@ -109,13 +109,13 @@ def parse_fault(text: str) -> Fault:
     name, equals, value_text = rest.partition("=")
     kind = KINDS.get(name)
     if kind is None:
-        raise ConfigError(f'there is no fault "{name}"; there are: {", ".join(sorted(KINDS))}')
+        raise ConfigError(f"There is no fault '{name}'. There are: {', '.join(sorted(KINDS))}.")
     if target_text and target_text not in {target.value for target in Target}:
-        raise ConfigError(f'fault {name}: the part after @ is api, data or all, not "{target_text}"')
+        raise ConfigError(f"Fault '{name}': the part after @ is api, data or all, not '{target_text}'.")
     if equals and kind.default is None and not kind.required:
-        raise ConfigError(f"fault {name} takes no value")
+        raise ConfigError(f"Fault '{name}' takes no value.")
     if kind.required and not equals:
-        raise ConfigError(f"fault {name} needs a value: {name}=VALUE ({kind.doc})")
+        raise ConfigError(f"Fault '{name}' needs a value: {name}=VALUE ({kind.doc}).")
     value = _number(name, "value", value_text) if equals else (kind.default or 0.0)
     count = int(_number(name, "count", count_text)) if count_text else None
     if kind.counts:
@@ -164,5 +164,5 @@ def _number(name: str, what: str, text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise ConfigError(f'fault {name}: the {what} must be a number of 0 or more, not "{text}"')
+        raise ConfigError(f"Fault '{name}': the {what} must be a number of 0 or more, not '{text}'.")
     return number

@@ -17,6 +17,8 @@ from mock_server.faults import FaultSet, Target
 from mock_server.signing import ABSOLUTE, SignatureProblem, Signer
 
 _RANGE = re.compile(rb"bytes=(\d*)-(\d*)").fullmatch
+# No file is longer, and Python reads no number of thousands of digits.
+_MAX_DIGITS = 18
 _COPY_BYTES = 1 << 20
 
 _PROBLEMS = {
@@ -53,7 +55,7 @@ class FileServer:
         path = self._locate(raw_path)
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path is not None and path.is_file() else None
-        except OSError:
+        except (OSError, ValueError):  # a name with a zero byte is no file's
             file = None
         if file is None:
             return await _refuse(scope, send, 404, "NoSuchKey", "The specified key does not exist.")
@@ -128,13 +130,18 @@ def _span(header: bytes, size: int) -> tuple[int, int] | None:
     if not first:
         if not last:
             return -1, -1
-        length = min(int(last), size)
+        length = min(_number(last), size)
         return (size - length, size) if length else None
-    start = int(first)
-    stop = min(int(last) + 1, size) if last else size
-    if last and int(last) < start:
+    start = _number(first)
+    stop = min(_number(last) + 1, size) if last else size
+    if last and _number(last) < start:
         return -1, -1
     return (start, stop) if start < size else None
+
+
+def _number(digits: bytes) -> int:
+    digits = digits.lstrip(b"0")
+    return int(digits or b"0") if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS
 
 
 async def _refuse(

@@ -39,13 +39,13 @@ def choose_format(
     if Format.DELTA not in wanted:
         raise unsupported(
             f"Unsupported Delta Table Properties or features found on table {table}: {', '.join(refusals)}. They "
-            "cannot be shared in the parquet response format; send the header "
-            "delta-sharing-capabilities: responseformat=delta with the readerfeatures that you support"
+            "cannot be shared in the parquet response format: the header delta-sharing-capabilities must have "
+            "'responseformat=delta' and the 'readerfeatures' that the table needs."
         )
     if missing:
         raise unsupported(
             f"Unsupported Delta Table Properties or features found on table {table}: the request does not list "
-            f"{', '.join(missing)} in the readerfeatures of its delta-sharing-capabilities header"
+            f"{', '.join(missing)} in the 'readerfeatures' of its delta-sharing-capabilities header."
         )
     return Format.DELTA
 
@@ -58,19 +58,19 @@ def check_carried(chosen: Format, vectors: Iterable[object], table: str) -> None
     if chosen is Format.PARQUET and any(vector is not None for vector in vectors):
         raise unsupported(
             f"Unsupported Delta Table Properties or features found on table {table}: deletionVectors, which its "
-            "protocol does not list. They cannot be shared in the parquet response format"
+            "protocol does not list. They cannot be shared in the parquet response format."
         )
 
 
 def _check_readable_here(protocol: Protocol, table: str) -> None:
     if protocol.min_reader_version > features.MAX_READER_VERSION:
         raise unsupported(
-            f"the table {table} has minReaderVersion {protocol.min_reader_version}; this server reads up to version "
-            f"{features.MAX_READER_VERSION}"
+            f"The table '{table}' has minReaderVersion {protocol.min_reader_version}: this server reads up to version "
+            f"{features.MAX_READER_VERSION}."
         )
     for name in protocol.reader_features or ():
         if name.lower() in _UNREADABLE_HERE:
-            raise unsupported(f"the table {table} has the feature {name}, with which this server cannot read its log")
+            raise unsupported(f"The table '{table}' has the feature '{name}', with which this server cannot read it.")
 
 
 def _needed_features(protocol: Protocol, metadata: Metadata) -> list[str]:

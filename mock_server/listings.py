@@ -85,4 +85,4 @@ def _offset(listing: str, token: str, count: int) -> int:
             return int(offset)
     except (ValueError, binascii.Error):
         pass
-    raise invalid(f"invalid 'nextPageToken' specified for the {listing}")
+    raise invalid(f"Invalid 'nextPageToken' specified for the {listing}.")

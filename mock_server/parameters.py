@@ -14,10 +14,13 @@ from typing import Any
 
 from delta_sharing_client import instants
 from delta_sharing_client.errors import UsageError
-from mock_server.errors import invalid, malformed
+from mock_server.errors import invalid, malformed, shown
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
+_INTEGER = re.compile(r"-?[0-9]{1,30}").fullmatch
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""What a request may send: twice the longest predicate that is read, with room for the rest."""
 MAX_RESULTS = 500
 # Narrower than what clients are let write: a client must send what every server reads.
 _TIMESTAMP = re.compile(
@@ -102,21 +105,21 @@ def parse_query(body: bytes) -> QueryRequest:
     )
     points = [request.version, request.timestamp_ms, request.starting_version]
     if sum(point is not None for point in points) > 1:
-        raise invalid("only one of version, timestamp and startingVersion can be provided")
+        raise invalid("Only one of 'version', 'timestamp' and 'startingVersion' can be provided.")
     if request.ending_version is not None:
         if request.starting_version is None:
-            raise invalid("endingVersion can only be provided together with startingVersion")
+            raise invalid("'endingVersion' can only be provided together with 'startingVersion'.")
         if request.ending_version < request.starting_version:
             raise invalid(
-                f"endingVersion {request.ending_version} is before startingVersion {request.starting_version}"
+                f"'endingVersion' {request.ending_version} is before 'startingVersion' {request.starting_version}."
             )
     if request.refresh_token is not None:
         if any(point is not None for point in points):
-            raise invalid("refreshToken must not be used together with version, timestamp or startingVersion")
+            raise invalid("'refreshToken' must not be used together with 'version', 'timestamp' or 'startingVersion'.")
         if request.paging.token is not None:
-            raise invalid("refreshToken must not be used together with pageToken")
+            raise invalid("'refreshToken' must not be used together with 'pageToken'.")
     if request.include_refresh_token and any(point is not None for point in points):
-        raise invalid("includeRefreshToken must be used only when querying the latest version")
+        raise invalid("'includeRefreshToken' must be used only when querying the latest version.")
     return request
 
 
@@ -157,7 +160,7 @@ def parse_point(query: Mapping[str, str]) -> tuple[int | None, int | None]:
     fields = _Fields(query)
     version, timestamp = fields.integer("version"), fields.timestamp("timestamp")
     if version is not None and timestamp is not None:
-        raise invalid("only one of version and timestamp can be provided")
+        raise invalid("Only one of 'version' and 'timestamp' can be provided.")
     return version, timestamp
 
 
@@ -188,7 +191,7 @@ def parse_timestamp(text: str, *, up: bool = False) -> int:
             pass
         else:
             return -(-nanoseconds // 1_000_000) if up else nanoseconds // 1_000_000
-    raise invalid(f"expected a timestamp in ISO 8601 with an offset, such as 2022-01-01T00:00:00Z, found '{text}'")
+    raise invalid(f"A timestamp must be in ISO 8601 with an offset, such as 2022-01-01T00:00:00Z, not {shown(text)}.")
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
@@ -197,9 +200,9 @@ def _json_object(body: bytes) -> dict[str, Any]:
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise malformed(f"the request body is not JSON: {error}") from error
+        raise malformed(f"The request body is not JSON: {str(error)[:100]}.") from error
     if not isinstance(content, dict):
-        raise malformed("the request body must be a JSON object")
+        raise malformed("The request body must be a JSON object.")
     return content
 
 
@@ -216,7 +219,7 @@ class _Fields:
     def text(self, name: str) -> str | None:
         value = self._content.get(name)
         if value is not None and not isinstance(value, str):
-            raise malformed(f"{name} must be a string")
+            raise malformed(f"'{name}' must be a string.")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -224,25 +227,24 @@ class _Fields:
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise malformed(f"{name} must be an array of strings")
+            raise malformed(f"'{name}' must be an array of strings.")
         return tuple(value)
 
     def integer(self, name: str, largest: int = _INT64_MAX, *, smallest: int = 0) -> int | None:
         value = self._content.get(name)
         if isinstance(value, str):
-            try:
-                value = int(value)
-            except ValueError:
-                raise invalid(f"{name} must be a whole number, not '{value}'") from None
+            if not _INTEGER(value):
+                raise invalid(f"'{name}' must be a whole number, not {shown(value)}.")
+            value = int(value)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            raise malformed(f"{name} must be a whole number")
+            raise malformed(f"'{name}' must be a whole number.")
         if value < smallest:
             bound = "must be greater than or equal to 0" if smallest == 0 else f"must be at least {smallest}"
-            raise invalid(f"{name} {bound}, not {value}")
+            raise invalid(f"'{name}' {bound}, not {shown(value)}.")
         if value > largest:
-            raise invalid(f"{name} must be at most {largest}, not {value}")
+            raise invalid(f"'{name}' must be at most {largest}, not {shown(value)}.")
         return value
 
     def flag(self, name: str) -> bool:
@@ -251,7 +253,7 @@ class _Fields:
             return bool(value)
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
-        raise invalid(f"{name} must be true or false, not '{value}'")
+        raise invalid(f"'{name}' must be true or false, not {shown(value)}.")
 
     def timestamp(self, name: str, *, up: bool = False) -> int | None:
         value = self.text(name)

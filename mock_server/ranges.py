@@ -45,7 +45,7 @@ def changed_files(table: SharedTable, start: int, end: int | None) -> VersionRan
     table.require_history()
     latest = table.latest_version()
     if start < table.entry.start_version:
-        raise invalid(f"You can only query table data since version {table.entry.start_version}, found version {start}")
+        raise invalid(f"You can only query table data since version {table.entry.start_version}, not version {start}.")
     if start > latest:
         raise invalid(_start_after_latest(start, latest))
     end = latest if end is None else min(end, latest)
@@ -63,12 +63,12 @@ def change_feed(table: SharedTable, request: ChangesRequest, pinned_end: int | N
     end = pinned_end if pinned_end is not None else _end(table, request, latest)
     if start < table.entry.start_version:
         raise invalid(
-            f"You can only query table changes since version {table.entry.start_version}, found version {start}"
+            f"You can only query table changes since version {table.entry.start_version}, found version {start}."
         )
     if start > end:
         raise invalid(f"CDF range from start {start} to end {end} was invalid. End cannot be before start.")
     if table.snapshot(latest).metadata.properties.get(_FEED_PROPERTY, "").lower() != "true":
-        raise unsupported(f"cdf is not enabled on table {table.entry.full_name}")
+        raise unsupported(f"The change data feed cannot be read: cdf is not enabled on table {table.entry.full_name}.")
     history = request.include_historical_metadata
     feed = _range(table, start, end, files_of=change_actions, first_version=start)
     _check_recorded(feed, table.snapshot(start).metadata)

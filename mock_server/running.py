@@ -96,7 +96,7 @@ def running(
         Fields of `ServerConfig`; ``faults`` as texts or `Fault` values, ``token`` as text or `Secret`.
     """
     if demo == (tables is not None):
-        raise ConfigError("give either tables or demo=True")
+        raise ConfigError("Give either 'tables' or 'demo=True'.")
     run = _in_process if process else _in_thread
     with tempfile.TemporaryDirectory(prefix="mock-server-") as folder:
         directory = Path(folder)
@@ -126,7 +126,7 @@ def bind(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
     except OSError as error:
-        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+        raise ConfigError(f"The server cannot listen on {host} port {port}: {error.strerror or error}.") from error
     return listening
 
 
@@ -199,7 +199,7 @@ def _in_thread(tables: TablesArgument, directory: Path, options: dict[str, Any])
 @contextlib.contextmanager
 def _in_process(tables: TablesArgument, directory: Path, options: dict[str, Any]) -> Iterator[RunningServer]:
     if isinstance(tables, (Mapping, Catalog)):
-        raise ConfigError("a server in its own process takes a directory of tables")
+        raise ConfigError("A server in its own process takes a directory of tables.")
     path = directory / "profile.share"
     command = [sys.executable, "-m", "mock_server", "--tables", os.fspath(tables), "--profile-out", str(path)]
     for name, value in options.items():

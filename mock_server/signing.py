@@ -83,7 +83,8 @@ class Signer:
         except (KeyError, ValueError):
             return SignatureProblem.MISSING
         expected = _sign(self._key, _claims(issued, lifetime, generation, use), unquote_to_bytes(path))
-        if not hmac.compare_digest(expected, signature.lower()):
+        # As bytes: a signature that is not ASCII is a wrong one, which the comparison of texts would refuse to look at.
+        if not hmac.compare_digest(expected.encode(), signature.lower().encode("utf-8", "replace")):
             return SignatureProblem.WRONG
         if time.time() >= issued + lifetime or generation < self._generation:
             return SignatureProblem.EXPIRED

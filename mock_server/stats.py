@@ -6,6 +6,8 @@ import threading
 from collections import Counter
 from typing import Any
 
+_REFUSED = frozenset({400, 403, 404, 405})
+
 
 class Stats:
     """Counters of one server. Safe to use from several threads."""
@@ -33,12 +35,15 @@ class Stats:
             self._most_active = max(self._most_active, self._active)
 
     def end(self, kind: str, status: int, sent: int, file: str | None) -> None:
-        """Count the answer: its status, its body's bytes and the data file it came from."""
+        """Count the answer: its status, its body's bytes and the data file it came from.
+
+        A file is listed from the first time on that it was given out: who has no signed URL adds no names here.
+        """
         with self._lock:
             self._active = max(0, self._active - 1)
             self._statuses[status] += 1
             self._bytes[kind] += sent
-            if file is not None:
+            if file is not None and (status not in _REFUSED or file in self._file_requests):
                 self._file_requests[file] += 1
                 self._file_bytes[file] += sent
 

@@ -40,8 +40,8 @@ class SharedTable:
         version = self.log.latest_version()
         if version < self.entry.start_version:
             raise data_lost(
-                f"the table {self.entry.full_name} is shared from version {self.entry.start_version} on, "
-                f"but its latest version is {version}"
+                f"The table '{self.entry.full_name}' is shared from version {self.entry.start_version} on, "
+                f"but its latest version is {version}."
             )
         return version
 
@@ -74,7 +74,7 @@ class SharedTable:
         if timestamp_ms > self.log.commit_timestamp(latest):
             raise invalid(
                 f"The provided timestamp ({timestamp_ms} ms) is after the latest version available to the table, "
-                f"which was committed at {self.log.commit_timestamp(latest)} ms"
+                f"which was committed at {self.log.commit_timestamp(latest)} ms."
             )
         try:
             found = self.log.version_at(timestamp_ms)
@@ -106,7 +106,7 @@ class SharedTable:
         latest = self.latest_version()
         if version < self.entry.start_version:
             raise invalid(
-                f"You can only query table data since version {self.entry.start_version}, found version {version}"
+                f"You can only query table data since version {self.entry.start_version}, found version {version}."
             )
         if version > latest:
             raise invalid(f"Cannot load table version {version} as it does not exist. The latest version is {latest}.")
@@ -117,7 +117,7 @@ class SharedTable:
         if not self.entry.history_shared:
             raise unsupported(
                 "Reading table by version or timestamp is not supported because history sharing is not enabled on "
-                f"table: {self.entry.full_name}"
+                f"table: {self.entry.full_name}."
             )
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
@@ -136,7 +136,7 @@ class SharedTable:
             size = self._size_on_disk(remove)
         if values is None and self.snapshot(version).metadata.partition_columns:
             raise DataError(
-                f"the tombstone of version {version} has no partition values and the file is not in the version before",
+                f"The tombstone of version {version} has no partition values, nor has the version before its file.",
                 table=self.entry.full_name,
                 version=version,
             )
@@ -151,7 +151,7 @@ class SharedTable:
             return resolve(self.entry.location, remove.path).stat().st_size
         except OSError as error:
             raise DataError(
-                "a tombstone has no size, and the file is neither in the version before nor on disk",
+                "A tombstone has no size, and the file is neither in the version before nor on disk.",
                 table=self.entry.full_name,
             ) from error
 

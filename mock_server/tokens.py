@@ -33,10 +33,10 @@ class Tokens:
             raw = b""
         signature, payload = raw[:16], raw[16:]
         if not hmac.compare_digest(signature, self._sign(payload)):
-            raise invalid(f"Error decoding the {kind}: it was not given out by this server")
+            raise invalid(f"Error decoding the {kind}: it was not given out by this server.")
         content: dict[str, Any] = msgspec.json.decode(payload)
         if content["kind"] != kind:
-            raise invalid(f"Error decoding the {kind}: a {content['kind']} was given in its place")
+            raise invalid(f"Error decoding the {kind}: a {content['kind']} was given in its place.")
         if time.time() > content["expires"]:
             raise invalid(f"The {kind} has expired. Please restart the query.")
         return content

@@ -350,7 +350,7 @@ def _public_schema(schema_string: str) -> str:
     try:
         schema = json.loads(schema_string)
     except (ValueError, RecursionError):
-        raise ProtocolError("schemaString must be the JSON of a struct type, but it does not parse") from None
+        raise ProtocolError("'schemaString' must be the JSON of a struct type, but it does not parse.") from None
     return json.dumps(_public_type(schema), separators=(",", ":"), ensure_ascii=False)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = sorted((ROOT / "delta_sharing_client").rglob("*.py"))
+SOURCES = sorted(path for package in ("delta_sharing_client", "mock_server") for path in (ROOT / package).rglob("*.py"))
 OURS = {
     "AuthError",
     "DataError",
@@ -23,6 +23,14 @@ OURS = {
     "TransportError",
     "UnsupportedFeatureError",
     "UsageError",
+    # Those of the server, and the functions that make them.
+    "ApiError",
+    "ConfigError",
+    "data_lost",
+    "invalid",
+    "malformed",
+    "not_found",
+    "unsupported",
 }
 # What stands where a value is put in: a word, so that the sentence around it can be judged.
 VALUE = "\N{REPLACEMENT CHARACTER}"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import requests
 
 import mock_server
-from tests.unit.mock_server.helpers import Api, error_of, stamp
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError
+from mock_server.errors import from_table_error
+from tests.unit.mock_server.helpers import Api, error_of, stamp, write_plain
 
 TABLE = "shares/default/schemas/default/tables/plain"
 
@@ -116,7 +120,7 @@ def test_a_bad_or_late_starting_timestamp_is_400(api: Api, timestamp: str) -> No
 def test_temporary_credentials_are_refused_by_name(api: Api) -> None:
     response = api.post(f"{TABLE}/temporary-table-credentials")
     assert error_of(response) == (400, "UNSUPPORTED_OPERATION")
-    assert "temporary credentials" in response.json()["message"]
+    assert "Temporary credentials" in response.json()["message"]
 
 
 def test_a_body_that_is_not_a_json_object_is_malformed(api: Api) -> None:
@@ -156,3 +160,33 @@ def test_statistics_count_requests_and_bytes_by_kind_and_file(start: Callable[..
     ]
     assert own.server.reset_stats()["total_requests"] == 3
     assert own.server.stats()["total_requests"] == 0
+
+
+def test_what_the_log_cannot_be_read_for_is_told_without_advice_to_a_client(tmp_path: Path) -> None:
+    refusal = UnsupportedFeatureError("The table needs 'x'. Upgrade the client.", feature="x", table="a.b.c")
+    lost = DataError("The commit 3 is missing. Ask the provider to share the table again.", table="a.b.c")
+    assert from_table_error(refusal).message == "The table 'a.b.c' needs 'x', with which this server cannot read it."
+    assert from_table_error(lost).message == "The commit 3 is missing."
+
+
+def test_a_table_that_is_lost_while_the_server_runs_is_a_refusal(start: Callable[..., Api], tmp_path: Path) -> None:
+    write_plain(tmp_path / "plain")
+    api = start(tmp_path)
+    assert api.get(f"{TABLE}/version").status_code == 200
+    shutil.rmtree(tmp_path / "plain")
+    for path in ("version", "metadata", "changes?startingVersion=0"):
+        response = api.get(f"{TABLE}/{path}")
+        assert error_of(response) == (400, "RESOURCE_DOES_NOT_EXIST"), response.text
+
+
+def test_a_failure_of_the_server_itself_has_the_shape_of_the_protocol(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("planted-detail")
+
+    monkeypatch.setattr("mock_server.app.parse_starting_timestamp", broken)
+    response = api.get(f"{TABLE}/version")
+    assert error_of(response) == (500, "INTERNAL_ERROR")
+    assert "planted-detail" not in response.text
+    assert "planted-detail" in caplog.text

@@ -53,7 +53,7 @@ def test_a_directory_without_tables_is_refused(tmp_path: Path, path: str) -> Non
 
 
 def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="two tables are called"):
+    with pytest.raises(ConfigError, match="Two tables are called"):
         from_directory(make(tmp_path, "a", "A"))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mock_server.app import create_app
 from mock_server.catalog import from_directory
 from mock_server.config import ServerConfig, from_yaml
 from mock_server.errors import ConfigError
@@ -89,7 +90,7 @@ TABLE = "shares: [{name: s, schemas: [{name: d, tables: [%s]}]}]"
         ("shares: {", "is not YAML"),
         ("shares: text", "shares must be a list, found text"),
         ("shares: [{schemas: []}]", r"shares\[0\]: name is missing"),
-        ("shares: [{name: a}, {name: A}]", 'the name "A" is used twice'),
+        ("shares: [{name: a}, {name: A}]", "the name 'A' is used twice"),
         (TABLE % "{name: t}", "location is missing"),
         (TABLE % "{name: t, location: 5}", "location must be text"),
         (TABLE % "{name: t, location: 's3a://bucket/t'}", "local directory, not a s3a address"),
@@ -100,6 +101,12 @@ TABLE = "shares: [{name: s, schemas: [{name: d, tables: [%s]}]}]"
         ("preSignedUrlTimeoutSeconds: 0", "URL lifetime must be more than 0"),
         ("endpoint: '/'", "endpoint must be a path"),
         ("authorization: text", "authorization: expected keys and values"),
+        ("prot: 80", r"server.yaml: there is no key 'prot'\. Did you mean 'port'\?"),
+        ("5: 80", "there is no key '5'. Known are: .*, shares, .*"),
+        ("authorization: {bearertoken: x}", "authorization: there is no key 'bearertoken'. Did you mean 'bearerToken'"),
+        ("shares: [{name: a, schema: []}]", r"shares\[0\]: there is no key 'schema'. Did you mean 'schemas'"),
+        ("shares: [{name: s, schemas: [{name: d, table: []}]}]", "Did you mean 'tables'"),
+        (TABLE % "{name: t, location: x, history: true}", r"tables\[0\]: there is no key 'history'. Did you mean"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(tmp_path: Path, text: str, words: str) -> None:
@@ -111,7 +118,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(tmp_path: Path, t
 def test_a_file_of_another_kind_or_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.yaml or \.yml"):
         from_yaml(write(tmp_path, FULL, "server.json"))
-    with pytest.raises(ConfigError, match="cannot read"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         from_yaml(tmp_path / "none.yaml")
 
 
@@ -120,3 +127,14 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, option: dict[str
     (tmp_path / "t" / "_delta_log").mkdir(parents=True)
     with pytest.raises(ConfigError):
         ServerConfig(catalog=from_directory(tmp_path), **option)  # type: ignore[arg-type]
+
+
+def test_the_older_name_of_shared_history_is_understood(tmp_path: Path) -> None:
+    (table,) = from_yaml(write(tmp_path, TABLE % "{name: t, location: x, cdfEnabled: true}")).catalog.tables
+    assert table.history_shared
+
+
+def test_a_location_without_a_table_is_refused_at_the_start(tmp_path: Path) -> None:
+    config = from_yaml(write(tmp_path, TABLE % "{name: t, location: missing}"))
+    with pytest.raises(ConfigError, match=r"'s\.d\.t' was expected at '.*missing', but there is no _delta_log\."):
+        create_app(config)

@@ -18,7 +18,7 @@ import requests
 from typer.testing import CliRunner
 
 import mock_server
-from mock_server.__main__ import app
+from mock_server.command import app
 from mock_server.faults import FAULTS
 from mock_server.running import bind
 
@@ -81,7 +81,7 @@ def test_a_server_in_its_own_process_can_be_told_what_to_do(tables: Path) -> Non
         ([], "one of --demo, --tables DIR and --config FILE"),
         (["--demo", "--tables", "x"], "one of --demo"),
         (["--tables", "no-such-folder"], "not a directory"),
-        (["--config", "none.yaml"], "cannot read"),
+        (["--config", "none.yaml"], "cannot be read"),
         (["--demo", "--fault", "nope"], "no fault"),
         (["--demo", "--url-ttl", "0"], "more than 0"),
         (["--demo", "--profile-out", "no/such/folder/p.share"], "not a directory"),
@@ -107,3 +107,29 @@ def test_a_port_in_use_is_refused_in_a_sentence(tables: Path) -> None:
 def test_the_faults_are_listed() -> None:
     output = RUNNER.invoke(app, ["--list-faults"]).output
     assert [line.split()[0] for line in output.splitlines()] == [kind.name for kind in FAULTS]
+
+
+@pytest.mark.parametrize(("stream", "sign"), [("stderr", "starlette"), ("stdout", "building")])
+def test_ctrl_c_during_the_start_is_no_traceback(stream: str, sign: str) -> None:
+    command = [sys.executable, *(["-X", "importtime"] if stream == "stderr" else []), "-m", "mock_server", "--demo"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with child:
+        assert any(sign in line for line in getattr(child, stream))  # by then it is in its imports, or builds tables
+        child.send_signal(signal.SIGINT)
+        output, complaint = child.communicate(timeout=20)
+    assert "Traceback" not in output + complaint
+    assert child.returncode == 130
+
+
+def test_ctrl_c_while_the_tables_are_built_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(root: Path) -> None:
+        assert root.is_relative_to(tmp_path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mock_server.demo.build", interrupted)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    result = RUNNER.invoke(app, ["--demo"])
+    assert (result.exit_code, result.output.splitlines()[-1]) == (130, "interrupted")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,145 @@
+"""The command line of the server: what ``python -m mock_server`` understands and does."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from delta_sharing_client.redact import Secret
+from mock_server import catalog, config, demo
+from mock_server.app import SharingServer, create_app
+from mock_server.config import ServerConfig
+from mock_server.errors import ConfigError
+from mock_server.faults import FAULTS, parse_fault
+from mock_server.running import bind, profile_for, uvicorn_server, write_profile
+
+_LISTED_TABLES = 12
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def serve(
+    demo_tables: Annotated[bool, typer.Option("--demo", help="Build and serve sample tables.")] = False,
+    tables: Annotated[
+        Optional[Path],
+        typer.Option(help="Serve the Delta tables DIR/<share>/<schema>/<table> or DIR/<table>.", metavar="DIR"),
+    ] = None,
+    config_file: Annotated[
+        Optional[Path],
+        typer.Option("--config", help="Serve what the reference server's configuration file says.", metavar="FILE"),
+    ] = None,
+    host: Annotated[Optional[str], typer.Option(help="Address to listen on (default 127.0.0.1).")] = None,
+    port: Annotated[Optional[int], typer.Option(help="Port to listen on (default 0: any free one).")] = None,
+    profile_out: Annotated[
+        Optional[Path], typer.Option(help="Write a ready profile file when the server listens.", metavar="FILE")
+    ] = None,
+    token: Annotated[Optional[str], typer.Option(help="Bearer token (default: a new one).")] = None,
+    url_ttl: Annotated[Optional[float], typer.Option(help="Seconds for which a data URL is valid.")] = None,
+    latency: Annotated[Optional[float], typer.Option(help="Seconds by which every answer is delayed.")] = None,
+    bandwidth: Annotated[Optional[float], typer.Option(help="Bytes per second of all answers together.")] = None,
+    page_size_limit: Annotated[Optional[int], typer.Option(help="Most files on one page of a query.")] = None,
+    async_polls: Annotated[Optional[int], typer.Option(help="Polls until an asynchronous query is done.")] = None,
+    fault: Annotated[
+        Optional[list[str]],
+        typer.Option(help="Make something go wrong: NAME[=VALUE][:COUNT][@TARGET]; repeatable.", metavar="FAULT"),
+    ] = None,
+    list_faults: Annotated[bool, typer.Option("--list-faults", help="Describe the faults and stop.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print counts of requests and bytes at the end.")] = False,
+) -> None:
+    """Serve local Delta tables over the Delta Sharing protocol."""
+    if list_faults:
+        for kind in FAULTS:
+            typer.echo(f"{kind.name:24} {kind.doc} [{kind.target.value}]")
+        return
+    options = {
+        "host": host,
+        "port": port,
+        "token": None if token is None else Secret(token),
+        "url_ttl": url_ttl,
+        "latency": latency,
+        "bandwidth": bandwidth,
+        "page_size_limit": page_size_limit,
+        "async_polls": async_polls,
+    }
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        given["faults"] = tuple(parse_fault(text) for text in fault or [])
+        if sum((demo_tables, tables is not None, config_file is not None)) != 1:
+            raise ConfigError("Give one of --demo, --tables DIR and --config FILE.")
+        with _config(tables, config_file, given) as settings:
+            _serve(settings, profile_out, with_stats=stats)
+    except ConfigError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(130) from None
+
+
+@contextlib.contextmanager
+def _config(tables: Path | None, config_file: Path | None, given: dict[str, Any]) -> Iterator[ServerConfig]:
+    if config_file is not None:
+        settings = config.from_yaml(config_file)
+        # A token on the command line means that it is to be asked for.
+        yield dataclasses.replace(settings, **given, check_token=settings.check_token or "token" in given)
+    elif tables is not None:
+        yield ServerConfig(catalog=catalog.from_directory(tables), **given)
+    else:
+        with tempfile.TemporaryDirectory(prefix="delta-sharing-demo-") as directory:
+            typer.echo("building the sample tables ...")
+            yield ServerConfig(catalog=demo.build(Path(directory)), **given)
+
+
+def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool) -> None:
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(bind(settings.host, settings.port))
+        if profile_out is None:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="mock-server-"))
+            profile_out = Path(directory) / "profile.share"
+        if not profile_out.parent.is_dir():
+            raise ConfigError(f"The profile cannot be written: '{profile_out.parent}' is not a directory.")
+        listening.listen(1024)  # whoever reads the profile may connect, even before the first loop turn
+        server = create_app(settings)
+        profile = profile_for(settings, listening)
+        write_profile(profile, profile_out)
+        stack.callback(profile_out.unlink, missing_ok=True)
+        _announce(settings, profile["endpoint"], profile_out)
+        running = uvicorn_server(server)
+        # Until uvicorn listens to signals itself, and when it raises them again after its orderly end.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: setattr(running, "should_exit", True))
+        running.run(sockets=[listening])
+        if with_stats:
+            _report(server)
+
+
+def _announce(settings: ServerConfig, endpoint: str, profile: Path) -> None:
+    tables = settings.catalog.tables
+    typer.echo(f"serving {len(tables)} table{'' if len(tables) == 1 else 's'} at {endpoint}")
+    for table in tables[:_LISTED_TABLES]:
+        typer.echo(f"  {table.full_name}")
+    if len(tables) > _LISTED_TABLES:
+        typer.echo(f"  ... and {len(tables) - _LISTED_TABLES} more")
+    typer.echo(f"profile: {profile.resolve()}")
+    if tables:
+        typer.echo("try:")
+        typer.echo(f"  delta-sharing --profile {profile.resolve()} ls")
+        example = f"{profile.resolve()}#{tables[0].full_name}"
+        typer.echo(f'  python -c "import delta_sharing_client as ds; print(ds.load_as_pandas({example!r}))"')
+    typer.echo("stop with Ctrl-C")
+
+
+def _report(server: SharingServer) -> None:
+    content = server.stats.snapshot()
+    content["files"] = len(content["files"])
+    typer.echo(json.dumps(content, indent=2))
