@@ -7,20 +7,30 @@ from types import ModuleType
 
 from delta_sharing_client.errors import UsageError
 
+# What each extra of pyproject.toml brings, by the names that are imported.
+_PACKAGES = {
+    "duckdb": ("duckdb",),
+    "polars": ("polars",),
+    "server": ("starlette", "uvicorn", "yaml"),
+    "spark": ("pyspark",),
+}
+
 
 def load(module: str, extra: str) -> ModuleType:
-    """Import and return ``module``.
+    """Import and return ``module``, a package of ``extra`` or a module of ours that needs one.
 
     Raises
     ------
     UsageError
-        If it is not installed; the message has the ``pip install`` line with ``extra``.
+        If what ``extra`` brings is not installed; the message has the ``pip install`` line.
     """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as missing:
-        if missing.name != module.partition(".")[0]:
+        package = (missing.name or "").partition(".")[0]
+        if package not in _PACKAGES[extra]:
             raise
         raise UsageError(
-            f"this output needs {module}, which is not installed; run: pip install 'delta-sharing-client[{extra}]'"
+            f"This needs the package '{package}', which is not installed."
+            f' Run: pip install "delta-sharing-client[{extra}]".'
         ) from None

@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from delta_sharing_client import optional
-from delta_sharing_client.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_missing_module_is_named_with_the_line_that_installs_it() -> None:
-    with pytest.raises(UsageError, match=r"pip install 'delta-sharing-client\[polars\]'"):
-        optional.load("a_module_that_nobody_has", "polars")
+@pytest.mark.parametrize(
+    ("package", "extra", "use"),
+    [
+        ("polars", "polars", "ds.SharingClient(P).table('s.s.t').scan().to_polars(lazy=True)"),
+        ("duckdb", "duckdb", "ds.SharingClient(P).table('s.s.t').scan().to_duckdb()"),
+        ("pyspark", "spark", "ds.SharingClient(P).table('s.s.t').scan().to_spark()"),
+        ("pyspark", "spark", "ds.load_as_spark('p.share#s.s.t', delta_sharing_profile=P)"),
+    ],
+)
+def test_a_missing_extra_is_named_with_the_line_that_installs_it(
+    package: str, extra: str, use: str, tmp_path: Path
+) -> None:
+    code = f"""
+import sys
+sys.modules[{package!r}] = None  # as if it were not installed
+import delta_sharing_client as ds
+P = {{"shareCredentialsVersion": 1, "endpoint": "http://127.0.0.1:1/", "bearerToken": "x"}}
+import json, pathlib
+pathlib.Path("p.share").write_text(json.dumps(P))
+try:
+    {use}
+except ds.UsageError as error:
+    print(error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=60
+    )
+
+    assert run.stdout.strip().endswith(f'Run: pip install "delta-sharing-client[{extra}]".'), run.stdout + run.stderr
 
 
-def test_an_error_inside_a_present_module_is_not_hidden(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_packages_of_the_extras_are_those_of_pyproject() -> None:
+    declared = re.findall(r"^(\w+) = \[\"([\w-]+)", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    for extra, packages in optional._PACKAGES.items():
+        assert (extra, packages[0]) in declared
+
+
+def test_an_error_inside_a_present_module_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "module_with_a_gap.py").write_text("import another_module_that_nobody_has\n", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="another_module"):
         optional.load("module_with_a_gap", "polars")
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
