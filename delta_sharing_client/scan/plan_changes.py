@@ -13,7 +13,7 @@ changes are the difference of the two vectors, however its URLs are signed::
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Union
 
 from delta_sharing_client.delta.actions import (
@@ -26,11 +26,11 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.paths import without_query
-from delta_sharing_client.errors import ProtocolError
+from delta_sharing_client.delta.schema_changes import Kind, first_difference
+from delta_sharing_client.errors import ProtocolError, SchemaChangeError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.plan import FilePlanner, vector_ref
 from delta_sharing_client.scan.request import ChangesRequest, TableState
-from delta_sharing_client.scan.schema_history import DatedMetadata, check_history
 from delta_sharing_client.scan.tasks import Change, ChangeKind, DeletionVectorRef, ScanPlan
 
 ChangeAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
@@ -61,16 +61,16 @@ def plan_changes(
         A file action without version or timestamp.
     """
     files: dict[int, list[FileAction]] = {}
-    history = [DatedMetadata(None, table.metadata)]
+    history = [VersionedMetadata(None, table.metadata)]
     for action in actions:
         if isinstance(action, VersionedMetadata):
-            history.append(DatedMetadata(action.version, action.metadata))
+            history.append(action)
         elif isinstance(action, VersionedProtocol):
             check_readable(action.protocol, operation=Operation.CHANGES, table=table.name)
         else:
             files.setdefault(_version(action, table.name), []).append(action)
     history.sort(key=lambda dated: -1 if dated.version is None else dated.version)
-    check_history(history, table.name)
+    _check_history(history, table.name)
     end = dataclasses.replace(table, version=max(files, default=None), metadata=history[-1].metadata)
     planner = FilePlanner(end, request, options)
     for version in sorted(files):
@@ -78,6 +78,29 @@ def plan_changes(
             change = Change(file.kind, version, file.action.shared_timestamp or 0)
             planner.consider(file.action, file.described_by, change, file.without, file.only)
     return planner.plan()
+
+
+# === Whether one schema can stand for all rows ===
+
+# Columns may be added (older rows have nulls), made nullable, spelled otherwise, and widened in type.
+_BREAKS_A_FEED = frozenset(set(Kind) - {Kind.ADDED, Kind.RESPELLED, Kind.WIDENED})
+
+
+def _check_history(history: Sequence[VersionedMetadata], table: str) -> None:
+    """Check that rows written under every metadata of ``history`` (oldest first) can be read under the last."""
+    end = history[-1].metadata
+    for position in range(len(history) - 2, -1, -1):
+        found = first_difference(history[position].metadata, end, _BREAKS_A_FEED, table=table)
+        if found is None:
+            continue
+        version = history[position + 1].version
+        where = "" if version is None else f" in version {version}"
+        advice = "" if not version else f" Read the changes up to version {version - 1} and those from {version} on."
+        raise SchemaChangeError(
+            f"The schema changed{where} in a way that one read of the change feed cannot span: {found}.{advice}",
+            table=table,
+            version=version,
+        )
 
 
 # === Which files, and which of their rows ===

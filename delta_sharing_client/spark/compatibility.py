@@ -11,32 +11,30 @@ import hashlib
 import json
 
 from delta_sharing_client.delta.actions import Metadata
-from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
-from delta_sharing_client.delta.schema import (
-    ArrayType,
-    DataType,
-    DecimalType,
-    MapType,
-    PrimitiveType,
-    StructType,
-    parse_schema,
+from delta_sharing_client.delta.column_mapping import mapping_mode
+from delta_sharing_client.delta.schema_changes import Kind, first_difference
+
+_BREAKS_A_STREAM = frozenset(
+    {
+        Kind.GONE,
+        Kind.DROPPED,
+        Kind.REPLACED,
+        Kind.RENAMED,
+        Kind.RESPELLED,
+        Kind.WIDENED,
+        Kind.RETYPED,
+        Kind.REPARTITIONED,
+    }
 )
 
 
 def difference(seen: Metadata, read: Metadata) -> str | None:
     """Return what keeps a stream with the table description ``read`` from reading what was written under ``seen``.
 
-    ``None`` where nothing does. Beside the columns, the partition columns must be the same, and a column must keep
-    its physical name (else it is another column of an old name).
+    ``None`` where nothing does.
     """
-    found = _struct(
-        parse_schema(seen.schema_string), parse_schema(read.schema_string), "", _mapped(seen) and _mapped(read)
-    )
-    if found is not None:
-        return found
-    if [name.lower() for name in seen.partition_columns] != [name.lower() for name in read.partition_columns]:
-        return f"the partition columns change from {seen.partition_columns} to {read.partition_columns}"
-    return None
+    found = first_difference(seen, read, _BREAKS_A_STREAM)
+    return None if found is None else str(found)
 
 
 def fingerprint(metadata: Metadata) -> str:
@@ -44,43 +42,3 @@ def fingerprint(metadata: Metadata) -> str:
     content = [json.loads(metadata.schema_string), metadata.partition_columns, mapping_mode(metadata).value]
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _mapped(metadata: Metadata) -> bool:
-    return mapping_mode(metadata) is not ColumnMappingMode.NONE
-
-
-def _struct(seen: StructType, read: StructType, path: str, mapped: bool) -> str | None:
-    for field in seen:
-        name = f"{path}{field.name}"
-        other = read.find(field.name)
-        if other is None:
-            return f"column '{name}' was dropped or renamed"
-        if other.name != field.name:
-            return f"column '{name}' is spelled '{other.name}'"
-        if mapped and other.physical_name != field.physical_name:
-            return f"column '{name}' was replaced by another one of that name"
-        found = _type(field.type, other.type, name, mapped)
-        if found is not None:
-            return found
-    return None
-
-
-def _type(seen: DataType, read: DataType, path: str, mapped: bool) -> str | None:
-    if isinstance(seen, StructType) and isinstance(read, StructType):
-        return _struct(seen, read, f"{path}.", mapped)
-    if isinstance(seen, ArrayType) and isinstance(read, ArrayType):
-        return _type(seen.element, read.element, f"{path}.element", mapped)
-    if isinstance(seen, MapType) and isinstance(read, MapType):
-        return _type(seen.key, read.key, f"{path}.key", mapped) or _type(
-            seen.value, read.value, f"{path}.value", mapped
-        )
-    return None if seen == read else f"column '{path}' changes its type from {_shown(seen)} to {_shown(read)}"
-
-
-def _shown(data_type: DataType) -> str:
-    if isinstance(data_type, PrimitiveType):
-        return data_type.name
-    if isinstance(data_type, DecimalType):
-        return f"decimal({data_type.precision},{data_type.scale})"
-    return {StructType: "struct", ArrayType: "array", MapType: "map"}[type(data_type)]

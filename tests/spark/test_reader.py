@@ -124,7 +124,7 @@ def test_breaking_change_is_seen_at_a_restart_whoever_tells_the_metadata(lake: A
     table.schema = pa.schema([("id", pa.string())])
     table.commit(metadata=True)
     again = stream_reader(lake)
-    with pytest.raises(SchemaChangeError, match=r"changes its type from long to string.*'startingVersion' 2"):
+    with pytest.raises(SchemaChangeError, match=r"changed its type from long to string.*'startingVersion' 2"):
         again.latestOffset(offset, again.getDefaultReadLimit())
 
 

@@ -123,7 +123,7 @@ PLAIN = table(("a", "integer"), ("b", "string"))
         (table(("a", "integer!"), ("b", "string")), None),
         (table(("a", "integer"), ("c", "string")), "column 'c' was dropped or renamed"),
         (table(("A", "integer"), ("b", "string")), "column 'A' is spelled 'a'"),
-        (table(("a", "long"), ("b", "string")), "column 'a' changes its type from long to integer"),
+        (table(("a", "long"), ("b", "string")), "column 'a' changed its type from long to integer"),
         (table(("a", "integer"), ("b", "string"), partition_by=["a"]), "partition columns change"),
     ],
 )

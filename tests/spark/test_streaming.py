@@ -459,7 +459,7 @@ def test_older_files_give_nulls_for_columns_added_before_the_stream_began(
     ("columns", "partition_by", "fragment"),
     [
         ([("renamed", pa.int64())], [], "'id' was dropped or renamed"),
-        ([("id", pa.string())], [], "'id' changes its type from long to string"),
+        ([("id", pa.string())], [], "'id' changed its type from long to string"),
         ([("id", pa.int64()), ("v", pa.string())], ["v"], "partition columns"),
     ],
 )

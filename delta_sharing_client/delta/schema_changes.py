@@ -1,0 +1,157 @@
+"""What differs between two descriptions of one table: one walk, typed differences, and words for each.
+
+Whether a difference matters depends on who reads: a change feed (``scan.plan_changes``) and a stream
+(``spark.compatibility``) each have a set of the kinds that they cannot span.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from delta_sharing_client.delta.actions import Metadata
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
+from delta_sharing_client.delta.data_types import (
+    ArrayType,
+    ColumnPath,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delta_sharing_client.delta.snapshot import table_schema
+
+
+class Kind(enum.Enum):
+    """What became of a column, or of the table. Without column mapping nobody can tell a rename from a drop."""
+
+    GONE = "column '{column}' was dropped or renamed"
+    DROPPED = "column '{column}' was dropped"
+    REPLACED = "column '{column}' was dropped, and another one of that name was added"
+    RENAMED = "column '{column}' was renamed to '{after}'"
+    RESPELLED = "column '{column}' is spelled '{after}'"
+    ADDED = "column '{column}' was added"
+    ADDED_NOT_NULL = "column '{column}' was added as NOT NULL"
+    NOT_NULL = "column '{column}' became NOT NULL"
+    ELEMENTS_NOT_NULL = "the elements of column '{column}' became NOT NULL"
+    VALUES_NOT_NULL = "the values of column '{column}' became NOT NULL"
+    WIDENED = "column '{column}' was widened from {before} to {after}"
+    RETYPED = "column '{column}' changed its type from {before} to {after}"
+    REPARTITIONED = "the partition columns changed from {before} to {after}"
+
+
+class Difference(NamedTuple):
+    """One difference; ``str`` tells it as the clause of a sentence."""
+
+    kind: Kind
+    column: ColumnPath = ()
+    before: str = ""
+    after: str = ""
+
+    def __str__(self) -> str:
+        return self.kind.value.format(column=".".join(self.column), before=self.before, after=self.after)
+
+
+def first_difference(
+    old: Metadata, new: Metadata, kinds: Collection[Kind], *, table: str | None = None
+) -> Difference | None:
+    """Return the first difference of one of ``kinds`` between two descriptions of a table, ``None`` without any.
+
+    Raises
+    ------
+    ProtocolError, UnsupportedFeatureError
+        One of them cannot be read; names ``table``.
+    """
+    if old.schema_string == new.schema_string and old.partition_columns == new.partition_columns:
+        return None
+    return next((found for found in _of_tables(old, new, table) if found.kind in kinds), None)
+
+
+def _of_tables(old: Metadata, new: Metadata, table: str | None) -> Iterator[Difference]:
+    mapped = ColumnMappingMode.NONE not in (mapping_mode(old), mapping_mode(new))
+    yield from _of_structs(table_schema(old, table=table), table_schema(new, table=table), (), mapped)
+    before, after = old.partition_columns, new.partition_columns
+    if [name.lower() for name in before] != [name.lower() for name in after]:
+        yield Difference(Kind.REPARTITIONED, (), str(list(before)), str(list(after)))
+
+
+def _of_structs(old: StructType, new: StructType, above: ColumnPath, mapped: bool) -> Iterator[Difference]:
+    kept: set[str] = set()
+    for field in old.fields:
+        path = (*above, field.name)
+        same = _counterpart(field, new, mapped)
+        if same is None:
+            gone = Kind.GONE if not mapped else Kind.DROPPED if new.find(field.name) is None else Kind.REPLACED
+            yield Difference(gone, path)
+            continue
+        kept.add(same.name)
+        if same.name != field.name:
+            kind = Kind.RENAMED if same.name.lower() != field.name.lower() else Kind.RESPELLED
+            yield Difference(kind, path, field.name, same.name)
+        if field.nullable and not same.nullable:
+            yield Difference(Kind.NOT_NULL, path)
+        yield from _of_types(field.type, same.type, path, mapped)
+    for field in new.fields:
+        if field.name not in kept:
+            yield Difference(Kind.ADDED if field.nullable else Kind.ADDED_NOT_NULL, (*above, field.name))
+
+
+def _counterpart(field: StructField, struct: StructType, mapped: bool) -> StructField | None:
+    if not mapped:
+        return struct.find(field.name)
+    return next((item for item in struct.fields if item.physical_name == field.physical_name), None)
+
+
+def _of_types(old: DataType, new: DataType, path: ColumnPath, mapped: bool) -> Iterator[Difference]:
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        yield from _of_structs(old, new, path, mapped)
+    elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        if old.contains_null and not new.contains_null:
+            yield Difference(Kind.ELEMENTS_NOT_NULL, path)
+        yield from _of_types(old.element, new.element, (*path, "element"), mapped)
+    elif isinstance(old, MapType) and isinstance(new, MapType):
+        if old.value_contains_null and not new.value_contains_null:
+            yield Difference(Kind.VALUES_NOT_NULL, path)
+        yield from _of_types(old.key, new.key, (*path, "key"), mapped)
+        yield from _of_types(old.value, new.value, (*path, "value"), mapped)
+    elif old != new:
+        yield Difference(Kind.WIDENED if holds(new, old) else Kind.RETYPED, path, _shown(old), _shown(new))
+
+
+_INTEGER_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
+_INTEGERS = list(_INTEGER_DIGITS)
+_WIDENINGS = {
+    ("byte", "double"),
+    ("short", "double"),
+    ("integer", "double"),
+    ("float", "double"),
+    ("date", "timestamp_ntz"),
+}
+
+
+def holds(new: DataType, old: DataType) -> bool:
+    """Return whether a column of type ``new`` holds every value of ``old`` (protocol, "Supported Type Changes")."""
+    if isinstance(new, DecimalType):
+        if isinstance(old, DecimalType):
+            return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
+        digits = _INTEGER_DIGITS.get(old.base) if isinstance(old, PrimitiveType) else None
+        # The specification takes any long for 20 digits.
+        return digits is not None and new.precision - new.scale >= digits
+    if not isinstance(new, PrimitiveType) or not isinstance(old, PrimitiveType):
+        return False
+    if new.base == old.base:
+        return True
+    if old.base in _INTEGERS and new.base in _INTEGERS:
+        return _INTEGERS.index(old.base) < _INTEGERS.index(new.base)
+    return (old.base, new.base) in _WIDENINGS
+
+
+def _shown(data_type: DataType) -> str:
+    if isinstance(data_type, PrimitiveType):
+        return data_type.name
+    if isinstance(data_type, DecimalType):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    return {ArrayType: "array", MapType: "map"}.get(type(data_type), "struct")

@@ -1,0 +1,135 @@
+"""Every kind of difference between two descriptions of a table, told once, and none where nothing differs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from delta_sharing_client.delta.actions import Metadata
+from delta_sharing_client.delta.schema import parse_schema
+from delta_sharing_client.delta.schema_changes import Kind, first_difference, holds
+
+
+def column(name: str, kind: Any = "long", nullable: bool = True, physical: str | None = None) -> dict[str, Any]:
+    found = {} if physical is None else {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": 1}
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": found}
+
+
+def struct(*columns: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "struct", "fields": list(columns)}
+
+
+def array(element: Any, nulls: bool = True) -> dict[str, Any]:
+    return {"type": "array", "elementType": element, "containsNull": nulls}
+
+
+def mapping(value: Any, nulls: bool = True) -> dict[str, Any]:
+    return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": nulls}
+
+
+def table(*columns: dict[str, Any], partitions: tuple[str, ...] = (), mapped: bool = False) -> Metadata:
+    return Metadata(
+        id="t",
+        schema_string=json.dumps(struct(*columns)),
+        partition_columns=list(partitions),
+        configuration={"delta.columnMapping.mode": "name"} if mapped else {},
+    )
+
+
+A = column("a")
+DIFFERENCES = [
+    (Kind.GONE, table(A, column("b")), table(A), "column 'b' was dropped or renamed"),
+    (Kind.RESPELLED, table(A), table(column("A")), "column 'a' is spelled 'A'"),
+    (Kind.ADDED, table(A), table(A, column("b")), "column 'b' was added"),
+    (Kind.ADDED_NOT_NULL, table(A), table(A, column("b", nullable=False)), "column 'b' was added as NOT NULL"),
+    (Kind.NOT_NULL, table(A), table(column("a", nullable=False)), "column 'a' became NOT NULL"),
+    (Kind.WIDENED, table(column("a", "integer")), table(A), "column 'a' was widened from integer to long"),
+    (Kind.RETYPED, table(A), table(column("a", "integer")), "column 'a' changed its type from long to integer"),
+    (Kind.RETYPED, table(A), table(column("a", struct(A))), "column 'a' changed its type from long to struct"),
+    (Kind.REPARTITIONED, table(A), table(A, partitions=("a",)), "the partition columns changed from [] to ['a']"),
+    (
+        Kind.ELEMENTS_NOT_NULL,
+        table(column("a", array("long"))),
+        table(column("a", array("long", False))),
+        "the elements of column 'a' became NOT NULL",
+    ),
+    (
+        Kind.VALUES_NOT_NULL,
+        table(column("a", mapping("long"))),
+        table(column("a", mapping("long", False))),
+        "the values of column 'a' became NOT NULL",
+    ),
+    (
+        Kind.DROPPED,
+        table(column("a", physical="p"), mapped=True),
+        table(column("b", physical="q"), mapped=True),
+        "column 'a' was dropped",
+    ),
+    (
+        Kind.REPLACED,
+        table(column("a", physical="p"), mapped=True),
+        table(column("a", physical="q"), mapped=True),
+        "column 'a' was dropped, and another one of that name was added",
+    ),
+    (
+        Kind.RENAMED,
+        table(column("a", physical="p"), mapped=True),
+        table(column("b", physical="p"), mapped=True),
+        "column 'a' was renamed to 'b'",
+    ),
+    (
+        Kind.GONE,
+        table(column("s", array(mapping(struct(A, column("x")))))),
+        table(column("s", array(mapping(struct(A))))),
+        "column 's.element.value.x' was dropped or renamed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "old", "new", "told"), DIFFERENCES, ids=lambda value: getattr(value, "name", None))
+def test_a_difference_is_told_once_and_only_where_it_is_asked_for(
+    kind: Kind, old: Metadata, new: Metadata, told: str
+) -> None:
+    assert str(first_difference(old, new, {kind})) == told
+    others = set(Kind) - {kind, Kind.ADDED}
+    assert first_difference(old, new, others) is None
+    assert first_difference(old, old, set(Kind)) is None
+    assert first_difference(new, new, set(Kind)) is None
+
+
+def test_every_kind_has_its_case() -> None:
+    assert {kind for kind, *_ in DIFFERENCES} == set(Kind)
+
+
+def test_a_rename_does_not_hide_what_else_became_of_the_column() -> None:
+    old = table(column("a", "long", physical="p"), mapped=True)
+    new = table(column("b", "integer", physical="p"), mapped=True)
+    assert str(first_difference(old, new, {Kind.RETYPED})) == "column 'a' changed its type from long to integer"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_held"),
+    [
+        ("byte", "long", True),
+        ("long", "byte", False),
+        ("integer", "double", True),
+        ("long", "double", False),
+        ("float", "double", True),
+        ("double", "float", False),
+        ("date", "timestamp_ntz", True),
+        ("date", "timestamp", False),
+        ("varchar(5)", "string", True),
+        ("decimal(10,2)", "decimal(12,4)", True),
+        ("decimal(10,2)", "decimal(11,4)", False),
+        ("integer", "decimal(10,0)", True),
+        ("integer", "decimal(11,2)", False),
+        ("long", "decimal(19,0)", False),
+        ("long", "decimal(20,0)", True),
+        ("string", "decimal(20,0)", False),
+    ],
+)
+def test_a_type_holds_another_as_the_specification_says(old: str, new: str, is_held: bool) -> None:
+    types = [parse_schema(json.dumps(struct(column("a", name)))).fields[0].type for name in (old, new)]
+    assert holds(types[1], types[0]) is is_held
