@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TypeVar
-
-import pyarrow as pa
 
 from delta_sharing_client.delta.actions import Action, AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
@@ -19,7 +17,7 @@ from delta_sharing_client.delta.snapshot import FileKey, Snapshot, logical_file_
 from delta_sharing_client.errors import ProtocolError, RequestError, UsageError, about_table
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.predicates.json_hints import to_json_hints
-from delta_sharing_client.predicates.tree import And, Expression, all_of, columns
+from delta_sharing_client.predicates.tree import And, all_of, columns
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -136,22 +134,20 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
         described = table_metadata(
             rest, table, version=request.version, timestamp=request.timestamp, response_format=request.response_format
         )
-        schema = described.metadata.schema_string
-        bound = dataclasses.replace(request, columns=None).bound(parse_schema(schema)).filter
+        schema = parse_schema(described.metadata.schema_string)
+        bound = dataclasses.replace(request, columns=None).bound(schema).filter
     except (RequestError, ProtocolError, UsageError):
         if request.version is None and request.timestamp is None:
             raise
         # Older servers refuse to tell the metadata of the past, or tell that of today; hints are never needed.
         return None, None
     assert bound is not None
-    return to_json_hints(_without(bound, request.added_fields), described.metadata.partition_columns), schema
-
-
-def _without(predicate: Expression, extra: Sequence[pa.Field]) -> Expression:
-    """Return what a bound predicate says of columns other than ``extra``, which no server knows."""
-    names = {field.name for field in extra}
-    parts = predicate.children if isinstance(predicate, And) else (predicate,)
-    return all_of(part for part in parts if not names & {path[0] for path in columns(part)})
+    # No server knows what a read adds, and the order of a collated column is not that of filters.
+    unsaid = {field.name for field in request.added_fields}
+    unsaid |= {field.name for field in schema.fields if field.collation is not None}
+    parts = bound.children if isinstance(bound, And) else (bound,)
+    said = all_of(part for part in parts if not unsaid & {path[0] for path in columns(part)})
+    return to_json_hints(said, described.metadata.partition_columns), described.metadata.schema_string
 
 
 def _state(rest: RestClient, table: TableName, answer: TableAnswer) -> TableState:

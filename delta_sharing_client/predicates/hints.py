@@ -8,10 +8,15 @@ however a server evaluates it. The weakening therefore also steps around what se
   partition columns, of which there is one value a file.
 - They take a column with statistics for one without nulls, and one without for all null: tests for null are only sent
   for partition columns.
-- Statistics leave out ``NaN``, which exceeds every number here: no lower limit is sent for floating point.
+- Of ``NaN``, which exceeds every number here, statistics say nothing, or it is their maximum, which exceeds nothing
+  where a server compares: no lower limit is sent for floating point but for partition columns.
+- Bounds of 32-bit floats are their shortest texts, which as doubles are other numbers, up to half a 32-bit step away on
+  either side; and a column of doubles may have been one of floats. So the limits sent are 32-bit numbers beyond which
+  no such text lies, and equality is never asked of floating point.
 - Statistics have milliseconds: limits of timestamps are moved outward to whole ones.
 - Java compares strings by UTF-16 units, we by UTF-8 bytes: constants for which that differs are not sent.
-- Writers cut long strings: constants are cut, too, where a cut maximum could be smaller.
+- Writers cut long strings, possibly in the middle of a character: constants are cut, too, where a cut maximum could be
+  smaller.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client.predicates.kinds import Kind, kind_of
@@ -46,8 +52,8 @@ from delta_sharing_client.predicates.values import Day, Moment, Value, Zone, ord
 # Longer lists become a range; the JVM client has the same limit.
 MAX_IN_VALUES = 20
 
-# What writers keep of a string at least.
-_KEPT_CHARACTERS = 32
+# What writers keep of a string at least: 32 UTF-16 units, the last of which may be damaged.
+_KEPT_CHARACTERS = 31
 
 
 def weaken(expression: Expression, partition_columns: Collection[str] = ()) -> Expression | None:
@@ -105,7 +111,7 @@ class _Weakening:
         if op is Op.NE and not self._is_partition(column):
             return None
         if kind is Kind.FLOATING:
-            return _floating(op, column, value)
+            return _floating(op, column, value, has_one_value=self._is_partition(column))
         if kind is Kind.STRING:
             return _string(op, column, value)
         if kind is Kind.TIMESTAMP:
@@ -174,19 +180,37 @@ def _boolean(op: Op, column: Column, value: Value) -> Expression | None:
     return None
 
 
-def _floating(op: Op, column: Column, value: Value) -> Expression | None:
+# Above the text of the largest 32-bit float, which is a little more than the number itself.
+_BEYOND_FLOATS = 3.4028236e38
+
+
+def _floating(op: Op, column: Column, value: Value, *, has_one_value: bool) -> Expression | None:
     if not isinstance(value, float) or not math.isfinite(value) or op in (Op.GT, Op.GE, Op.NE):
         return None
-    if value == 0:
-        # Java orders -0.0 before 0.0; what is below or at 0.0 covers both.
-        return Comparison(Op.LT if op is Op.LT else Op.LE, column, Literal(0.0))
-    return Comparison(op, column, Literal(value))
+    below_limit = Comparison(Op.LT, column, Literal(_float_above(value, or_equal=op is Op.LT)))
+    if op is not Op.EQ or not has_one_value:
+        return below_limit
+    return And((below_limit, Comparison(Op.GT, column, Literal(-_float_above(-value, or_equal=False)))))
+
+
+def _float_above(value: float, *, or_equal: bool) -> float:
+    """Return a number below which the text of every 32-bit float up to ``value`` (``or_equal``: below it) lies.
+
+    The text of a float is nearer to it than to its neighbours, so it lies below the next float.
+    """
+    with np.errstate(all="ignore"):
+        near = np.float32(value)
+        if float(near) < value or (float(near) == value and not or_equal):
+            near = np.nextafter(near, np.float32(math.inf))
+    if math.isfinite(near):
+        return float(near)
+    return _BEYOND_FLOATS if value < _BEYOND_FLOATS else math.nextafter(value, math.inf)
 
 
 def _string(op: Op, column: Column, value: Value) -> Expression | None:
     if not isinstance(value, str) or any(ord(char) >= _FIRST_SURROGATE for char in value):
         return None
-    if len(value) < _KEPT_CHARACTERS or op in (Op.LT, Op.LE, Op.NE):
+    if len(value) <= _KEPT_CHARACTERS or op in (Op.LT, Op.LE, Op.NE):
         return Comparison(op, column, Literal(value))
     cut = Comparison(Op.GE, column, Literal(value[:_KEPT_CHARACTERS]))
     return And((cut, Comparison(Op.LE, column, Literal(value)))) if op is Op.EQ else cut

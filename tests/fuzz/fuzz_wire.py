@@ -36,7 +36,6 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.json_hints import from_json_hints, to_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.sql_hints import to_sql_hints
 from delta_sharing_client.protocol import pages
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
@@ -161,7 +160,6 @@ def sql(data: bytes) -> None:
     str(found)
     bound = bind(found, SCHEMA)
     to_json_hints(bound, ["p"])
-    to_sql_hints(bound, ["p"])
 
 
 def json_hints(data: bytes) -> None:

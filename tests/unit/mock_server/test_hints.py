@@ -246,6 +246,58 @@ def test_files_with_missing_or_broken_statistics_stay(stats: str | None) -> None
     assert kept(AddFile("f", {}, 1), predicate_hints=("p = 9",))  # a partition value that is not there
 
 
+def _one_column(kind: str, stats: str, *, value: str | None = None, changes: list[Any] | None = None) -> Snapshot:
+    metadata = {} if changes is None else {"delta.typeChanges": changes}
+    field = {"name": "x", "type": kind, "nullable": True, "metadata": metadata}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    partitions = [] if value is None else ["x"]
+    add = AddFile("f", {} if value is None else {"x": value}, 1, stats=stats)
+    return Snapshot(0, 0, Protocol(1, 2), Metadata("m", schema, partition_columns=partitions), [add])
+
+
+def _compared(one: Snapshot, op: str, text: str, value_type: str) -> bool:
+    column = {"op": "column", "name": "x", "valueType": value_type}
+    node = {"op": op, "children": [column, {"op": "literal", "value": text, "valueType": value_type}]}
+    request = QueryRequest(json_predicate_hints=json.dumps(node))
+    return bool(hints.select(one.files, one, request, sql=True, json_=True, with_stats=True))
+
+
+SEVEN = "0.699999988079071"  # the double that the float 0.7 is
+WIDENED = [{"fromType": "float", "toType": "double"}]
+
+
+@pytest.mark.parametrize("literal_type", ["float", "double"])
+@pytest.mark.parametrize(
+    ("kind", "changes", "op", "text", "expected"),
+    [
+        ("float", None, "equal", SEVEN, True),
+        ("float", None, "equal", "0.7", True),
+        ("float", None, "lessThanOrEqual", "0.69999999", True),
+        ("float", None, "lessThan", "0.6999", False),
+        ("double", WIDENED, "lessThan", "0.7", True),
+        ("double", WIDENED, "equal", SEVEN, True),
+        ("double", WIDENED, "equal", "0.6", False),
+        ("double", None, "lessThan", "0.7", False),
+    ],
+)
+def test_the_text_of_a_float_is_rounded_as_its_writer_did(
+    kind: str, changes: list[Any] | None, op: str, text: str, expected: bool, literal_type: str
+) -> None:
+    stats = '{"numRecords":1,"minValues":{"x":0.7},"maxValues":{"x":0.7},"nullCount":{"x":0}}'
+    assert _compared(_one_column(kind, stats, changes=changes), op, text, literal_type) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "double"),
+    [("1.0E-5", "9.999999747378752e-06"), ("0.1", "0.10000000149011612"), ("1.23456792E8", "123456792")],
+)
+def test_a_partition_of_a_float_is_found_by_either_text(value: str, double: str) -> None:
+    one = _one_column("float", "{}", value=value)
+    assert _compared(one, "equal", double, "float")
+    assert _compared(one, "equal", value, "float")
+    assert not _compared(one, "equal", "0.2", "float")
+
+
 def test_statistics_are_used_only_if_they_may_be() -> None:
     one = snapshot(AddFile("f", {"p": "7"}, 1, stats='{"numRecords":1,"minValues":{"i":1},"maxValues":{"i":1}}'))
     request = QueryRequest(predicate_hints=("i = 9",))
