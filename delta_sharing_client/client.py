@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.listing import Schema, Share, Table
@@ -52,6 +56,13 @@ class SharingClient:
         table = TableName.parse(name) if isinstance(name, str) else name
         return SharedTable(table, self.rest, self.rest.options)
 
+    def __getitem__(self, share: str) -> Contents:
+        """Return what a share contains: ``client["share"]["schema"]["table"]``. Nothing is asked of the server yet."""
+        return Contents(self, (share,))
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [share.name for share in self.list_shares()]
+
     def list_shares(self) -> list[Share]:
         """Return all shares."""
         return self.rest.list_shares()
@@ -77,6 +88,32 @@ class SharingClient:
         """Return the tables of all schemas of one share, or of all shares."""
         shares = [_share_name(share)] if share is not None else [s.name for s in self.rest.list_shares()]
         return [table for name in shares for table in self.rest.list_all_tables(name)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """A share or a schema, by its path of names: indexing goes on to a schema, and from there to a ``SharedTable``.
+
+    Iterating gives the names inside, which a notebook's tab key completes.
+    """
+
+    client: SharingClient
+    path: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        inner = (*self.path, name)
+        return self.client.table(TableName(*inner)) if len(inner) == 3 else Contents(self.client, inner)
+
+    def __iter__(self) -> Iterator[str]:
+        if len(self.path) == 1:
+            return iter([schema.name for schema in self.client.list_schemas(self.path[0])])
+        return iter([table.name for table in self.client.rest.list_tables(*self.path)])
+
+    def __repr__(self) -> str:
+        return f"Contents({'.'.join(self.path)})"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
 
 def _share_name(share: Share | str) -> str:

@@ -80,6 +80,11 @@ class DeltaSharingError(Exception):
         where = [f"{label} {value}" for label, value in facts if value is not None and str(value) not in self.message]
         return _shown(f"{self.message} ({', '.join(where)})") if where else self.message
 
+    def add(self, sentence: str) -> None:
+        """Put ``sentence`` behind the message: what to do, where only the caller's caller knows it."""
+        self.message = f"{self.message} {_shown(sentence)}"
+        self.args = (self.message,)
+
     def __reduce__(self) -> tuple[object, ...]:
         # Spark ships exceptions from executors by pickle; keyword-only fields would be lost by the default reduce.
         return (_rebuild, (type(self), self.message, {k: v for k, v in vars(self).items() if k != "message"}))
@@ -178,6 +183,9 @@ class RequestError(DeltaSharingError):
 
 class NotFoundError(RequestError):
     """The share, schema, table, version or file does not exist, or is not shared with this recipient."""
+
+    # Whether the message already tells the nearest name that exists, or that there is none.
+    advised = False
 
 
 class TransportError(DeltaSharingError):

@@ -14,7 +14,7 @@ from delta_sharing_client.delta.actions import Action, AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import FileKey, Snapshot, logical_file_key
-from delta_sharing_client.errors import ProtocolError, RequestError, UsageError, about_table
+from delta_sharing_client.errors import ProtocolError, RequestError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.predicates.json_hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
@@ -42,7 +42,7 @@ def _naming_the_table(
 ) -> Callable[[RestClient, TableName, RequestT, ReadOptions], ScanPlan]:
     @functools.wraps(plan)
     def named(rest: RestClient, table: TableName, request: RequestT, options: ReadOptions) -> ScanPlan:
-        with about_table(str(table)):
+        with rest.about(table):
             return plan(rest, table, request, options)
 
     return named

@@ -26,6 +26,8 @@ from delta_sharing_client.scan.align import output_field
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.reads import Filter
 
@@ -74,7 +76,8 @@ class SharedTable:
 
     def version(self, starting_timestamp: Timestamp = None) -> int:
         """Return the current version, or the earliest one at or after ``starting_timestamp`` (UTC without a zone)."""
-        return self.rest.table_version(self.name, _instant(starting_timestamp, "starting_timestamp", up=True))
+        with self.rest.about(self.name):
+            return self.rest.table_version(self.name, _instant(starting_timestamp, "starting_timestamp", up=True))
 
     def metadata(
         self,
@@ -120,6 +123,15 @@ class SharedTable:
     def schema(self) -> pa.Schema:
         """The table's current Arrow schema (asks the server)."""
         return self.metadata().schema
+
+    def head(
+        self,
+        rows: int = 5,
+        columns: Sequence[ColumnName] | None = None,
+        filter: Filter = None,  # noqa: A002 - as in scan
+    ) -> pd.DataFrame:
+        """Return the first ``rows`` rows as a pandas frame; ``columns`` and ``filter`` as in ``scan``."""
+        return self.scan(columns, filter, rows).to_pandas()
 
     def scan(
         self,
@@ -242,13 +254,9 @@ class SharedTable:
     def _describe(self, version: int | None, timestamp: Timestamp, response_format: ResponseFormat | str) -> TableHead:
         if version is not None and timestamp is not None:
             raise UsageError("Only one of 'version' and 'timestamp' can be given, found both.")
-        return table_metadata(
-            self.rest,
-            self.name,
-            version=whole_number(version),
-            timestamp=_instant(timestamp, "timestamp"),
-            response_format=_format(response_format),
-        )
+        number, instant, wanted = whole_number(version), _instant(timestamp, "timestamp"), _format(response_format)
+        with self.rest.about(self.name):
+            return table_metadata(self.rest, self.name, version=number, timestamp=instant, response_format=wanted)
 
 
 def _instant(value: Timestamp, name: str, *, up: bool = False) -> str | None:

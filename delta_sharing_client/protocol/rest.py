@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+import difflib
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 import requests
 
 from delta_sharing_client.data_urls import is_http
-from delta_sharing_client.errors import ProtocolError, RequestError
+from delta_sharing_client.errors import DeltaSharingError, NotFoundError, ProtocolError, RequestError, about_table
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.listing import Schema, Share, Table
 from delta_sharing_client.protocol.messages import (
@@ -74,6 +76,34 @@ class RestClient:
     def close(self) -> None:
         """Close idle connections."""
         self.transport.close()
+
+    @contextlib.contextmanager
+    def about(self, table: TableName) -> Iterator[None]:
+        """Name ``table`` in the errors of a block; where it does not exist, the nearest one that does."""
+        try:
+            with about_table(str(table)):
+                yield
+        except NotFoundError as error:
+            if not getattr(error, "advised", False) and (advice := self._advice(table)) is not None:
+                error.add(advice)
+            error.advised = True
+            raise
+
+    def _advice(self, table: TableName) -> str | None:
+        """Return what to say of a name that was not found, ``None`` if it is one of those that are shared."""
+        try:
+            shares = [share.name for share in self.list_shares()]
+            if not shares:
+                return "Nothing is shared with this profile."
+            near = difflib.get_close_matches(table.share.lower(), [name.lower() for name in shares], 1, 0.0)
+            share = next(name for name in shares if name.lower() == near[0])
+            names = {str(item.full_name).lower(): str(item.full_name) for item in self.list_all_tables(share)}
+        except DeltaSharingError:
+            return None
+        if str(table).lower() in names:
+            return None
+        close = difflib.get_close_matches(str(table).lower(), list(names), 1)
+        return f"Did you mean '{names[close[0]]}'?" if close else "'list_all_tables()' lists what is shared."
 
     def list_shares(self) -> list[Share]:
         """List Shares: all pages."""

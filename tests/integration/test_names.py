@@ -1,0 +1,64 @@
+"""Finding a table: by index, and by a name that is nearly right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import delta_sharing_client as ds
+
+
+@pytest.fixture
+def client(serve_demo: Any) -> ds.SharingClient:
+    return ds.SharingClient(serve_demo.profile_path)
+
+
+def test_a_table_is_found_by_index_and_names_complete(client: ds.SharingClient) -> None:
+    assert client["demo"]["shop"]["orders"] == client.table("demo.shop.orders")
+    assert client._ipython_key_completions_() == ["demo"]
+    assert client["demo"]._ipython_key_completions_() == ["shop", "weather"]
+    assert list(client["demo"]["shop"]) == ["orders", "products"]
+    assert repr(client["demo"]["shop"]) == "Contents(demo.shop)"
+
+
+def test_the_first_rows_are_a_frame(client: ds.SharingClient) -> None:
+    frame = client.table("demo.shop.orders").head(3, columns=["order_id"])
+    assert (frame.shape, list(frame.columns)) == ((3, 1), ["order_id"])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda table: table.version(),
+        lambda table: table.metadata(),
+        lambda table: table.scan().to_arrow(),
+        lambda table: table.scan(filter="a = 1").to_arrow(),
+        lambda table: table.changes(0).to_arrow(),
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("demo.shop.oders", "Did you mean 'demo.shop.orders'?"),
+        ("demo.shp.orders", "Did you mean 'demo.shop.orders'?"),
+        ("dmo.shop.orders", "Did you mean 'demo.shop.orders'?"),
+        ("x.y.z", "'list_all_tables()' lists what is shared."),
+    ],
+)
+def test_the_nearest_name_is_told(
+    client: ds.SharingClient, name: str, advice: str, use: Callable[[ds.SharedTable], object]
+) -> None:
+    with pytest.raises(ds.NotFoundError) as raised:
+        use(client.table(name))
+    assert raised.value.message.count(advice) == 1
+
+
+def test_names_are_listed_only_when_one_is_wrong(client: ds.SharingClient, serve_demo: Any) -> None:
+    serve_demo.reset_stats()
+    client["demo"]["shop"]["orders"].version()
+    assert set(serve_demo.stats()["requests"]) == {"version"}
+    with pytest.raises(ds.RequestError) as raised:
+        client.table("demo.shop.orders").scan(version=99).to_arrow()
+    assert "Did you mean" not in str(raised.value)
