@@ -115,16 +115,16 @@ def replicate(
     See ``SharedTable.replicate``, also for the errors. ``read`` must ask for all rows and columns.
     """
     if retention is not None and retention < datetime.timedelta(0):
-        raise UsageError(f"retention must not be negative, found {retention}")
+        raise UsageError(f"'retention' must not be negative, found {retention}.")
     root = Path(os.path.abspath(directory))
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / _LOCK, f"another update of the copy in {root} is running: wait for its end"):
+        with FileLock(root / _LOCK, f"Another update of the copy in '{root}' is running: wait for its end."):
             return _update(rest, table, root, read, options, retention)
     except OSError as error:
         raise UsageError(
-            f"the copy in {root} cannot be written ({error.strerror}): make room or give permission, or choose another "
-            "directory",
+            f"The copy in '{root}' cannot be written ({error.strerror}): make room or give permission, or choose "
+            "another directory.",
             table=str(table),
         ) from None
 
@@ -141,8 +141,8 @@ def _update(
     snapshot, plan = query_snapshot(rest, table, read, options)
     if before is not None and before.metadata.id != snapshot.metadata.id:
         raise UsageError(
-            f"{root} holds a copy of the table with the id {before.metadata.id}, but {table} has the id "
-            f"{snapshot.metadata.id}: choose another directory",
+            f"'{root}' holds a copy of the table with the id '{before.metadata.id}', but '{table}' has the id "
+            f"'{snapshot.metadata.id}': choose another directory.",
             table=str(table),
         )
     report = ScanReport()
@@ -269,7 +269,9 @@ def _current(root: Path) -> Snapshot | None:
         return None
     snapshot = _opened(root)
     if APPLICATION not in snapshot.transactions:
-        raise UsageError(f"{root} holds a Delta table that is not a copy made by replicate: choose another directory")
+        raise UsageError(
+            f"'{root}' holds a Delta table that is not a copy made by replicate: choose another directory."
+        )
     return snapshot
 
 

@@ -124,7 +124,7 @@ def from_arrow_type(arrow_type: pa.DataType) -> DataType:
         return ArrayType(from_arrow_type(arrow_type.value_type), arrow_type.value_field.nullable)
     if types.is_struct(arrow_type):
         return StructType(tuple(_from_arrow_field(item) for item in arrow_type))
-    raise UsageError(f"a column must have an Arrow type that a Delta type holds, found {arrow_type}")
+    raise UsageError(f"A column must have an Arrow type that a Delta type holds, found {arrow_type}.")
 
 
 def _to_arrow_field(item: StructField) -> pa.Field:

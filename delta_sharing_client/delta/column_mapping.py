@@ -44,7 +44,9 @@ def mapping_mode(metadata: Metadata) -> ColumnMappingMode:
     try:
         return ColumnMappingMode(text.lower())
     except ValueError:
-        raise ProtocolError(f"the table property {MODE_PROPERTY} must be none, name or id, found {text!r}") from None
+        raise ProtocolError(
+            f"The table property '{MODE_PROPERTY}' must be 'none', 'name' or 'id', found {text!r}."
+        ) from None
 
 
 def check_mapping(struct: StructType, mode: ColumnMappingMode) -> None:
@@ -76,14 +78,14 @@ def _check_fields(struct: StructType, mode: ColumnMappingMode, path: ColumnPath,
     for item in struct.fields:
         dotted = ".".join((*path, item.name))
         if not isinstance(item.metadata.get(PHYSICAL_NAME_KEY), str):
-            raise ProtocolError(f"column {dotted!r} must have a {PHYSICAL_NAME_KEY}, found none")
+            raise ProtocolError(f"Column {dotted!r} must have a '{PHYSICAL_NAME_KEY}', found none.")
         if (other := names.setdefault(item.physical_name, dotted)) != dotted:
-            raise ProtocolError(f"columns {other!r} and {dotted!r} must not have the same {PHYSICAL_NAME_KEY}")
+            raise ProtocolError(f"Columns {other!r} and {dotted!r} must not have the same '{PHYSICAL_NAME_KEY}'.")
         if mode is ColumnMappingMode.ID:
             if item.field_id is None:
-                raise ProtocolError(f"column {dotted!r} must have a {FIELD_ID_KEY}, found none")
+                raise ProtocolError(f"Column {dotted!r} must have a '{FIELD_ID_KEY}', found none.")
             if (other := ids.setdefault(item.field_id, dotted)) != dotted:
-                raise ProtocolError(f"columns {other!r} and {dotted!r} must not have the same {FIELD_ID_KEY}")
+                raise ProtocolError(f"Columns {other!r} and {dotted!r} must not have the same '{FIELD_ID_KEY}'.")
         _check_type(item.type, mode, (*path, item.name), ids)
 
 

@@ -43,20 +43,20 @@ def z85_decode(text: str) -> bytes:
         The length is not a multiple of 5, a character is not in the alphabet, or five characters exceed 32 bits.
     """
     if len(text) % 5:
-        raise DataError(f"Z85 text must have a length that is a multiple of 5, found {len(text)} characters")
+        raise DataError(f"Z85 text must have a length that is a multiple of 5, found {len(text)} characters.")
     # Characters above Latin-1 become "?"s that are legal digits, so anything that is not ASCII is refused first.
     if not text.isascii():
-        raise DataError("Z85 text must consist of its 85 ASCII characters, found a character that is not ASCII")
+        raise DataError("Z85 text must consist of its 85 ASCII characters, found a character that is not ASCII.")
     digits = _DIGITS[np.frombuffer(text.encode("ascii"), dtype=np.uint8)]
     wrong = np.flatnonzero(digits == _NO_DIGIT)
     if wrong.size:
         at = int(wrong[0])
-        raise DataError(f"Z85 text must consist of its 85 characters, found {text[at]!r} at position {at}")
+        raise DataError(f"Z85 text must consist of its 85 characters, found {text[at]!r} at position {at}.")
     words = digits.reshape(-1, 5).astype(np.uint64) @ _POWERS
     too_large = np.flatnonzero(words > 0xFFFFFFFF)
     if too_large.size:
         at = int(too_large[0]) * 5
-        raise DataError(f"each five Z85 characters must fit in 32 bits, those at position {at} do not")
+        raise DataError(f"Each five Z85 characters must fit in 32 bits, those at position {at} do not.")
     return words.astype(">u4").tobytes()
 
 
@@ -69,7 +69,7 @@ def z85_encode(data: bytes) -> str:
         The length is not a multiple of 4 (Delta pads with zero bytes and keeps the true length elsewhere).
     """
     if len(data) % 4:
-        raise UsageError(f"Z85 encodes a multiple of 4 bytes, found {len(data)}: pad the data with zero bytes")
+        raise UsageError(f"Z85 encodes a multiple of 4 bytes, found {len(data)}: pad the data with zero bytes.")
     words = np.frombuffer(data, dtype=">u4").astype(np.uint64)
     digits = (words[:, None] // _POWERS) % np.uint64(85)
     text: bytes = _CHARACTERS[digits.astype(np.uint8)].tobytes()
@@ -111,7 +111,7 @@ class DeletionVector:
             inside = not values or (min(values) >= 0 and max(values) <= MAX_POSITION)
             bitmap = pyroaring.BitMap64(values) if inside else pyroaring.BitMap64()
         if not inside:
-            raise UsageError("row positions must lie between 0 and 2^63 - 1, found one that does not")
+            raise UsageError("Row positions must lie between 0 and 2^63 - 1, found one that does not.")
         bitmap.run_optimize()
         return cls(bitmap)
 
@@ -190,11 +190,11 @@ def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
     """
     _check_numbers(descriptor)
     if descriptor.storage_type != "i":
-        raise DataError(f"an inline deletion vector has the storage type 'i', found {descriptor.storage_type!r}")
+        raise DataError(f"An inline deletion vector has the storage type 'i', found {descriptor.storage_type!r}.")
     data = z85_decode(descriptor.path_or_inline_dv)
     size = descriptor.size_in_bytes
     if not size <= len(data) < size + 4:
-        raise DataError(f"an inline deletion vector of sizeInBytes {size} padded to 4 bytes, found {len(data)} bytes")
+        raise DataError(f"An inline deletion vector of sizeInBytes {size} padded to 4 bytes, found {len(data)} bytes.")
     return _decode(memoryview(data)[:size], descriptor)
 
 
@@ -219,25 +219,25 @@ def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: 
     view = memoryview(blob).cast("B")
     if base == 0:
         if not len(view):
-            raise DataError("a deletion vector file starts with a version byte, found no bytes")
+            raise DataError("A deletion vector file starts with a version byte, found no bytes.")
         if view[0] != FILE_VERSION:
-            raise DataError(f"a deletion vector file has the format version {FILE_VERSION}, found {view[0]}")
+            raise DataError(f"A deletion vector file has the format version {FILE_VERSION}, found {view[0]}.")
     if base < 0 or start < base or stop > base + len(view):
         raise DataError(
-            f"a deletion vector lies in bytes {start} to {stop} of its file,"
-            f" found only bytes {base} to {base + len(view)}: the file or the answer is truncated"
+            f"A deletion vector lies in bytes {start} to {stop} of its file,"
+            f" found only bytes {base} to {base + len(view)}: the file or the answer is truncated."
         )
     record = view[start - base : stop - base]
     (size,) = struct.unpack_from(">I", record, 0)
     if size != descriptor.size_in_bytes:
         raise DataError(
-            f"a deletion vector's size prefix must equal its sizeInBytes {descriptor.size_in_bytes}, found {size}"
+            f"A deletion vector's size prefix must equal its sizeInBytes {descriptor.size_in_bytes}, found {size}."
         )
     data = record[_SIZE_BYTES : _SIZE_BYTES + size]
     (expected,) = struct.unpack_from(">I", record, _SIZE_BYTES + size)
     found = zlib.crc32(data)
     if found != expected:
-        raise DataError(f"a deletion vector's CRC-32 must be {expected:#010x} as stored, found {found:#010x}")
+        raise DataError(f"A deletion vector's CRC-32 must be {expected:#010x} as stored, found {found:#010x}.")
     return _decode(data, descriptor)
 
 
@@ -251,7 +251,7 @@ def byte_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
     """
     _check_numbers(descriptor)
     if descriptor.storage_type == "i":
-        raise DataError("an inline deletion vector lies in no file: decode it with decode_inline")
+        raise DataError("An inline deletion vector lies in no file: decode it with decode_inline.")
     start = _FIRST_OFFSET if descriptor.offset is None else descriptor.offset
     return start, start + _SIZE_BYTES + descriptor.size_in_bytes + _CHECKSUM_BYTES
 
@@ -266,13 +266,13 @@ def relative_path(descriptor: DeletionVectorDescriptor) -> str:
     """
     text = descriptor.path_or_inline_dv
     if descriptor.storage_type != "u":
-        raise DataError(f"only storage type 'u' names a file by UUID, found {descriptor.storage_type!r}")
+        raise DataError(f"Only storage type 'u' names a file by UUID, found {descriptor.storage_type!r}.")
     if len(text) < _UUID_CHARACTERS:
-        raise DataError(f"a deletion vector file is named by {_UUID_CHARACTERS} Z85 characters, found {len(text)}")
+        raise DataError(f"A deletion vector file is named by {_UUID_CHARACTERS} Z85 characters, found {len(text)}.")
     prefix, encoded = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
     # The prefix becomes a directory name; one that climbs out of the table would read somebody else's file.
     if prefix in (".", "..") or any(character in "/\\\0" for character in prefix):
-        raise DataError(f"the prefix of a deletion vector file must be one directory name, found {prefix!r}")
+        raise DataError(f"The prefix of a deletion vector file must be one directory name, found {prefix!r}.")
     name = f"deletion_vector_{uuid.UUID(bytes=z85_decode(encoded))}.bin"
     return f"{prefix}/{name}" if prefix else name
 
@@ -333,11 +333,11 @@ def _decode(data: memoryview, descriptor: DeletionVectorDescriptor) -> DeletionV
 def _check_numbers(descriptor: DeletionVectorDescriptor) -> None:
     size, offset = descriptor.size_in_bytes, descriptor.offset
     if not 0 <= size <= _LARGEST_SIZE:
-        raise DataError(f"a deletion vector's sizeInBytes must lie between 0 and {_LARGEST_SIZE}, found {size}")
+        raise DataError(f"A deletion vector's sizeInBytes must lie between 0 and {_LARGEST_SIZE}, found {size}.")
     if offset is not None and not 0 <= offset <= _LARGEST_SIZE:
-        raise DataError(f"a deletion vector's offset must lie between 0 and {_LARGEST_SIZE}, found {offset}")
+        raise DataError(f"A deletion vector's offset must lie between 0 and {_LARGEST_SIZE}, found {offset}.")
     if descriptor.cardinality < 0:
-        raise DataError(f"a deletion vector's cardinality must not be negative, found {descriptor.cardinality}")
+        raise DataError(f"A deletion vector's cardinality must not be negative, found {descriptor.cardinality}.")
 
 
 def _to_array(bitmap: pyroaring.BitMap64) -> npt.NDArray[np.uint64]:

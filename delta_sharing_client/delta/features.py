@@ -152,20 +152,20 @@ def check_readable(
     """
     version = protocol.min_reader_version
     if version < 0:
-        raise ProtocolError(f"minReaderVersion must be 1 or more, found {version}", table=table)
+        raise ProtocolError(f"'minReaderVersion' must be 1 or more, found {version}.", table=table)
     if version > MAX_READER_VERSION:
         raise UnsupportedFeatureError(
-            f"the table needs reader version {version}, but this client reads up to version {MAX_READER_VERSION}; "
-            "upgrade the client",
+            f"The table needs reader version {version}, but this client reads up to version {MAX_READER_VERSION}: "
+            "upgrade the client.",
             feature=f"minReaderVersion {version}",
             table=table,
         )
     listed = protocol.reader_features
     if version == TABLE_FEATURES_READER_VERSION and listed is None:
-        raise ProtocolError("a protocol of reader version 3 must list readerFeatures, found none", table=table)
+        raise ProtocolError("A protocol of reader version 3 must list 'readerFeatures', found none.", table=table)
     if version != TABLE_FEATURES_READER_VERSION and listed:
         raise ProtocolError(
-            f"readerFeatures may only be listed with minReaderVersion 3, found version {version} and {listed}",
+            f"'readerFeatures' may only be listed with minReaderVersion 3, found version {version} and {listed}.",
             table=table,
         )
     refused = [name for name in listed or () if not _supports(name, operation)]
@@ -173,8 +173,8 @@ def check_readable(
         raise UnsupportedFeatureError(_refusal(refused, operation), feature=refused[0], table=table)
     if metadata is not None and mapping_mode(metadata) is not ColumnMappingMode.NONE and not allows_mapping(protocol):
         raise ProtocolError(
-            f"the table property {MODE_PROPERTY} is {metadata.properties[MODE_PROPERTY]!r}, but the protocol does not "
-            "have the feature columnMapping, so the names in the data files are not known",
+            f"The table property '{MODE_PROPERTY}' is {metadata.properties[MODE_PROPERTY]!r}, but the protocol does "
+            "not have the feature 'columnMapping', so the names in the data files are not known.",
             table=table,
         )
 
@@ -243,10 +243,10 @@ def _refusal(names: list[str], operation: Operation) -> str:
     details = []
     for name in names:
         feature = find_feature(name)
-        details.append(f"{name} ({feature.note if feature else 'unknown to this client'})")
+        details.append(f"{name!r} ({feature.note if feature else 'unknown to this client'})")
     return (
-        f"the table needs reader features that this client does not support for {operation.value}: "
-        f"{', '.join(details)}; upgrade the client, or ask the provider for a table without them"
+        f"The table needs reader features that this client does not support for {operation.value}: "
+        f"{', '.join(details)}; upgrade the client, or ask the provider for a table without them."
     )
 
 

@@ -50,21 +50,21 @@ def parse_interval(text: str, base: str) -> int:
     literal = _LITERAL.match(text)
     ends = literal["units"].lower().split(" to ") if literal else [""]
     if literal is None or any(unit not in family for unit in ends):
-        raise DataError(f"an interval must be a literal such as {example}")
+        raise DataError(f"An interval must be a literal such as {example}.")
     units = family[family.index(ends[0]) : family.index(ends[-1]) + 1]
     fields = re.match(_pattern(units), literal["body"]) if units else None
     if fields is None:
-        raise DataError(f"an interval must be a literal such as {example}")
+        raise DataError(f"An interval must be a literal such as {example}.")
     amount = 0
     for position, unit in enumerate(units):
         whole, _, fraction = fields[unit].partition(".")
         if position and int(whole) > _MOST[unit]:
-            raise DataError(f"an interval's {unit}s must be at most {_MOST[unit]} after another field")
+            raise DataError(f"An interval's {unit}s must be at most {_MOST[unit]} after another field.")
         amount += int(whole) * _SIZES[unit] + int(fraction.ljust(6, "0") or 0)
     amount = -amount if fields["sign"] == "-" else amount
     limit = 1 << (_BITS[base] - 1)
     if not -limit <= amount < limit:
-        raise DataError(f"an interval must fit {_BITS[base]} bits of its smallest field")
+        raise DataError(f"An interval must fit {_BITS[base]} bits of its smallest field.")
     return amount
 
 
@@ -139,7 +139,8 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
     try:
         return _parse(text, data_type)
     except DataError as error:
-        raise DataError(f"{_label(column)}{error.message}, found {_shown(text)}") from None
+        where = "" if column is None else f" in column {column!r}"
+        raise DataError(f"{error.message} Found {_shown(text)}{where}.") from None
 
 
 def comparable_partition_value(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
@@ -180,7 +181,7 @@ def serialize_partition_value(value: object, data_type: DataType) -> str | None:
     try:
         _parse(text, data_type) if text else None
     except DataError as error:
-        raise UsageError(f"{error.message}, found the value {_shown(text)}") from None
+        raise UsageError(f"{error.message} Found {_shown(text)}.") from None
     return text or None
 
 
@@ -191,7 +192,7 @@ def _parse(text: str, data_type: DataType) -> object:
     if isinstance(data_type, DecimalType):
         return _decimal(text, data_type)
     if not isinstance(data_type, PrimitiveType):
-        raise DataError("a partition column must have a simple type, this one is nested")
+        raise DataError("A partition column must have a simple type, not a nested one.")
     base = data_type.base
     if base == "string":
         _utf8(text, base)
@@ -213,24 +214,24 @@ def _parse(text: str, data_type: DataType) -> object:
     if base in (YEAR_MONTH, DAY_TIME):
         return parse_interval(text, base)
     if base == "void":
-        raise DataError("a partition value of type void must be null")
-    raise DataError(f"a partition column must have a simple type, {data_type.name} is not one")
+        raise DataError("A partition value of type void must be null.")
+    raise DataError(f"A partition column must have a simple type, found {data_type.name!r}.")
 
 
 def _integer(text: str, base: str) -> int:
     limit = 1 << (_INTEGER_BITS[base] - 1)
     if not _INTEGER.match(text):
-        raise DataError(f"a partition value of type {base} must be a whole number")
+        raise DataError(f"A partition value of type {base} must be a whole number.")
     value = int(text)
     if not -limit <= value < limit:
-        raise DataError(f"a partition value of type {base} must lie between {-limit} and {limit - 1}")
+        raise DataError(f"A partition value of type {base} must lie between {-limit} and {limit - 1}.")
     return value
 
 
 def _boolean(text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false"):
-        raise DataError("a partition value of type boolean must be true or false")
+        raise DataError("A partition value of type boolean must be true or false.")
     return lowered == "true"
 
 
@@ -239,7 +240,7 @@ def _float(text: str, base: str) -> float:
     if special is not None:
         return special
     if not _NUMBER.match(text):
-        raise DataError(f"a partition value of type {base} must be a number, NaN, Infinity or -Infinity")
+        raise DataError(f"A partition value of type {base} must be a number, NaN, Infinity or -Infinity.")
     value = float(text)
     if base == "float" and math.isfinite(value):
         try:
@@ -247,27 +248,27 @@ def _float(text: str, base: str) -> float:
         except OverflowError:
             value = math.inf
     if math.isinf(value):
-        raise DataError(f"a partition value of type {base} must lie in the range of the type")
+        raise DataError(f"A partition value of type {base} must lie in the range of the type.")
     return value
 
 
 def _decimal(text: str, data_type: DecimalType) -> Decimal:
     name = f"decimal({data_type.precision},{data_type.scale})"
     if not _NUMBER.match(text):
-        raise DataError(f"a partition value of type {name} must be a decimal number")
+        raise DataError(f"A partition value of type {name} must be a decimal number.")
     value = Decimal(text)
     if not value:
         return Decimal((0, (0,), -data_type.scale))
     if value.adjusted() >= data_type.precision - data_type.scale:
         raise DataError(
-            f"a partition value of type {name} must have at most {_before(data_type)} digits before the point"
+            f"A partition value of type {name} must have at most {_before(data_type)} digits before the point."
         )
     context = decimal.Context(prec=data_type.precision, traps=[decimal.Inexact, decimal.InvalidOperation])
     try:
         return value.quantize(Decimal((0, (1,), -data_type.scale)), context=context)
     except (decimal.Inexact, decimal.InvalidOperation):
         raise DataError(
-            f"a partition value of type {name} must have at most {data_type.scale} digits after the point"
+            f"A partition value of type {name} must have at most {data_type.scale} digits after the point."
         ) from None
 
 
@@ -286,13 +287,13 @@ def _utf8(text: str, name: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        raise DataError(f"a partition value of type {name} must be characters, not half of a surrogate pair") from None
+        raise DataError(f"A partition value of type {name} must be characters, not half of a surrogate pair.") from None
 
 
 def _date(text: str) -> datetime.date | int:
     days = _days(text, "date")
     if days >= 1 << 31:
-        raise DataError("a partition value of type date must lie within 2^31 days of 1970")
+        raise DataError("A partition value of type date must lie within 2^31 days of 1970.")
     ordinal = days + _EPOCH_ORDINAL
     return datetime.date.fromordinal(ordinal) if 1 <= ordinal <= datetime.date.max.toordinal() else days
 
@@ -308,7 +309,7 @@ def _timestamp(text: str) -> datetime.datetime | int:
 def _timestamp_ntz(text: str) -> datetime.datetime | int:
     micros, zone = _micros(text, "timestamp_ntz")
     if zone:
-        raise DataError("a partition value of type timestamp_ntz must have no time zone")
+        raise DataError("A partition value of type timestamp_ntz must have no time zone.")
     try:
         return _EPOCH_NTZ + datetime.timedelta(microseconds=micros)
     except OverflowError:
@@ -319,13 +320,13 @@ def _days(text: str, name: str) -> int:
     """Days since 1970 in the proleptic Gregorian calendar, for the years 0 to 9999999."""
     match = _DATE.match(text)
     if not match:
-        raise DataError(f"a partition value of type {name} must start with a date such as 1970-01-31")
+        raise DataError(f"A partition value of type {name} must start with a date such as 1970-01-31.")
     sign, year, month, day = match[1], int(match[2]), int(match[3]), int(match[4])
     if sign == "-":
-        raise DataError(f"a partition value of type {name} must not have a negative year")
+        raise DataError(f"A partition value of type {name} must not have a negative year.")
     days = days_of(year, month, day)
     if days is None:
-        raise DataError(f"a partition value of type {name} must be a day of the calendar")
+        raise DataError(f"A partition value of type {name} must be a day of the calendar.")
     return days
 
 
@@ -333,17 +334,17 @@ def _micros(text: str, name: str) -> tuple[int, str | None]:
     """Microseconds since 1970 (UTC where the text has no zone), and the zone of the text."""
     match = _TIMESTAMP.match(text)
     if not match:
-        raise DataError(f"a partition value of type {name} must be a date and time such as 1970-01-31 00:00:00.123456")
+        raise DataError(f"A partition value of type {name} must be a date and time such as 1970-01-31 00:00:00.123456.")
     hour, minute, second = int(match["hour"] or 0), int(match["minute"] or 0), int(match["second"] or 0)
     if hour > 23 or minute > 59 or second > 59:
-        raise DataError(f"a partition value of type {name} must be a time of the day")
+        raise DataError(f"A partition value of type {name} must be a time of the day.")
     fraction = (match["fraction"] or "").ljust(9, "0")
     if fraction[6:] != "000":
-        raise DataError(f"a partition value of type {name} must be whole microseconds")
+        raise DataError(f"A partition value of type {name} must be whole microseconds.")
     seconds = hour * 3600 + minute * 60 + second - _offset_seconds(match["zone"], name)
     micros = _days(match["date"], name) * MICROS_PER_DAY + seconds * MICROS_PER_SECOND + int(fraction[:6])
     if not -(1 << 63) <= micros < 1 << 63:
-        raise DataError(f"a partition value of type {name} must lie within 2^63 microseconds of 1970")
+        raise DataError(f"A partition value of type {name} must lie within 2^63 microseconds of 1970.")
     return micros, match["zone"]
 
 
@@ -353,7 +354,7 @@ def _offset_seconds(zone: str | None, name: str) -> int:
         return 0
     hours, minutes, seconds = int(text[1:3]), int(text[3:5] or 0), int(text[5:7] or 0)
     if hours > 18 or minutes > 59 or seconds > 59:
-        raise DataError(f"a partition value of type {name} must have a zone offset of at most 18 hours")
+        raise DataError(f"A partition value of type {name} must have a zone offset of at most 18 hours.")
     offset = hours * 3600 + minutes * 60 + seconds
     return -offset if text[0] == "-" else offset
 
@@ -383,13 +384,13 @@ def _serialize(value: object, data_type: DataType) -> str:
         if zoned and not isinstance(value, bool):
             days, micros = divmod(_as_int(value), MICROS_PER_DAY)
             return f"{_date_text(days)} {_time_text(micros)}"
-    raise UsageError(f"a partition value of type {name} cannot be a {type(value).__name__}")
+    raise UsageError(f"A partition value of type {name} cannot be a {type(value).__name__}.")
 
 
 def _as_int(value: object) -> int:
     converted = _epoch_units(value)
     if not isinstance(converted, int):
-        raise UsageError(f"a point in time must be a date, a datetime or a number, found {type(value).__name__}")
+        raise UsageError(f"A point in time must be a date, a datetime or a number, found {type(value).__name__}.")
     return converted
 
 
@@ -405,7 +406,7 @@ def _epoch_units(value: object) -> object:
 def _date_text(days: int) -> str:
     year, month, day = civil_of(days)
     if year < 0:
-        raise UsageError("a partition value cannot have a negative year")
+        raise UsageError("A partition value cannot have a negative year.")
     return f"{year:04d}-{month:02d}-{day:02d}"
 
 
@@ -431,10 +432,6 @@ def _binary_text(value: bytes) -> str:
     if value and (not text or _ESCAPED_BINARY.match(text)):
         return "".join(f"\\u{byte:04X}" for byte in value)
     return text
-
-
-def _label(column: str | None) -> str:
-    return "" if column is None else f"partition column {column!r}: "
 
 
 def _shown(text: str) -> str:

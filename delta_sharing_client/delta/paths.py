@@ -42,15 +42,15 @@ def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
         The path is empty, has a scheme other than ``file:``, holds a null byte, or climbs out of the table with ``..``.
     """
     if _SCHEME.match(path) and not path.lower().startswith("file:"):
-        raise DataError(f"a local table can only name local files, found {safe_url(path)!r}")
+        raise DataError(f"A local table can only name local files, found {safe_url(path)!r}.")
     decoded = _decoded(path)
     if not decoded or "\0" in decoded:
-        raise DataError(f"a file path in the log must be a URI of a file, found {path[:200]!r}")
+        raise DataError(f"A file path in the log must be a URI of a file, found {path[:200]!r}.")
     local = Path(decoded)
     if local.is_absolute():
         return local
     if ".." in local.parts:
-        raise DataError(f"a relative file path in the log must stay inside the table, found {path[:200]!r}")
+        raise DataError(f"A relative file path in the log must stay inside the table, found {path[:200]!r}.")
     return Path(table_root) / local
 
 

@@ -64,7 +64,7 @@ def deserialize(data: memoryview, *, cardinality: int | None = None) -> pyroarin
         The magic number is unknown, or lengths, order or counts contradict each other.
     """
     if len(data) < 4:
-        raise DataError(f"a bitmap starts with a magic number of 4 bytes, found {len(data)} bytes")
+        raise DataError(f"A bitmap starts with a magic number of 4 bytes, found {len(data)} bytes.")
     magic = int.from_bytes(data[:4], "little")
     if magic == PORTABLE_MAGIC:
         buckets = list(_portable_buckets(data))
@@ -73,10 +73,10 @@ def deserialize(data: memoryview, *, cardinality: int | None = None) -> pyroarin
     elif int.from_bytes(data[:4], "big") == NATIVE_MAGIC:
         buckets = list(_native_buckets(data, ">"))
     else:
-        raise DataError(f"a bitmap starts with the magic number {PORTABLE_MAGIC} or {NATIVE_MAGIC}, found {magic}")
+        raise DataError(f"A bitmap starts with the magic number {PORTABLE_MAGIC} or {NATIVE_MAGIC}, found {magic}.")
     found = sum(count for _, _, count in buckets)
     if cardinality is not None and found != cardinality:
-        raise DataError(f"the bitmap must hold {cardinality} row positions (its cardinality), found {found}")
+        raise DataError(f"The bitmap must hold {cardinality} row positions (its cardinality), found {found}.")
     filled = [(key, bitmap) for key, bitmap, count in buckets if count]
     parts: list[bytes | memoryview] = [struct.pack("<Q", len(filled))]
     for key, bitmap in filled:
@@ -95,7 +95,7 @@ def serialize(bitmap: pyroaring.BitMap64, serialization: Serialization) -> bytes
     count = max(by_key, default=-1) + 1
     if count > 1 << 16:
         raise DataError(
-            f"the native form lists every bucket up to the last, {count} are too many: use the portable form"
+            f"The native form lists every bucket up to the last, {count} are too many: use the portable form."
         )
     for key in range(count):
         data = by_key.get(key, empty)
@@ -109,54 +109,54 @@ def serialize(bitmap: pyroaring.BitMap64, serialization: Serialization) -> bytes
 def _portable_buckets(data: memoryview) -> Iterator[tuple[int, memoryview, int]]:
     """Yield (key, serialized 32-bit bitmap, number of values) of each bucket."""
     if len(data) < 12:
-        raise DataError(f"a portable bitmap has a header of 12 bytes, found {len(data)} bytes")
+        raise DataError(f"A portable bitmap has a header of 12 bytes, found {len(data)} bytes.")
     count = int.from_bytes(data[4:12], "little")
     _check_bucket_count(count, len(data) - 12)
     at = 12
     previous = -1
     for _ in range(count):
         if len(data) - at < _SMALLEST_BUCKET:
-            raise DataError(f"a bitmap of {count} buckets ends inside its bucket at byte {at}")
+            raise DataError(f"A bitmap of {count} buckets ends inside its bucket at byte {at}.")
         key = int.from_bytes(data[at : at + 4], "little")
         if key <= previous or key >> 31:
-            raise DataError(f"the keys of a bitmap's buckets must ascend below 2^31, found {key} after {previous}")
+            raise DataError(f"The keys of a bitmap's buckets must ascend below 2^31, found {key} after {previous}.")
         previous = key
         size, values = _walk_bitmap(data[at + 4 :])
         yield key, data[at + 4 : at + 4 + size], values
         at += 4 + size
     if at != len(data):
         raise DataError(
-            f"a bitmap of {len(data)} bytes must end with its last bucket, found {len(data) - at} bytes more"
+            f"A bitmap of {len(data)} bytes must end with its last bucket, found {len(data) - at} bytes more."
         )
 
 
 def _native_buckets(data: memoryview, byte_order: str) -> Iterator[tuple[int, memoryview, int]]:
     number = struct.Struct(byte_order + "I")
     if len(data) < 8:
-        raise DataError(f"a native bitmap has a header of 8 bytes, found {len(data)} bytes")
+        raise DataError(f"A native bitmap has a header of 8 bytes, found {len(data)} bytes.")
     (count,) = number.unpack_from(data, 4)
     _check_bucket_count(count, len(data) - 8)
     at = 8
     for key in range(count):
         if len(data) - at < _SMALLEST_BUCKET:
-            raise DataError(f"a bitmap of {count} buckets ends inside its bucket {key}")
+            raise DataError(f"A bitmap of {count} buckets ends inside its bucket {key}.")
         (size,) = number.unpack_from(data, at)
         if size > len(data) - at - 4:
-            raise DataError(f"bucket {key} of a bitmap claims {size} bytes, {len(data) - at - 4} are left")
+            raise DataError(f"Bucket {key} of a bitmap claims {size} bytes, {len(data) - at - 4} are left.")
         found, values = _walk_bitmap(data[at + 4 : at + 4 + size])
         if found != size:
-            raise DataError(f"bucket {key} of a bitmap claims {size} bytes, its containers end after {found}")
+            raise DataError(f"Bucket {key} of a bitmap claims {size} bytes, its containers end after {found}.")
         yield key, data[at + 4 : at + 4 + size], values
         at += 4 + size
     if at != len(data):
         raise DataError(
-            f"a bitmap of {len(data)} bytes must end with its last bucket, found {len(data) - at} bytes more"
+            f"A bitmap of {len(data)} bytes must end with its last bucket, found {len(data) - at} bytes more."
         )
 
 
 def _check_bucket_count(count: int, available: int) -> None:
     if count * _SMALLEST_BUCKET > available:
-        raise DataError(f"a bitmap claims {count} buckets, which cannot fit in the {available} bytes that follow")
+        raise DataError(f"A bitmap claims {count} buckets, which cannot fit in the {available} bytes that follow.")
 
 
 # === One 32-bit bitmap ===
@@ -174,17 +174,17 @@ def _walk_bitmap(data: memoryview) -> tuple[int, int]:
         packed = np.frombuffer(data, dtype=np.uint8, count=flags, offset=4)
         is_run = np.unpackbits(packed, bitorder="little").astype(bool)
         if is_run[containers:].any():
-            raise DataError(f"a bitmap of {containers} containers marks a container beyond them as runs")
+            raise DataError(f"A bitmap of {containers} containers marks a container beyond them as runs.")
         at = 4 + flags
     elif cookie == _COOKIE_PLAIN:
         _need(data, 4, 4, "its container count")
         containers = int.from_bytes(data[4:8], "little")
         if containers > 1 << 16:
-            raise DataError(f"a 32-bit bitmap has at most 65536 containers, found {containers}")
+            raise DataError(f"A 32-bit bitmap has at most 65536 containers, found {containers}.")
         at = 8
     else:
         raise DataError(
-            f"a 32-bit bitmap starts with the cookie {_COOKIE_PLAIN} or {_COOKIE_WITH_RUNS}, found {cookie}"
+            f"A 32-bit bitmap starts with the cookie {_COOKIE_PLAIN} or {_COOKIE_WITH_RUNS}, found {cookie}."
         )
     if not containers:
         return at, 0
@@ -192,7 +192,7 @@ def _walk_bitmap(data: memoryview) -> tuple[int, int]:
     headers = np.frombuffer(data, dtype="<u2", count=2 * containers, offset=at).reshape(-1, 2).astype(np.int64)
     at += 4 * containers
     if (np.diff(headers[:, 0]) <= 0).any():
-        raise DataError("the keys of a bitmap's containers must ascend, found one that does not")
+        raise DataError("The keys of a bitmap's containers must ascend, found one that does not.")
     offsets: list[int] | None = None
     if not is_run.size or containers >= _OFFSETS_FROM:
         _need(data, at, 4 * containers, "its container offsets")
@@ -201,7 +201,7 @@ def _walk_bitmap(data: memoryview) -> tuple[int, int]:
     counts = (headers[:, 1] + 1).tolist()
     for index, count in enumerate(counts):
         if offsets is not None and offsets[index] != at:
-            raise DataError(f"container {index} of a bitmap lies at byte {at}, its header says {offsets[index]}")
+            raise DataError(f"Container {index} of a bitmap lies at byte {at}, its header says {offsets[index]}.")
         if is_run.size and is_run[index]:
             at = _walk_runs(data, at, count)
         elif count <= _ARRAY_LIMIT:
@@ -215,7 +215,7 @@ def _walk_array(data: memoryview, at: int, count: int) -> int:
     _need(data, at, 2 * count, "an array container")
     values = np.frombuffer(data, dtype="<u2", count=count, offset=at)
     if not (values[:-1] < values[1:]).all():
-        raise DataError("the values of an array container must ascend, found one that does not")
+        raise DataError("The values of an array container must ascend, found one that does not.")
     return at + 2 * count
 
 
@@ -224,7 +224,7 @@ def _walk_bitset(data: memoryview, at: int, count: int) -> int:
     bits = np.frombuffer(data, dtype=np.uint8, count=_BITSET_BYTES, offset=at)
     found = int(_ONES[bits].sum(dtype=np.int64))
     if found != count:
-        raise DataError(f"a bitset container must hold {count} values as its header says, found {found}")
+        raise DataError(f"A bitset container must hold {count} values as its header says, found {found}.")
     return at + _BITSET_BYTES
 
 
@@ -235,13 +235,13 @@ def _walk_runs(data: memoryview, at: int, count: int) -> int:
     pairs = np.frombuffer(data, dtype="<u2", count=2 * runs, offset=at + 2).reshape(-1, 2).astype(np.int64)
     starts, stops = pairs[:, 0], pairs[:, 0] + pairs[:, 1] + 1
     if runs and ((stops > 1 << 16).any() or (starts[1:] < stops[:-1]).any()):
-        raise DataError("the runs of a run container must ascend within 65536 values, found one that does not")
+        raise DataError("The runs of a run container must ascend within 65536 values, found one that does not.")
     found = int((stops - starts).sum())
     if found != count:
-        raise DataError(f"a run container must hold {count} values as its header says, found {found}")
+        raise DataError(f"A run container must hold {count} values as its header says, found {found}.")
     return at + 2 + 4 * runs
 
 
 def _need(data: memoryview, at: int, size: int, what: str) -> None:
     if len(data) - at < size:
-        raise DataError(f"a bitmap ends inside {what}: {size} bytes expected, {max(len(data) - at, 0)} found")
+        raise DataError(f"A bitmap ends inside {what}: {size} bytes expected, {max(len(data) - at, 0)} found.")

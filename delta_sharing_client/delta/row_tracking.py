@@ -5,14 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-import msgspec
-
 from delta_sharing_client.delta.actions import Metadata, Protocol
 from delta_sharing_client.delta.features import has_writer_feature
-from delta_sharing_client.delta.snapshot import Snapshot
-from delta_sharing_client.errors import ProtocolError
 
-DOMAIN = "delta.rowTracking"
 ENABLED_PROPERTY = "delta.enableRowTracking"
 ROW_ID_COLUMN_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
 ROW_COMMIT_VERSION_COLUMN_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
@@ -35,10 +30,6 @@ class RowTracking:
     row_commit_version_column: str | None
 
 
-class _DomainConfiguration(msgspec.Struct, rename="camel"):
-    row_id_high_water_mark: int
-
-
 def row_tracking(protocol: Protocol, metadata: Metadata) -> RowTracking:
     """Return how a table tracks rows."""
     properties = metadata.properties
@@ -51,28 +42,3 @@ def row_tracking(protocol: Protocol, metadata: Metadata) -> RowTracking:
     return RowTracking(
         state, properties.get(ROW_ID_COLUMN_PROPERTY), properties.get(ROW_COMMIT_VERSION_COLUMN_PROPERTY)
     )
-
-
-def row_id_high_water_mark(snapshot: Snapshot) -> int | None:
-    """Return the highest row id given out in the table, ``None`` if no action says.
-
-    Today's logs keep it in the domain ``delta.rowTracking``, older ones in an action of its own.
-
-    Raises
-    ------
-    ProtocolError
-        The domain's configuration is not what the protocol says.
-    """
-    domain = snapshot.domain_metadata.get(DOMAIN)
-    if domain is not None:
-        try:
-            return msgspec.json.decode(domain.configuration, type=_DomainConfiguration).row_id_high_water_mark
-        except (msgspec.DecodeError, RecursionError):
-            raise ProtocolError(
-                f"the configuration of the domain {DOMAIN} must be a JSON object with a whole number "
-                "rowIdHighWaterMark, found something else",
-                table=snapshot.table,
-                version=snapshot.version,
-            ) from None
-    mark = snapshot.row_id_high_water_mark
-    return None if mark is None else mark.high_water_mark

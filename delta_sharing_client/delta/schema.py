@@ -74,9 +74,11 @@ def parse_schema(schema_string: str) -> StructType:
     except RecursionError:
         raise ProtocolError(_too_deep()) from None
     except (msgspec.DecodeError, UnicodeError, TypeError) as error:
-        raise ProtocolError(f"schemaString must be the JSON of a struct type, but it does not parse: {error}") from None
+        raise ProtocolError(
+            f"'schemaString' must be the JSON of a struct type, but it does not parse: {error}."
+        ) from None
     if not isinstance(document, dict) or document.get("type") != "struct":
-        raise ProtocolError(f"schemaString must be the JSON of a struct type, found {_shape(document)}")
+        raise ProtocolError(f"'schemaString' must be the JSON of a struct type, found {_shape(document)}.")
     return _struct(document, (), 0)
 
 
@@ -121,22 +123,24 @@ def type_to_jsonable(data_type: DataType) -> object:
 def _struct(node: Mapping[str, object], path: ColumnPath, depth: int) -> StructType:
     items = node.get("fields")
     if not isinstance(items, list):
-        raise ProtocolError(f"{_where(path)}: a struct type must have a list of fields, found {_shape(items)}")
+        raise ProtocolError(f"{_where(path)} must have a list of fields, as a struct type, found {_shape(items)}.")
     fields: list[StructField] = []
     seen: dict[str, str] = {}
     for item in items:
         if not isinstance(item, dict) or not isinstance(name := item.get("name"), str) or "type" not in item:
-            raise ProtocolError(f"{_where(path)}: a struct field must have a name and a type, found {_shape(item)}")
+            raise ProtocolError(f"{_where(path)} must have fields with a name and a type each, found {_shape(item)}.")
         if name.lower() in seen:
             raise ProtocolError(
-                f"{_where(path)}: column names must be unique regardless of case, "
-                f"found {seen[name.lower()]!r} and {name!r}"
+                f"{_where(path)} must have unique column names, regardless of case, "
+                f"found {seen[name.lower()]!r} and {name!r}."
             )
         seen[name.lower()] = name
         metadata = item.get("metadata")
         if not isinstance(metadata, dict):
             if metadata is not None:
-                raise ProtocolError(f"{_where((*path, name))}: metadata must be an object, found {_shape(metadata)}")
+                raise ProtocolError(
+                    f"{_where((*path, name))} must have an object as metadata, found {_shape(metadata)}."
+                )
             metadata = {}
         nullable = _flag(item, "nullable", (*path, name))
         fields.append(StructField(name, _type(item["type"], (*path, name), depth + 1), nullable, metadata))
@@ -149,7 +153,7 @@ def _type(node: object, path: ColumnPath, depth: int) -> DataType:
     if isinstance(node, str):
         return _primitive(node, path)
     if not isinstance(node, dict) or not isinstance(kind := node.get("type"), str):
-        raise ProtocolError(f"{_where(path)}: a type must be a name or an object with a type, found {_shape(node)}")
+        raise ProtocolError(f"{_where(path)} must have a type, a name or an object with a type, found {_shape(node)}.")
     if kind == "struct":
         return _struct(node, path, depth)
     if kind == "array":
@@ -174,20 +178,20 @@ def _primitive(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
         precision, scale = int(match[1]), int(match[2])
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
             raise ProtocolError(
-                f"{_where(path)}: a decimal must have 1 to 38 digits and a scale from 0 to its digits, found {name!r}"
+                f"{_where(path)} must have 1 to 38 digits and a scale from 0 to its digits, found {name!r}."
             )
         return DecimalType(precision, scale)
     if _SIZED_TEXT.match(name) or COLLATED.match(name) or _is_interval(name):
         return PrimitiveType(name)
     if name.startswith(_GEOSPATIAL):
         raise UnsupportedFeatureError(
-            f"{_where(path)} has the type {name!r} of the table feature geospatial, which is not supported; "
-            "ask the provider to share a view without this column",
+            f"{_where(path)} has the type {name!r} of the table feature 'geospatial', which is not supported; "
+            "ask the provider to share a view without this column.",
             feature="geospatial",
         )
     raise UnsupportedFeatureError(
         f"{_where(path)} has the type {name[:100]!r}, which is not supported; upgrade the client, or ask the provider "
-        "to share a view without this column",
+        "to share a view without this column.",
         feature=name[:100],
     )
 
@@ -207,12 +211,12 @@ def _flag(node: Mapping[str, object], key: str, path: ColumnPath) -> bool:
     # Old writers leave the flag out; "may be null" is the answer that is never wrong.
     value = node.get(key, True)
     if not isinstance(value, bool):
-        raise ProtocolError(f"{_where(path)}: {key} must be true or false, found {_shape(value)}")
+        raise ProtocolError(f"{_where(path)} must have true or false as {key!r}, found {_shape(value)}.")
     return value
 
 
 def _where(path: ColumnPath) -> str:
-    return f"column {'.'.join(path)!r}" if path else "the table schema"
+    return f"Column {'.'.join(path)!r}" if path else "The table's schema"
 
 
 def _shape(value: object) -> str:
@@ -221,4 +225,4 @@ def _shape(value: object) -> str:
 
 
 def _too_deep() -> str:
-    return f"schemaString nests types more than {MAX_NESTING} levels deep; no Delta writer does, so it is refused"
+    return f"'schemaString' must nest types at most {MAX_NESTING} levels deep, as every Delta writer does."

@@ -109,7 +109,7 @@ def table_schema(metadata: Metadata, *, table: str | None = None) -> StructType:
         check_mapping(schema, mode)
         for name in metadata.partition_columns:
             if schema.find(name) is None:
-                raise ProtocolError(f"the partition column {name!r} must be a column of the schema, which has none")
+                raise ProtocolError(f"The partition column {name!r} must be a column of the schema, which has none.")
     except (ProtocolError, UnsupportedFeatureError) as error:
         error.table = error.table or table
         raise
@@ -176,14 +176,14 @@ def without_conflicts(actions: Iterable[Action], source: str) -> Iterator[Action
             key = path if action.deletion_vector is None else logical_file_key(action)
             if path in own or other.get(path) == key:
                 raise ProtocolError(
-                    f"{source} must say once what becomes of each file, found two actions for "
-                    f"{action.path.partition('?')[0][:200]!r}"
+                    f"'{source}' must say once what becomes of each file, found two actions for "
+                    f"{action.path.partition('?')[0][:200]!r}."
                 )
             own[path] = key
         elif kind is Protocol or kind is Metadata:
             if kind in single:
                 name = "protocol" if kind is Protocol else "metaData"
-                raise ProtocolError(f"{source} must hold at most one {name} action, found several")
+                raise ProtocolError(f"'{source}' must hold at most one '{name}' action, found several.")
             single.add(kind)
         yield action
 
@@ -229,7 +229,7 @@ class Replay:
         for action, name in ((protocol, "protocol"), (metadata, "metaData")):
             if action is None:
                 raise ProtocolError(
-                    f"a table must have a {name} action, found none up to version {version}",
+                    f"A table must have a '{name}' action, found none up to version {version}.",
                     table=table,
                     version=version,
                 )
@@ -237,7 +237,7 @@ class Replay:
         assert metadata is not None
         if metadata.format.provider.lower() != "parquet":
             raise UnsupportedFeatureError(
-                f"the data files must be Parquet, found the format {metadata.format.provider!r}",
+                f"The data files must be Parquet, found the format {metadata.format.provider!r}.",
                 feature=metadata.format.provider,
                 table=table,
                 version=version,

@@ -95,7 +95,7 @@ class Copies:
                 finish_first()
         except OSError as error:
             raise UsageError(
-                f"a file of the copy cannot be written ({error.strerror}): make room, or choose another directory",
+                f"A file of the copy cannot be written ({error.strerror}): make room, or choose another directory.",
                 table=self._context.table,
             ) from None
         finally:

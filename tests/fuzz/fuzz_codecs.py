@@ -44,9 +44,9 @@ from delta_sharing_client.delta.deletion_vectors import (
 from delta_sharing_client.delta.partition_values import parse_partition_value, partition_scalar
 from delta_sharing_client.delta.roaring import Serialization
 from delta_sharing_client.delta.statistics import StatisticsReader, num_records
-from delta_sharing_client.delta.variant.column import variant_to_json, variants_to_python
+from delta_sharing_client.delta.variant.column import variant_to_json
 from delta_sharing_client.errors import DeltaSharingError
-from tests.unit.delta.variant_encoder import dictionary, encode, primitive
+from tests.unit.delta.variant_encoder import dictionary, encode, primitive, variants_to_python
 
 SLOW = 2.0
 INTERVALS = ("interval year to month", "interval day to second")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import pathlib
 import shutil
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 import delta_sharing_client as ds
-from delta_sharing_client.delta.actions import Action, AddCdcFile, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import Action, AddCdcFile, FileAction, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.delta.log.commit import Commit
-from delta_sharing_client.delta.log.table import DeltaLog
-from delta_sharing_client.delta.log.writer import write_changes_log
+from delta_sharing_client.delta.log.writer import append_commit, write_log
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.query import ChangesQuery, query_changes
@@ -24,9 +26,8 @@ def rebuild_snapshot(served: ServedTables, name: str, directory: pathlib.Path) -
     table = served.table(name)
     read = ScanRequest(response_format=ds.ResponseFormat.DELTA)
     snapshot, _ = query_snapshot(table.rest, table.name, read, ds.ReadOptions())
-    vectors = [item.deletion_vector for item in snapshot.files if item.deletion_vector is not None]
-    urls = [item.path for item in snapshot.files] + [v.path_or_inline_dv for v in vectors if v.storage_type == "p"]
-    DeltaLog.write(directory, snapshot, local_files={url: _uri(served.local_file(name, url)) for url in urls})
+    files = [_placed(served, name, item, _uri(served.local_file(name, item.path))) for item in snapshot.files]
+    write_log(directory, dataclasses.replace(snapshot, files=files))
     return snapshot
 
 
@@ -40,7 +41,6 @@ def rebuild_feed(served: ServedTables, name: str, start: int, end: int, director
     answer = query_changes(table.rest, table.name, query, response_format=ds.ResponseFormat.DELTA)
     by_version: dict[int, list[Action]] = {}
     times: dict[int, int | None] = {}
-    local: dict[str, str] = {}
     directory.mkdir(parents=True, exist_ok=True)
     for action in answer.actions:
         if isinstance(action, VersionedMetadata):
@@ -48,19 +48,44 @@ def rebuild_feed(served: ServedTables, name: str, start: int, end: int, director
         elif isinstance(action, VersionedProtocol):
             by_version.setdefault(action.version, []).append(action.protocol)
         else:
-            by_version.setdefault(action.shared_version, []).append(action)
-            times[action.shared_version] = action.shared_timestamp
             path = served.local_file(name, action.path)
-            local[action.path] = f"{hashlib.sha256(str(path).encode()).hexdigest()}.parquet"
-            shutil.copy(path, directory / local[action.path])
-            vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
-            if vector is not None and vector.storage_type == "p":
-                local[vector.path_or_inline_dv] = _uri(served.local_file(name, vector.path_or_inline_dv))
-    commits = [
-        Commit.from_actions(version, times.get(version), actions) for version, actions in sorted(by_version.items())
-    ]
-    write_changes_log(directory, commits, protocol=answer.protocol, metadata=answer.metadata, local_files=local)
-    return commits[0].version
+            local = f"{hashlib.sha256(str(path).encode()).hexdigest()}.parquet"
+            shutil.copy(path, directory / local)
+            by_version.setdefault(action.shared_version, []).append(_placed(served, name, action, local))
+            times[action.shared_version] = action.shared_timestamp
+    commits = {
+        version: Commit.from_actions(version, times.get(version), actions) for version, actions in by_version.items()
+    }
+    _write_feed(directory, commits, Snapshot.from_actions(0, [answer.protocol, answer.metadata]))
+    return min(commits)
+
+
+def _write_feed(directory: pathlib.Path, commits: dict[int, Commit], base: Snapshot) -> None:
+    """Write one commit for each version, on a table without files at the version before the first."""
+    first = min(commits)
+    protocol, metadata = commits[first].protocol or base.protocol, commits[first].metadata or base.metadata
+    if first > 0:
+        write_log(directory, dataclasses.replace(base, version=first - 1, protocol=protocol, metadata=metadata))
+    time = None
+    for version in range(first, max(commits) + 1):
+        commit = commits.get(version, Commit(version, None))
+        # A version without changes has no time of its own: the one before it, so that times do not go back.
+        time = commit.timestamp_ms if commit.timestamp_ms is not None else time
+        protocol, metadata = commit.protocol or protocol, commit.metadata or metadata
+        head = {"protocol": protocol, "metadata": metadata} if version == 0 else {}
+        placed = dataclasses.replace(commit, timestamp_ms=time, **head)
+        (directory / "_delta_log").mkdir(exist_ok=True)
+        append_commit(directory, placed, protocol=protocol, metadata=metadata)
+
+
+def _placed(served: ServedTables, name: str, action: FileAction, path: str) -> FileAction:
+    """Return ``action`` with ``path``, and its deletion vector where it lies on this machine."""
+    vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
+    if vector is None:
+        return replace(action, path=path)
+    if vector.storage_type == "p":
+        vector = replace(vector, path_or_inline_dv=_uri(served.local_file(name, vector.path_or_inline_dv)))
+    return replace(action, path=path, deletion_vector=vector)
 
 
 def _uri(path: pathlib.Path) -> str:

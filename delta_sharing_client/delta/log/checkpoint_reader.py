@@ -206,13 +206,13 @@ class FileRows:
         self._kind, self._fields = _FIELDS[column]
         struct = parquet.schema_arrow.field(column).type
         if not pa.types.is_struct(struct):
-            raise ProtocolError(f"{source}: the column {column} must be a struct, found {struct}")
+            raise ProtocolError(f"The column '{column}' of '{source}' must be a struct, found {struct}.")
         self._present = {struct.field(i).name for i in range(struct.num_fields)}
         self._with_stats = Want.STATS in want and column == "add"
         present = self._present | ({"partitionValues"} if "partitionValues_parsed" in self._present else set())
         missing = [name for name in _REQUIRED[column] if name not in present]
         if missing:
-            raise ProtocolError(f"{source}: the column {column} must have the field {missing[0]}, found none")
+            raise ProtocolError(f"The column '{column}' of '{source}' must have the field '{missing[0]}', found none.")
         # Maps repeat from file to file (all files of a partition), so equal ones are one object.
         self._maps: dict[tuple[object, ...], dict[str, str | None]] = {}
 
@@ -259,7 +259,9 @@ class FileRows:
         try:
             values = self._column_values(array, kind)
         except (pa.ArrowException, TypeError, ValueError, msgspec.ValidationError) as error:
-            raise ProtocolError(f"{self._source}: the field {self._column}.{name} has a wrong type: {error}") from None
+            raise ProtocolError(
+                f"The field '{self._column}.{name}' of '{self._source}' has a wrong type: {error}."
+            ) from None
         if name == "stats" and array.null_count and "stats_parsed" in arrays:
             fallback = self._parsed_statistics(arrays["stats_parsed"])
             values = [text if text is not None else other for text, other in zip(values, fallback, strict=True)]
@@ -280,7 +282,7 @@ class FileRows:
             return partition_texts(parsed, f"{self._column}.partitionValues_parsed", self._instants)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError(
-                f"{self._source}: {self._column}.partitionValues_parsed cannot be read: {error}"
+                f"The field '{self._column}.partitionValues_parsed' of '{self._source}' cannot be read: {error}."
             ) from None
 
     def _absent(self, name: str, count: int) -> list[Any]:
@@ -293,12 +295,12 @@ class FileRows:
             if name in _DEFAULTS:
                 values = [_DEFAULTS[name] if value is None else value for value in values]
         if name in _COUNTS and min((value for value in values if value is not None), default=0) < 0:
-            raise ProtocolError(f"{self._source}: {self._column}.{name} must not be negative")
+            raise ProtocolError(f"The field '{self._column}.{name}' of '{self._source}' must not be negative.")
         return values
 
     def _refuse_missing(self, name: str) -> None:
         if name in _REQUIRED[self._column]:
-            raise ProtocolError(f"{self._source}: a row of {self._column} must have a {name}, found none")
+            raise ProtocolError(f"A row of '{self._column}' in '{self._source}' must have a {name!r}, found none.")
 
     def _column_values(self, array: pa.Array, kind: str) -> list[Any]:
         if kind == "text":
@@ -341,7 +343,7 @@ def other_rows(column: pa.Array, kind: type[Any], source: str) -> Iterator[Actio
     try:
         documents = [_plain(row, rows.type) for row in rows.to_pylist()]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise ProtocolError(f"{source}: a row of {kind.__name__} cannot be read: {error}") from None
+        raise ProtocolError(f"A row of {kind.__name__!r} in '{source}' cannot be read: {error}.") from None
     for document in documents:
         yield convert_action(document, kind, source)
 
@@ -406,7 +408,7 @@ def read_checkpoint(checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator
                 sidecars.append(action)
             elif isinstance(action, CheckpointMetadata) and action.version != checkpoint.version:
                 raise ProtocolError(
-                    f"{path.name} must be the checkpoint of version {checkpoint.version}, but says {action.version}"
+                    f"'{path.name}' must be the checkpoint of version {checkpoint.version}, but says {action.version}."
                 )
             else:
                 yield action
@@ -430,7 +432,7 @@ def _manifest_actions(path: Path, want: Want) -> Iterator[Action]:
             with path.open("rb") as stream:
                 yield from read_actions(stream, path.name)
         except OSError as error:
-            raise DataError(f"the checkpoint {path.name} cannot be read: {error.strerror}") from None
+            raise DataError(f"The checkpoint '{path.name}' cannot be read: {error.strerror}.") from None
         return
     with _opened(path) as parquet:
         yield from _other_actions(parquet, path)
@@ -440,7 +442,7 @@ def _manifest_actions(path: Path, want: Want) -> Iterator[Action]:
 def _sidecar_actions(path: Path, want: Want) -> Iterator[Action]:
     with _opened(path) as parquet:
         if any(isinstance(action, Sidecar) for action in _other_actions(parquet, path)):
-            raise ProtocolError(f"the sidecar {path.name} must hold file actions only, but it names sidecars")
+            raise ProtocolError(f"The sidecar '{path.name}' must hold file actions only, but it names sidecars.")
         yield from _file_actions(parquet, path, want)
 
 
@@ -490,8 +492,8 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
             names = parquet.schema_arrow.names
             if len(set(names)) != len(names):
-                raise ProtocolError(f"the checkpoint file {path.name} must have each column once, found {names}")
+                raise ProtocolError(f"The checkpoint file '{path.name}' must have each column once, found {names}.")
             yield parquet
     except (OSError, pa.ArrowException, EOFError, UnicodeError) as error:
         reason = "it does not exist" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
-        raise DataError(f"the checkpoint file {path.name} cannot be read: {reason}") from None
+        raise DataError(f"The checkpoint file '{path.name}' cannot be read: {reason}.") from None

@@ -48,7 +48,7 @@ class CommitTimes:
         commit = self.listing.commits.get(version)
         if commit is None:
             raise DataError(
-                f"commit {version} is not in the log, so its time is not known",
+                f"Commit {version} is not in the log, so its time is not known.",
                 table=self.listing.table,
                 version=version,
             )
@@ -119,7 +119,7 @@ def _number(properties: dict[str, str], name: str, table: str) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 19:
-        raise ProtocolError(f"the table property {name} must be a whole number, found {text[:50]!r}", table=table)
+        raise ProtocolError(f"The table property '{name}' must be a whole number, found {text[:50]!r}.", table=table)
     return int(text)
 
 
@@ -128,10 +128,11 @@ def _in_commit_timestamp(commit: LogFile, table: str) -> int:
         with commit.path.open("rb") as stream:
             first = next(iter(read_actions([stream.readline()], commit.path.name)), None)
     except OSError as error:
-        raise DataError(f"commit {commit.first} cannot be read: {error.strerror}", table=table) from None
+        raise DataError(f"Commit {commit.first} cannot be read: {error.strerror}.", table=table) from None
     if not isinstance(first, CommitInfo) or first.in_commit_timestamp is None:
         raise ProtocolError(
-            f"the table has in-commit timestamps, so commit {commit.first} must begin with a commitInfo that holds one",
+            f"The table has in-commit timestamps, so commit {commit.first} must begin with a 'commitInfo' that holds "
+            "one.",
             table=table,
             version=commit.first,
         )

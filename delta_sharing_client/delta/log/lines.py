@@ -89,9 +89,9 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
             item = _DECODER.decode(line)
             others = () if item.add is not None or item.remove is not None else tuple(_other_actions(item))
         except RecursionError:
-            raise ProtocolError(f"{source}, line {number}: the JSON nests too deep to be a Delta action") from None
+            raise ProtocolError(f"Line {number} of '{source}' nests its JSON too deep to be a Delta action.") from None
         except (msgspec.DecodeError, UnicodeError) as error:
-            raise ProtocolError(f"{source}, line {number} must be a Delta action: {error}") from None
+            raise ProtocolError(f"Line {number} of '{source}' must be a Delta action: {error}.") from None
         if item.add is not None:
             if item.remove is not None or item.meta_data is not None or item.protocol is not None:
                 raise ProtocolError(_several_actions(source, number))
@@ -135,11 +135,11 @@ def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:
             return _domain_metadata(msgspec.convert(fields, _DomainMetadataLine))  # type: ignore[return-value]
         return msgspec.convert(fields, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise ProtocolError(f"{source}: a row must be a Delta {_KEYS[kind]} action: {error}") from None
+        raise ProtocolError(f"A row of '{source}' must be a Delta {_KEYS[kind]!r} action: {error}.") from None
 
 
 def _several_actions(source: str, number: int) -> str:
-    return f"{source}, line {number} must be one Delta action, found several: which of them comes first is not known"
+    return f"Line {number} of '{source}' must be one Delta action, found several: which comes first is not known."
 
 
 def _other_actions(item: _Line) -> Iterator[Action]:
@@ -202,7 +202,7 @@ def action_fields(action: Action) -> dict[str, Any]:
         fields.pop(name, None)
     if isinstance(action, (AddFile, AddCdcFile)):
         if action.size < 0:
-            raise DataError("a log must say the size of every file, but it is not known", file_id=action.file_id)
+            raise DataError("A log must say the size of every file, but it is not known.", file_id=action.file_id)
         fields["partitionValues"] = dict(action.partition_values)
         fields["dataChange"] = action.data_change
         if isinstance(action, AddFile):

@@ -80,7 +80,7 @@ class LogListing:
             entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
         except (FileNotFoundError, NotADirectoryError):
             raise DataError(
-                f"a Delta table must have the directory {LOG_DIRECTORY}, which was not found", table=table
+                f"A Delta table must have the directory '{LOG_DIRECTORY}', which was not found.", table=table
             ) from None
         for entry in entries:
             name = entry.name
@@ -96,7 +96,9 @@ class LogListing:
                 parts.setdefault((version, group), {})[int(match["part"] or 1)] = _log_file(entry, version, version)
         listing = cls(table, commits, compacted, _complete(parts), directory)
         if not commits and not listing.checkpoints:
-            raise DataError(f"{LOG_DIRECTORY} must hold at least one commit or checkpoint, found none", table=table)
+            raise DataError(
+                f"The directory '{LOG_DIRECTORY}' must hold at least one commit or checkpoint, found none.", table=table
+            )
         return listing
 
     @property
@@ -130,8 +132,8 @@ class LogListing:
         """
         if not self.rebuildable:
             raise DataError(
-                f"no version can be rebuilt: there is no checkpoint, and the commits start at {min(self.commits)} "
-                "instead of 0",
+                f"No version can be rebuilt: there is no checkpoint, and the commits start at {min(self.commits)} "
+                "instead of 0.",
                 table=self.table,
             )
         return self.rebuildable[0]
@@ -151,12 +153,12 @@ class LogListing:
         latest = self.latest
         if not 0 <= version <= latest:
             raise UsageError(
-                f"the version must be between {self.earliest} and {latest}, found {version}", table=self.table
+                f"The version must be between {self.earliest} and {latest}, found {version}.", table=self.table
             )
         if version < self.earliest:
             raise DataError(
-                f"version {version} cannot be rebuilt any more because older log files were cleaned up"
-                f"{self._nearest(version)}",
+                f"Version {version} cannot be rebuilt any more because older log files were cleaned up"
+                f"{self._nearest(version)}.",
                 table=self.table,
                 version=version,
             )
@@ -171,8 +173,8 @@ class LogListing:
             delta = self._delta_at(following, version)
             if delta is None:
                 raise DataError(
-                    f"the log has a gap: commit {following} is missing, so version {version} cannot be rebuilt"
-                    f"{self._nearest(version)}",
+                    f"The log has a gap: commit {following} is missing, so version {version} cannot be rebuilt"
+                    f"{self._nearest(version)}.",
                     table=self.table,
                     version=version,
                 )

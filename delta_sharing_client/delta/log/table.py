@@ -15,13 +15,12 @@ from delta_sharing_client.delta.log.commit_times import CommitTimes, enablement_
 from delta_sharing_client.delta.log.last_checkpoint import hinted_checkpoint
 from delta_sharing_client.delta.log.lines import read_actions
 from delta_sharing_client.delta.log.listing import LOG_DIRECTORY, LogFile, LogListing, LogSegment
-from delta_sharing_client.delta.log.writer import LocalFiles, write_log
 from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled, without_conflicts
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, UsageError
 
 
 class DeltaLog:
-    """The log of a table directory, read-only once it is there (``write``).
+    """The log of a table directory, read-only.
 
     Every call looks at the directory anew, so a table that is written to meanwhile is seen as it is then; a
     :class:`Snapshot` stays as it was. Errors name the table by its directory's name.
@@ -47,30 +46,9 @@ class DeltaLog:
         log._list()
         return log
 
-    @classmethod
-    def write(
-        cls, directory: str | os.PathLike[str], snapshot: Snapshot, *, local_files: LocalFiles | None = None
-    ) -> DeltaLog:
-        """Write the log of ``snapshot``, rebuilt from a sharing answer, into ``directory``, and open it.
-
-        Parameters and errors are those of :func:`delta_sharing_client.delta.log.writer.write_log`.
-        """
-        write_log(directory, snapshot, local_files=local_files)
-        return cls.open(directory)
-
     def latest_version(self) -> int:
         """Return the newest version."""
         return self._list().latest
-
-    def earliest_version(self) -> int:
-        """Return the oldest version that can be rebuilt: 0, or the oldest checkpoint.
-
-        Raises
-        ------
-        DataError
-            No version can be rebuilt.
-        """
-        return self._list().earliest
 
     def snapshot(self, version: int | None = None, *, want: Want = Want.STATS) -> Snapshot:
         """Return the table at ``version``, the newest by default.
@@ -121,14 +99,14 @@ class DeltaLog:
         listing = self._list()
         if not 0 <= start <= end <= listing.latest:
             raise UsageError(
-                f"the first and last version must satisfy 0 <= first <= last <= {listing.latest}, "
-                f"found {start} and {end}",
+                f"The first and last version must satisfy 0 <= first <= last <= {listing.latest}, "
+                f"found {start} and {end}.",
                 table=self._table,
             )
         missing = next((version for version in range(start, end + 1) if version not in listing.commits), None)
         if missing is not None:
             raise DataError(
-                f"commit {missing} is not in the log any more, so the changes from {start} to {end} are not known",
+                f"Commit {missing} is not in the log any more, so the changes from {start} to {end} are not known.",
                 table=self._table,
                 version=missing,
             )
@@ -166,7 +144,7 @@ class DeltaLog:
                 f"the earliest version is {versions[0]} of {times.at(versions[0])} ms" if versions else "there is none"
             )
             raise UsageError(
-                f"the timestamp {timestamp_ms} ms is before the first version that can be rebuilt; {nearest}",
+                f"The timestamp {timestamp_ms} ms is before the first version that can be rebuilt; {nearest}.",
                 table=self._table,
             )
         return found
@@ -190,7 +168,7 @@ class DeltaLog:
                 f"the newest version is {versions[-1]} of {times.at(versions[-1])} ms" if versions else "there is none"
             )
             raise UsageError(
-                f"the timestamp {timestamp_ms} ms is after the newest version; {nearest}", table=self._table
+                f"The timestamp {timestamp_ms} ms is after the newest version; {nearest}.", table=self._table
             )
         return found
 
@@ -215,7 +193,7 @@ class DeltaLog:
         for version in range(delta.first, delta.last + 1):
             if version not in listing.commits:
                 raise ProtocolError(
-                    f"{delta.path.name} must hold one action for each file, and the commits it stands for are gone",
+                    f"'{delta.path.name}' must hold one action for each file, and the commits it stands for are gone.",
                     table=self._table,
                 )
             commit = listing.commits[version]
@@ -226,7 +204,7 @@ class DeltaLog:
             with delta.path.open("rb") as stream:
                 yield from read_actions(stream, delta.path.name)
         except OSError as error:
-            raise DataError(f"the log file {delta.path.name} cannot be read: {error.strerror}") from None
+            raise DataError(f"The log file '{delta.path.name}' cannot be read: {error.strerror}.") from None
 
     def _commit(self, file: LogFile, times: CommitTimes) -> Commit:
         actions = self._named(without_conflicts(self._read(file), file.path.name), file.first)

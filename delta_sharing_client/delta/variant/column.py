@@ -44,12 +44,12 @@ def variant_to_json(array: pa.Array) -> pa.StringArray:
         text = decode_json(value, metadata)
         size += len(text)
         if size > _LONGEST_COLUMN:
-            raise DataError("the JSON text of one batch must stay below 2 GiB: read smaller batches")
+            raise DataError("The JSON text of one batch must stay below 2 GiB: read smaller batches.")
         texts.append(text)
     try:
         return pa.array(texts, pa.large_string()).cast(pa.string())
     except pa.ArrowInvalid:
-        raise DataError("the JSON text of one batch must stay below 2 GiB: read smaller batches") from None
+        raise DataError("The JSON text of one batch must stay below 2 GiB: read smaller batches.") from None
 
 
 def variant_to_python(value: bytes, metadata: bytes) -> object:
@@ -64,17 +64,6 @@ def variant_to_python(value: bytes, metadata: bytes) -> object:
         The bytes are not a valid variant.
     """
     return decode(bytes(value), VariantMetadata(bytes(metadata)))
-
-
-def variants_to_python(array: pa.Array) -> list[object]:
-    """Return a variant column as a list of Python objects; see :func:`variant_to_python`.
-
-    A null struct and a variant that holds ``null`` are both ``None``.
-    """
-    return [
-        None if value is None or metadata is None else decode(value, metadata)
-        for metadata, value in _rows(unshred(array))
-    ]
 
 
 def unshred(array: pa.Array) -> pa.StructArray:
@@ -96,7 +85,7 @@ def unshred(array: pa.Array) -> pa.StructArray:
         values = storage.field("value")
     for name, column in (("metadata", metadata), ("value", values)):
         if pc.any(pc.and_(valid, pc.is_null(column))).as_py():
-            raise DataError(f"a variant must have metadata and a value, found one without {name}")
+            raise DataError(f"A variant must have metadata and a value, found one without {name}.")
     if storage.type == VARIANT_ARROW_TYPE:
         return storage
     # The fields are not nullable, so that rows without a variant hold empty bytes behind a null struct.
@@ -113,7 +102,7 @@ class _MetadataCache:
 
     def __call__(self, data: bytes | None) -> VariantMetadata:
         if data is None:
-            raise DataError("a variant must have metadata, found a row without")
+            raise DataError("A variant must have metadata, found a row without.")
         if self._parsed is None or data != self._data:
             self._data, self._parsed = data, VariantMetadata(data)
         return self._parsed

@@ -43,20 +43,22 @@ class VariantMetadata:
 
     def __init__(self, data: bytes) -> None:
         if not data:
-            raise DataError("variant metadata starts with a header byte, found no bytes")
+            raise DataError("Variant metadata starts with a header byte, found no bytes.")
         if data[0] & 0x0F != _VERSION:
-            raise DataError(f"variant metadata must have version {_VERSION}, found {data[0] & 0x0F}")
+            raise DataError(f"Variant metadata must have version {_VERSION}, found {data[0] & 0x0F}.")
         width = (data[0] >> 6) + 1
         count = int.from_bytes(data[1 : 1 + width], "little")
         start = 1 + width + (count + 1) * width
         if start > len(data):
-            raise DataError(f"variant metadata of {count} names must have {start} bytes before them, found {len(data)}")
+            raise DataError(
+                f"Variant metadata of {count} names must have {start} bytes before them, found {len(data)}."
+            )
         self._offsets = read_unsigned(data, 1 + width, count + 1, width)
         self._text = data[start:]
         if self._offsets[0] != 0 or self._offsets[-1] != len(self._text):
             raise DataError(
-                f"the names in variant metadata must span its {len(self._text)} last bytes,"
-                f" found {self._offsets[0]} to {self._offsets[-1]}"
+                f"The names in variant metadata must span its {len(self._text)} last bytes,"
+                f" found {self._offsets[0]} to {self._offsets[-1]}."
             )
         self._names: list[str | None] = [None] * count
         self._ids: dict[str, int] | None = None
@@ -70,12 +72,12 @@ class VariantMetadata:
             There is no such id, or the bytes of its name are not where and what they must be.
         """
         if field_id >= len(self._names):
-            raise DataError(f"a variant's field id must be below {len(self._names)}, found {field_id}")
+            raise DataError(f"A variant's field id must be below {len(self._names)}, found {field_id}.")
         name = self._names[field_id]
         if name is None:
             start, stop = self._offsets[field_id], self._offsets[field_id + 1]
             if start > stop or stop > len(self._text):
-                raise DataError(f"the offsets in variant metadata must ascend, found {stop} after {start}")
+                raise DataError(f"The offsets in variant metadata must ascend, found {stop} after {start}.")
             name = self._names[field_id] = read_text(self._text, start, stop)
         return name
 
@@ -91,7 +93,7 @@ class VariantMetadata:
             self._ids = {self.name(field_id): field_id for field_id in range(len(self._names))}
         found = self._ids.get(name)
         if found is None:
-            raise DataError(f"variant metadata must hold the name of every shredded field, found none called {name!r}")
+            raise DataError(f"Variant metadata must hold the name of every shredded field, found none called {name!r}.")
         return found
 
 
@@ -119,18 +121,18 @@ def layout(value: bytes, at: int, limit: int) -> Layout:
     count_width = 4 if header >> (4 if is_object else 2) & 1 else 1
     ids_at = at + 1 + count_width
     if ids_at > limit:
-        raise DataError("a variant ends inside the size of an object or array")
+        raise DataError("A variant ends inside the size of an object or array.")
     count = int.from_bytes(value[at + 1 : ids_at], "little")
     offsets_at = ids_at + count * id_width
     start = offsets_at + (count + 1) * offset_width
     if start > limit:
-        raise DataError(f"a variant's object or array of {count} elements must fit its {limit - at} bytes")
+        raise DataError(f"A variant's object or array of {count} elements must fit its {limit - at} bytes.")
     offsets = read_unsigned(value, offsets_at, count + 1, offset_width)
     stop = start + offsets[-1]
     if stop > limit:
-        raise DataError(f"a variant's object or array must end within its {limit - at} bytes, found {stop - at}")
+        raise DataError(f"A variant's object or array must end within its {limit - at} bytes, found {stop - at}.")
     if count and max(offsets[:-1]) >= offsets[-1]:
-        raise DataError("a variant's elements must start before the end of their object or array")
+        raise DataError("A variant's elements must start before the end of their object or array.")
     return Layout(read_unsigned(value, ids_at, count, id_width) if is_object else None, offsets, start, stop)
 
 
@@ -143,14 +145,14 @@ def size_of(value: bytes, at: int, limit: int) -> int:
         The bytes end too soon.
     """
     if at >= limit:
-        raise DataError("a variant ends where a value must start")
+        raise DataError("A variant ends where a value must start.")
     basic = value[at] & 3
     if basic == _PRIMITIVE:
         return primitive_size(value, at, limit)
     if basic == _SHORT_STRING:
         size = 1 + (value[at] >> 2)
         if size > limit - at:
-            raise DataError(f"a variant ends inside a text: {size} bytes expected, {limit - at} found")
+            raise DataError(f"A variant ends inside a text: {size} bytes expected, {limit - at} found.")
         return size
     return layout(value, at, limit).stop - at
 
@@ -209,7 +211,7 @@ class VariantReader:
     def finish(self) -> None:
         """Check that the value took all bytes."""
         if self._budget:
-            raise DataError(f"a variant must end with its value, found {self._budget} bytes that belong to none")
+            raise DataError(f"A variant must end with its value, found {self._budget} bytes that belong to none.")
 
     def _scalar(self, at: int, limit: int) -> tuple[int, Payload]:
         size = size_of(self._value, at, limit)
@@ -220,7 +222,7 @@ class VariantReader:
 
     def _enter(self, at: int, limit: int, depth: int) -> Layout:
         if depth >= MAX_DEPTH:
-            raise DataError(f"a variant must not be nested deeper than {MAX_DEPTH}")
+            raise DataError(f"A variant must not be nested deeper than {MAX_DEPTH}.")
         found = layout(self._value, at, limit)
         self._spend(found.start - at)
         return found
@@ -228,16 +230,16 @@ class VariantReader:
     def _names(self, field_ids: Sequence[int]) -> list[str]:
         names = [self._metadata.name(field_id) for field_id in field_ids]
         if len(set(names)) != len(names):
-            raise DataError("the field names of a variant's object must be distinct, found one twice")
+            raise DataError("The field names of a variant's object must be distinct, found one twice.")
         self._key_text -= sum(map(len, names))
         if self._key_text < 0:
-            raise DataError(f"a variant must not spell more than {MAX_KEY_TEXT} characters of field names")
+            raise DataError(f"A variant must not spell more than {MAX_KEY_TEXT} characters of field names.")
         return names
 
     def _spend(self, size: int) -> None:
         self._budget -= size
         if self._budget < 0:
-            raise DataError("the elements of a variant must not overlap, found more of them than bytes")
+            raise DataError("The elements of a variant must not overlap, found more of them than bytes.")
 
 
 def decode(value: bytes, metadata: VariantMetadata) -> object:
@@ -321,7 +323,7 @@ def _offsets(values: Sequence[bytes]) -> list[int]:
     for data in values:
         offsets.append(offsets[-1] + len(data))
     if offsets[-1] >> 32:
-        raise DataError("a variant's object or array must be smaller than 4 GiB")
+        raise DataError("A variant's object or array must be smaller than 4 GiB.")
     return offsets
 
 

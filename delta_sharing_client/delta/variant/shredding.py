@@ -47,13 +47,13 @@ def storage_of(array: pa.Array) -> pa.StructArray:
         array = array.storage
     arrow_type = array.type
     if not pa.types.is_struct(arrow_type):
-        raise DataError(f"a variant column must be a struct of metadata and value, found {arrow_type}")
+        raise DataError(f"A variant column must be a struct of metadata and value, found {arrow_type}.")
     names = [field.name for field in arrow_type]
     known = sorted(names) in (sorted(_FIELDS[:2]), sorted(_FIELDS), ["metadata", "typed_value"])
     if not known or not _is_binary(arrow_type.field("metadata").type):
-        raise DataError(f"a variant column must have the binary fields metadata and value, found {arrow_type}")
+        raise DataError(f"A variant column must have the binary fields metadata and value, found {arrow_type}.")
     if "value" in names and not _is_binary(arrow_type.field("value").type):
-        raise DataError(f"the field value of a variant must be binary, found {arrow_type.field('value').type}")
+        raise DataError(f"The field value of a variant must be binary, found {arrow_type.field('value').type}.")
     return array
 
 
@@ -68,12 +68,12 @@ class Shredded:
     def __init__(self, group: pa.StructArray) -> None:
         names = [field.name for field in group.type]
         if not {"value", "typed_value"} & set(names) or len(set(names)) != len(names) or set(names) - set(_FIELDS):
-            raise DataError(f"a shredded variant must have the fields value and typed_value, found {names}")
+            raise DataError(f"A shredded variant must have the fields value and typed_value, found {names}.")
         self._present = group.is_valid().to_pylist()
         self._value: list[bytes | None] = [None] * len(group)
         if "value" in names:
             if not _is_binary(group.type.field("value").type):
-                raise DataError(f"the field value of a variant must be binary, found {group.type.field('value').type}")
+                raise DataError(f"The field value of a variant must be binary, found {group.type.field('value').type}.")
             self._value = group.field("value").to_pylist()
         self._encode: _Encode = lambda index: None
         self._objects: _Objects | None = None
@@ -107,11 +107,11 @@ class Shredded:
             if self._objects.present[index]:
                 return self._objects.rebuild(index, value, metadata)
             if value is not None and is_object(value):
-                raise DataError("a variant object must have a typed_value where objects are shredded, found null")
+                raise DataError("A variant object must have a typed_value where objects are shredded, found null.")
             return value
         typed = self._encode(index) if self._arrays is None else self._arrays.rebuild(index, metadata)
         if typed is not None and value is not None:
-            raise DataError("a shredded variant that is no object must have value or typed_value, found both")
+            raise DataError("A shredded variant that is no object must have value or typed_value, found both.")
         return value if typed is None else typed
 
 
@@ -122,11 +122,11 @@ class _Objects:
         self.present = typed.is_valid().to_pylist()
         names = [field.name for field in typed.type]
         if len(set(names)) != len(names):
-            raise DataError("the shredded fields of a variant must have distinct names, found one twice")
+            raise DataError("The shredded fields of a variant must have distinct names, found one twice.")
         self._fields: dict[str, Shredded] = {}
         for position, field in enumerate(typed.type):
             if not pa.types.is_struct(field.type):
-                raise DataError(f"a shredded field must be a group of value and typed_value, found {field.type}")
+                raise DataError(f"A shredded field must be a group of value and typed_value, found {field.type}.")
             self._fields[field.name] = Shredded(typed.field(position))
 
     def rebuild(self, index: int, value: bytes | None, metadata: VariantMetadata) -> bytes:
@@ -141,21 +141,21 @@ class _Objects:
 
     def _unshredded(self, value: bytes, metadata: VariantMetadata) -> list[tuple[str, int, bytes]]:
         if not is_object(value):
-            raise DataError("a variant with a shredded object in typed_value must have an object in value")
+            raise DataError("A variant with a shredded object in typed_value must have an object in value.")
         found = layout(value, 0, len(value))
         fields: dict[str, tuple[str, int, bytes]] = {}
         copied = 0
         for field_id, offset in zip(found.field_ids or (), found.offsets, strict=False):
             name = metadata.name(field_id)
             if name in self._fields:
-                raise DataError(f"the shredded field {name!r} of a variant must not be in its value as well")
+                raise DataError(f"The shredded field {name!r} of a variant must not be in its value as well.")
             if name in fields:
-                raise DataError("the field names of a variant's object must be distinct, found one twice")
+                raise DataError("The field names of a variant's object must be distinct, found one twice.")
             start = found.start + offset
             size = size_of(value, start, found.stop)
             copied += size
             if copied > len(value):
-                raise DataError("the elements of a variant must not overlap, found more of them than bytes")
+                raise DataError("The elements of a variant must not overlap, found more of them than bytes.")
             fields[name] = (name, field_id, value[start : start + size])
         return list(fields.values())
 
@@ -169,7 +169,7 @@ class _Arrays:
         element = typed.type.value_type
         if not pa.types.is_struct(element):
             raise DataError(
-                f"the elements of a shredded array must be groups of value and typed_value, found {element}"
+                f"The elements of a shredded array must be groups of value and typed_value, found {element}."
             )
         # Only the elements of this slice, so that batches of one large column stay cheap.
         first = self._offsets[0] if self._offsets else 0
@@ -208,7 +208,9 @@ def _primitive_encoder(typed: pa.Array) -> _Encode:
         return _bytes_encoder(typed, Primitive.UUID)
     kind = _fixed_kind(arrow_type)
     if kind is None:
-        raise DataError(f"a shredded variant must have typed values of a type of the specification, found {arrow_type}")
+        raise DataError(
+            f"A shredded variant must have typed values of a type of the specification, found {arrow_type}."
+        )
     return _fixed_encoder(typed, kind)
 
 
@@ -238,7 +240,7 @@ def _fixed_encoder(typed: pa.Array, kind: Primitive) -> _Encode:
 def _decimal_encoder(typed: pa.Array) -> _Encode:
     precision, scale = typed.type.precision, typed.type.scale
     if not 0 <= scale <= 38:
-        raise DataError(f"a shredded decimal must have a scale from 0 to 38, found {scale}")
+        raise DataError(f"A shredded decimal must have a scale from 0 to 38, found {scale}.")
     kind, width = Primitive.DECIMAL16, 16
     if precision <= 9:
         kind, width = Primitive.DECIMAL4, 4
@@ -247,7 +249,9 @@ def _decimal_encoder(typed: pa.Array) -> _Encode:
 
     def encode(data: bytes) -> bytes:
         if abs(int.from_bytes(data, "little", signed=True)) >= 10**precision:
-            raise DataError(f"a shredded decimal of precision {precision} must have no more digits, found one that has")
+            raise DataError(
+                f"A shredded decimal of precision {precision} must have no more digits, found one that has."
+            )
         return write_primitive(kind, bytes([scale]) + data[:width])
 
     return _buffer_encoder(typed, 16, encode)

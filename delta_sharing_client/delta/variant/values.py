@@ -106,12 +106,12 @@ def primitive_size(value: bytes, at: int, limit: int) -> int:
         size = 17
     elif kind in (Primitive.BINARY, Primitive.STRING):
         if limit - at < 5:
-            raise DataError(f"a variant ends inside a length: 5 bytes expected, {limit - at} found")
+            raise DataError(f"A variant ends inside a length: 5 bytes expected, {limit - at} found.")
         size = 5 + int.from_bytes(value[at + 1 : at + 5], "little")
     else:
-        raise DataError(f"a variant's primitive type must be one of 0 to {max(Primitive).value}, found {kind}")
+        raise DataError(f"A variant's primitive type must be one of 0 to {max(Primitive).value}, found {kind}.")
     if size > limit - at:
-        raise DataError(f"a variant ends inside a value: {size} bytes expected, {limit - at} found")
+        raise DataError(f"A variant ends inside a value: {size} bytes expected, {limit - at} found.")
     return size
 
 
@@ -121,7 +121,7 @@ def read_primitive(value: bytes, at: int, size: int) -> Payload:
     if (layout := _FIXED.get(kind)) is not None:
         number: int | float = layout.unpack_from(value, at + 1)[0]
         if kind == Primitive.TIME and not 0 <= number < MICROS_PER_DAY:
-            raise DataError(f"a variant's time must lie within a day, found {number} microseconds")
+            raise DataError(f"A variant's time must lie within a day, found {number} microseconds.")
         return number
     if kind == Primitive.STRING:
         return read_text(value, at + 5, at + size)
@@ -133,7 +133,7 @@ def read_primitive(value: bytes, at: int, size: int) -> Payload:
         digits = _DECIMALS[Primitive(kind)][1]
         scale, unscaled = value[at + 1], int.from_bytes(value[at + 2 : at + size], "little", signed=True)
         if scale > digits or abs(unscaled) >= 10**digits:
-            raise DataError(f"a variant's {Primitive(kind).name.lower()} must have at most {digits} digits")
+            raise DataError(f"A variant's {Primitive(kind).name.lower()} must have at most {digits} digits.")
         return Decimals(unscaled, scale)
     return _CONSTANTS[kind]
 
@@ -149,7 +149,7 @@ def read_text(value: bytes, start: int, stop: int) -> str:
     try:
         return value[start:stop].decode("utf-8")
     except UnicodeDecodeError:
-        raise DataError("text in a variant must be UTF-8, found other bytes") from None
+        raise DataError("Text in a variant must be UTF-8, found other bytes.") from None
 
 
 def write_primitive(kind: Primitive, payload: bytes = b"") -> bytes:

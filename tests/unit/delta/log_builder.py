@@ -7,6 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from delta_sharing_client.delta.log.listing import LOG_DIRECTORY, LogListing
+from delta_sharing_client.delta.log.table import DeltaLog
+
 SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]},
     separators=(",", ":"),
@@ -54,3 +57,8 @@ class LogBuilder:
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
         return path
+
+
+def earliest_version(log: DeltaLog) -> int:
+    """Return the oldest version that can be rebuilt."""
+    return LogListing.read(log.table_root / LOG_DIRECTORY, log.table_root.name).earliest

@@ -41,8 +41,9 @@ def test_the_mode_comes_from_the_table_property() -> None:
 
 def test_without_mapping_only_the_mapping_is_gone_at_every_level() -> None:
     plain = without_mapping(SCHEMA)
-    assert plain.find("list").type.element.find("d").physical_name == "d"
-    assert plain.find("map").type.value.find("d").physical_name == "d"
+    assert [item.physical_name for item in plain] == plain.names
+    for nested in (plain.fields[1].type.element, plain.fields[2].type.value, plain.fields[3].type):
+        assert [item.physical_name for item in nested] == ["d"]
     assert plain.names == SCHEMA.names
     assert plain.fields[0].metadata == {"comment": "c"}
     assert plain.fields[0].field_id is None

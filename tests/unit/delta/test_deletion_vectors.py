@@ -260,7 +260,7 @@ def test_vector_is_a_value():
 
 @pytest.mark.parametrize("positions", [[-1], [1 << 63], range((1 << 63) - 1, (1 << 63) + 1)])
 def test_positions_outside_63_bits_are_refused(positions):
-    with pytest.raises(UsageError, match="row positions"):
+    with pytest.raises(UsageError, match="Row positions"):
         DeletionVector.from_positions(positions)
 
 

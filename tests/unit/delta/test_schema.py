@@ -105,7 +105,7 @@ def test_the_base_of_a_type_names_the_kind_to_switch_on(name: str, base: str) ->
 
 @pytest.mark.parametrize("name", ["geometry", "geometry(OGC:CRS84)", "geography(EPSG:4326)"])
 def test_a_geospatial_column_is_refused_by_the_feature_s_name(name: str) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=r"column 'place' .*geospatial") as caught:
+    with pytest.raises(UnsupportedFeatureError, match=r"Column 'place' .*geospatial") as caught:
         parse_schema(_schema(_field("place", name)))
     assert caught.value.feature == "geospatial"
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import struct
 
+import pyarrow as pa
+
+from delta_sharing_client.delta.variant.column import unshred, variant_to_python
+
 EMPTY = b"\x01\x00\x00"  # metadata of no names
 
 
@@ -74,3 +78,10 @@ def keys_of(value: object) -> set[str]:
     if isinstance(value, dict):
         return set(value) | {key for item in value.values() for key in keys_of(item)}
     return {key for item in value for key in keys_of(item)} if isinstance(value, list) else set()
+
+
+def variants_to_python(array: pa.Array) -> list[object]:
+    """Return a variant column as Python objects; a null struct and a variant that holds ``null`` are both ``None``."""
+    return [
+        None if row is None else variant_to_python(row["value"], row["metadata"]) for row in unshred(array).to_pylist()
+    ]

@@ -80,7 +80,7 @@ def test_unknown_actions_and_empty_lines_are_skipped() -> None:
     ],
 )
 def test_a_malformed_line_is_refused_by_file_and_number(line: bytes) -> None:
-    with pytest.raises(ProtocolError, match=r"7\.json, line 2"):
+    with pytest.raises(ProtocolError, match=r"Line 2 of '.*7\.json'"):
         list(read_actions([b'{"txn":{"appId":"a","version":1}}', line], "7.json"))
 
 

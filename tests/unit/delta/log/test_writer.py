@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from delta_sharing_client.delta.actions import (
     AddFile,
@@ -25,9 +26,7 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.last_checkpoint import json_checksum
 from delta_sharing_client.delta.log.table import DeltaLog
-from delta_sharing_client.delta.log.writer import write_changes_log, write_log
-from delta_sharing_client.delta.paths import resolve
-from delta_sharing_client.delta.row_tracking import row_id_high_water_mark
+from delta_sharing_client.delta.log.writer import append_commit, write_log
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, UsageError
 
@@ -57,35 +56,18 @@ def _rows(root: Path) -> list[int]:
     return sorted(DeltaTable(root).to_pyarrow_table().column("a").to_pylist())
 
 
-def _queried(root: Path) -> list[int]:
-    reader = QueryBuilder().register("t", DeltaTable(root)).execute("select a from t")
-    return sorted(pa.table(reader).column("a").to_pylist())
-
-
 @pytest.mark.parametrize("version", [0, 3, 5])
 def test_a_snapshot_keeps_its_version_and_rows_for_another_engine(source: Path, tmp_path: Path, version: int) -> None:
     target = _data_beside(source, tmp_path / "copy")
     snapshot = DeltaLog.open(source).snapshot(version)
-    written = DeltaLog.write(target, snapshot)
-    assert (written.table_root, written.latest_version()) == (target, version)
+    write_log(target, snapshot)
+    assert DeltaLog.open(target).latest_version() == version
     assert DeltaTable(target).version() == version
     assert _rows(target) == sorted(DeltaTable(source, version=version).to_pyarrow_table().column("a").to_pylist())
     back = DeltaLog.open(target).snapshot()
     assert (back.version, back.timestamp_ms) == (version, snapshot.timestamp_ms)
     assert (back.protocol, back.metadata) == (snapshot.protocol, snapshot.metadata)
     assert sorted(map(repr, back.files)) == sorted(map(repr, snapshot.files))
-
-
-def test_data_that_lies_elsewhere_is_found_by_its_uri(source: Path, tmp_path: Path) -> None:
-    elsewhere = _data_beside(source, tmp_path / "data lake")
-    snapshot = DeltaLog.open(source).snapshot()
-    files = {file.path: resolve(elsewhere, file.path) for file in snapshot.files}
-    target = tmp_path / "copy"
-    write_log(target, snapshot, local_files=files)
-    assert _queried(target) == _rows(source)
-    back = DeltaLog.open(target).snapshot()
-    assert all(file.path.startswith("file:///") and "%20" in file.path for file in back.files)
-    assert sorted(resolve(target, file.path) for file in back.files) == sorted(files.values())
 
 
 def test_shared_files_become_local_ones_and_nothing_of_the_server_stays(source: Path, tmp_path: Path) -> None:
@@ -106,84 +88,31 @@ def test_shared_files_become_local_ones_and_nothing_of_the_server_stays(source: 
     with pytest.raises(UsageError, match="signed") as caught:
         write_log(tmp_path / "refused", snapshot)
     assert "5ecr3t" not in str(caught.value)
-    files = {file.path: target / was.path for file, was in zip(shared, local.files, strict=True)}
-    log = write_log(target, snapshot, local_files=files)
+    placed = [msgspec.structs.replace(file, path=was.path) for file, was in zip(shared, local.files, strict=True)]
+    log = write_log(target, dataclasses.replace(snapshot, files=placed))
     assert _rows(target) == _rows(source)
     text = (log / f"{5:020}.json").read_text()
     assert not any(word in text for word in ("5ecr3t", "fileId", "shared", "https"))
     assert [file.path for file in DeltaLog.open(target).snapshot().files] == [file.path for file in local.files]
 
 
-@pytest.mark.parametrize(("start", "end"), [(0, 5), (4, 5), (2, 3), (5, 5)])
-def test_a_change_feed_reads_the_same_in_another_engine(source: Path, tmp_path: Path, start: int, end: int) -> None:
-    target = _data_beside(source, tmp_path / "copy")
-    log = DeltaLog.open(source)
-    base = log.snapshot(start)
-    write_changes_log(target, list(log.commits(start, end)), protocol=base.protocol, metadata=base.metadata)
-
-    def changes(root: Path) -> list[str]:
-        feed = pa.table(DeltaTable(root).load_cdf(starting_version=start, ending_version=end))
-        return sorted(map(str, feed.select(["a", "p", "_change_type", "_commit_version"]).to_pylist()))
-
-    assert changes(target) == changes(source)
-    assert DeltaTable(target).version() == end
-    rewritten = DeltaLog.open(target)
-    for ours, theirs in zip(rewritten.commits(start, end), log.commits(start, end), strict=True):
-        assert (ours.version, ours.timestamp_ms) == (theirs.version, theirs.timestamp_ms)
-        for kind in ("adds", "removes", "cdcs"):
-            assert sorted(map(repr, getattr(ours, kind))) == sorted(map(repr, getattr(theirs, kind)))
-
-
-def test_versions_without_changes_get_a_commit_so_that_there_is_no_gap(tmp_path: Path) -> None:
-    later = msgspec.structs.replace(METADATA, description="later")
-    commits = [
-        Commit(7, 5_000, adds=(AddFile("a", size=1),)),
-        Commit(10, 9_000, metadata=later, removes=(RemoveFile("a"),)),
-    ]
-    log = write_changes_log(tmp_path, commits, protocol=Protocol(1), metadata=METADATA)
-    assert sorted(path.name for path in log.glob("*.json")) == [f"{v:020}.json" for v in range(7, 11)]
-    opened = DeltaLog.open(tmp_path)
-    assert (opened.earliest_version(), opened.latest_version()) == (6, 10)
-    assert [len(opened.snapshot(v).files) for v in range(6, 11)] == [0, 1, 1, 1, 0]
-    assert [opened.commit_timestamp(v) for v in range(7, 11)] == [5_000, 5_001, 5_002, 9_000]
-    assert opened.snapshot(9).metadata == METADATA
-    assert opened.snapshot().metadata == later
-    assert DeltaTable(tmp_path).version() == 10
-
-
-def test_commits_that_must_carry_their_time_do(tmp_path: Path) -> None:
+def test_commits_are_appended_with_the_times_they_must_carry(tmp_path: Path) -> None:
     metadata = msgspec.structs.replace(METADATA, configuration={"delta.enableInCommitTimestamps": "true"})
     protocol = Protocol(1, 7, None, ["inCommitTimestamp"])
-    commits = [Commit(3, 5_000), Commit(4, 6_000)]
-    write_changes_log(tmp_path, commits, protocol=protocol, metadata=metadata)
-    assert [commit.timestamp_ms for commit in DeltaLog.open(tmp_path).commits(3, 4)] == [5_000, 6_000]
+    write_log(tmp_path, Snapshot.from_actions(3, [protocol, metadata], timestamp_ms=5_000))
+    later = msgspec.structs.replace(metadata, description="later")
+    commit = Commit(4, 6_000, metadata=later, adds=(AddFile("a", size=1),), removes=(RemoveFile("b"),))
+    append_commit(tmp_path, commit, protocol=protocol, metadata=later)
+    opened = DeltaLog.open(tmp_path)
+    assert [found.timestamp_ms for found in opened.commits(3, 4)] == [5_000, 6_000]
+    assert [len(opened.snapshot(version).files) for version in (3, 4)] == [0, 1]
+    assert opened.snapshot().metadata == later
+    assert DeltaTable(tmp_path).version() == 4
+    with pytest.raises(UsageError, match="must not have"):
+        append_commit(tmp_path, commit, protocol=protocol, metadata=later)
 
 
 VECTOR = DeletionVectorDescriptor("p", "https://host/dv?sig=5ecr3t", 4, 1, 9)
-
-
-@pytest.mark.parametrize(
-    ("vector", "files", "expected"),
-    [
-        (VECTOR, {VECTOR.path_or_inline_dv: "dv 1.bin"}, ("p", "file://{root}/dv%201.bin")),
-        (VECTOR, {VECTOR.path_or_inline_dv: "/x/dv.bin"}, ("p", "file:///x/dv.bin")),
-        (DeletionVectorDescriptor("i", "wi5b=0000", 4, 1), {}, ("i", "wi5b=0000")),
-        (DeletionVectorDescriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 4, 1, 1), {}, ("u", "ab^-aqEH.-t@S}K{vb[*k^")),
-    ],
-)
-def test_deletion_vectors_stay_with_their_files(
-    tmp_path: Path, vector: DeletionVectorDescriptor, files: dict[str, str], expected: tuple[str, str]
-) -> None:
-    protocol = Protocol(3, 7, ["deletionVectors"], ["deletionVectors"])
-    add = AddFile("a", size=1, stats='{"numRecords":2}', deletion_vector=vector)
-    write_log(tmp_path, Snapshot.from_actions(4, [protocol, METADATA, add]), local_files=files)
-    (file,) = DeltaLog.open(tmp_path).snapshot().files
-    assert file.deletion_vector is not None
-    kind, path = expected
-    written = (file.deletion_vector.storage_type, file.deletion_vector.path_or_inline_dv)
-    assert written == (kind, path.replace("{root}", str(tmp_path)))
-    assert file.deletion_vector.offset == vector.offset
-    assert DeltaTable(tmp_path).version() == 4
 
 
 def test_a_signed_deletion_vector_without_a_place_is_refused(tmp_path: Path) -> None:
@@ -254,7 +183,7 @@ def test_row_tracking_marks_and_domains_are_kept(tmp_path: Path) -> None:
     back = DeltaLog.open(tmp_path).snapshot()
     assert back.domain_metadata == {"delta.clustering": domain}
     assert back.transactions == {"app": Transaction("app", 4)}
-    assert row_id_high_water_mark(back) == 9
+    assert back.row_id_high_water_mark == RowIdHighWaterMark(9)
 
 
 def test_log_files_can_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
@@ -262,10 +191,3 @@ def test_log_files_can_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.touch()
     assert {path.stat().st_mode for path in log.iterdir()} == {plain.stat().st_mode}
-
-
-@pytest.mark.parametrize("versions", [[], [3, 3], [4, 2]])
-def test_commits_whose_versions_do_not_grow_are_refused(tmp_path: Path, versions: list[int]) -> None:
-    commits = [Commit(version, None) for version in versions]
-    with pytest.raises(UsageError, match="growing"):
-        write_changes_log(tmp_path, commits, protocol=Protocol(1), metadata=METADATA)

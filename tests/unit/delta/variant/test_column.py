@@ -14,10 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_sharing_client.delta.arrow_types import VARIANT_ARROW_TYPE
-from delta_sharing_client.delta.variant.column import unshred, variant_to_json, variant_to_python, variants_to_python
+from delta_sharing_client.delta.variant.column import unshred, variant_to_json, variant_to_python
 from delta_sharing_client.delta.variant.encoding import MAX_DEPTH
 from delta_sharing_client.errors import DataError
-from tests.unit.delta.variant_encoder import EMPTY, container, dictionary, encode, keys_of, primitive, text
+from tests.unit.delta.variant_encoder import (
+    EMPTY,
+    container,
+    dictionary,
+    encode,
+    keys_of,
+    primitive,
+    text,
+    variants_to_python,
+)
 
 UTC = datetime.timezone.utc
 

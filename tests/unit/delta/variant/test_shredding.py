@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.variant.column import unshred, variant_to_json, variants_to_python
+from delta_sharing_client.delta.variant.column import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
-from tests.unit.delta.variant_encoder import EMPTY, container, dictionary, encode, primitive, text
+from tests.unit.delta.variant_encoder import EMPTY, container, dictionary, encode, primitive, text, variants_to_python
 
 UTC = datetime.timezone.utc
 GROUP = pa.struct({"value": pa.binary(), "typed_value": pa.string()})
