@@ -21,7 +21,6 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
-from delta_sharing_client.replica import Replica, replicate
 from delta_sharing_client.scan.align import output_field
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.reads import Filter
+    from delta_sharing_client.replica import Replica
 
     Timestamp = Union[str, datetime.datetime, datetime.date, None]
 
@@ -249,6 +249,9 @@ class SharedTable:
         read = ScanRequest(
             version=version, timestamp=_instant(timestamp, "timestamp"), response_format=_format(response_format)
         )
+        # What writes and reads logs is of no use to a read.
+        from delta_sharing_client.replica import replicate
+
         return replicate(self.rest, self.name, directory, read, options or self.options, retention=retention)
 
     def _describe(self, version: int | None, timestamp: Timestamp, response_format: ResponseFormat | str) -> TableHead:
