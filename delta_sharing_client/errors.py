@@ -219,7 +219,15 @@ class UnsupportedFeatureError(DeltaSharingError):
 
 
 class DataError(DeltaSharingError):
-    """Bytes that do not decode: a wrong length, checksum or type, or a value that does not fit the schema."""
+    """Bytes that do not decode: a wrong length, checksum or type, or a value that does not fit the schema.
+
+    Attributes
+    ----------
+    status:
+        The HTTP status of the storage, where it is what was wrong: 404 for a file that is gone.
+    """
+
+    status: int | None = None
 
 
 class SchemaChangeError(DataError):

@@ -219,14 +219,17 @@ def load_as_spark(
     limit: int | None = None,
     row_lineage: bool = False,
     spark: pyspark.sql.SparkSession | None = None,
+    options: ReadOptions | None = None,
 ) -> pyspark.sql.DataFrame:
     """Return a shared table as a Spark frame, read on the executors with plain PySpark (extra ``spark``).
 
     ``delta_sharing_profile`` is a profile to use instead of the one in ``url``; ``spark`` is the session, the active
-    one by default. Other parameters as in ``load_as_pandas``.
+    one by default. Of ``options`` the retries and timeouts hold. Other parameters as in ``load_as_pandas``.
     """
     table = _table(url, delta_sharing_profile)
-    scan = table.scan(columns, filter, limit, version=version, timestamp=timestamp, row_lineage=row_lineage)
+    scan = table.scan(
+        columns, filter, limit, version=version, timestamp=timestamp, row_lineage=row_lineage, options=options
+    )
     return scan.to_spark(spark)
 
 
@@ -305,6 +308,7 @@ def load_table_changes_as_spark(
     columns: Sequence[ColumnName] | None = None,
     filter: Filter = None,  # noqa: A002 - as in SharedTable.changes
     spark: pyspark.sql.SparkSession | None = None,
+    options: ReadOptions | None = None,
 ) -> pyspark.sql.DataFrame:
     """Return the change data feed as a Spark frame; see ``load_as_spark`` and ``load_table_changes_as_pandas``."""
     changes = _table(url, delta_sharing_profile).changes(
@@ -314,6 +318,7 @@ def load_table_changes_as_spark(
         ending_timestamp=ending_timestamp,
         columns=columns,
         filter=filter,
+        options=options,
     )
     return changes.to_spark(spark)
 

@@ -7,7 +7,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +29,9 @@ from delta_sharing_client.retry import (
 _MAX_REFRESHES = 2
 # A URL that ends this soon is renewed first: the request must still reach the storage.
 _EXPIRY_MARGIN_MS = 10_000
+
+
+ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
 
 
 class UrlSource(Protocol):
@@ -171,7 +174,7 @@ class RemoteFile:
         if total is not None and self.size >= 0 and total != self.size:
             raise self.error(DataError, f"expected a file of {self.size} bytes, the storage has {total}")
 
-    def error(self, kind: type[DeltaSharingError], reason: str) -> DeltaSharingError:
+    def error(self, kind: type[ErrorT], reason: str) -> ErrorT:
         where = "" if self.file_id else f" at {safe_url(self._url)}"
         return kind(f"Cannot read a data file{where}: {reason}.", table=self._reader.http.table, file_id=self.file_id)
 
@@ -274,9 +277,11 @@ class _Transfer:
 
     def check_status(self, status: int) -> None:
         if status == 404:
-            raise self.file.error(
+            gone = self.file.error(
                 DataError, "it is gone (HTTP status 404); it may have been vacuumed, query the table again"
             )
+            gone.status = status
+            raise gone
         if status == 416:
             raise self.file.error(
                 DataError, f"bytes {self.wanted.start} to {self.wanted.stop} do not exist in it (HTTP status 416)"

@@ -8,8 +8,9 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from delta_sharing_client.columns import resolve_columns
-from delta_sharing_client.delta.schema import ColumnPath, StructType, parse_schema
+from delta_sharing_client.delta.schema import ColumnPath, StructType, parse_schema, to_arrow_schema
 from delta_sharing_client.errors import DataError, SchemaChangeError, UsageError
+from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.scan.columns import (
     CHANGE_FIELDS,
     CHANGE_TYPE,
@@ -45,14 +46,18 @@ def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
     DataError
         The table has no columns, which Spark cannot read.
     UsageError
-        A column does not exist, or the table has one of a name that the change feed or row lineage adds.
+        A column, also one of the option ``filter``, does not exist, or the table has one of a name that the change
+        feed or row lineage adds.
     UnsupportedFeatureError
         A selected column has a type that Spark cannot take.
     """
     table = parse_schema(schema_string)
     if not len(table):
         raise DataError("The table has no columns: its provider has not set a schema.", table=str(options.table))
-    paths = resolve_columns(options.columns, table, extra_names(options))
+    extra = extra_fields(options)
+    paths = resolve_columns(options.columns, table, [field.name for field in extra])
+    if options.filter is not None:
+        bind(options.filter, pa.schema([*to_arrow_schema(table), *extra]))
     return Columns(_spark_schema(table, paths, options), paths)
 
 
@@ -94,19 +99,15 @@ def check_unchanged(schema_string: str, options: SparkOptions, columns: Columns,
         ) from None
 
 
-def extra_names(options: SparkOptions) -> list[str]:
-    """Return the names of the columns that the read adds to the table's."""
-    return [field.name for field in _added_fields(options)]
-
-
-def _added_fields(options: SparkOptions) -> tuple[pa.Field, ...]:
+def extra_fields(options: SparkOptions) -> tuple[pa.Field, ...]:
+    """Return the columns that the read adds to the table's."""
     if options.read_change_feed:
         return CHANGE_FIELDS
     return ROW_LINEAGE_FIELDS if options.row_lineage else ()
 
 
 def _spark_schema(table: StructType, paths: tuple[ColumnPath, ...] | None, options: SparkOptions) -> spark.StructType:
-    found = output_columns(table, paths, (), VARIANTS, _added_fields(options))
+    found = output_columns(table, paths, (), VARIANTS, extra_fields(options))
     fields: dict[str, spark.StructField] = {}
     for column in found:
         if column.field is not None:

@@ -54,7 +54,7 @@ def change_files(actions: Sequence[FileAction]) -> list[FileAction]:
 
 
 def units(files: Sequence[FileAction]) -> tuple[int, ...]:
-    """Return for each file the unit that must stay in one micro-batch with it.
+    """Return for each file of a change feed the unit that must stay in one micro-batch with it.
 
     Change files of a commit are one unit: they hold the pre-images and post-images of its updates. So are all files
     where a deletion vector is involved, because rows are found by comparing a removed file with the added one.

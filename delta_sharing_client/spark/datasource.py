@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import uuid
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
@@ -12,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import schema_to_json
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.spark.admission import (
     ALL,
     Budget,
@@ -22,12 +24,14 @@ from delta_sharing_client.spark.admission import (
     is_unlimited,
 )
 from delta_sharing_client.spark.columns import Columns, check_unchanged, narrowed_columns, relation_columns
-from delta_sharing_client.spark.follower import Follower
+from delta_sharing_client.spark.follower import Follower, with_way_out
 from delta_sharing_client.spark.offsets import BEGINNING, Beginning, parse_offset
 from delta_sharing_client.spark.options import SparkOptions
-from delta_sharing_client.spark.partitions import FilePartition, plan_partitions
+from delta_sharing_client.spark.partitions import FilePartition, plan_partitions, warn_of_large_read
 from delta_sharing_client.spark.served_table import Description, ServedTable
 from delta_sharing_client.spark.types import target_schema
+
+_LOG = logging.getLogger(__name__)
 
 
 class BatchReader(DataSourceReader):
@@ -37,14 +41,16 @@ class BatchReader(DataSourceReader):
     DataFrame, so a source that heeds them returns wrong rows. Filters come as the option ``filter``.
     """
 
-    def __init__(self, table: ServedTable, columns: Columns) -> None:
+    def __init__(self, table: ServedTable, columns: Columns, *, narrowed: bool = False) -> None:
         self._table = table
         self._columns = columns
+        self._narrowed = narrowed
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ask the server for the files and return them, packed. Spark asks once for each DataFrame."""
         options = self._table.options
         plan = self._table.plan_batch(self._columns)
+        warn_of_large_read(plan, options, narrowed=self._narrowed)
         check_unchanged(schema_to_json(plan.context.schema), options, self._columns, self._table.name)
         return plan_partitions(plan, uuid.uuid4().hex, options.parallelism, options.max_partition_bytes)
 
@@ -76,8 +82,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Limit = None) -> dict[str, Any]:
         """Return how far the batch after ``start`` reaches within ``limit``."""
         begin = self._position if start is None else start
-        offset = parse_offset(begin)
-        found = self._follower.next_offset(offset, self._budget(limit, told=start is not None))
+        with self._telling():
+            offset = parse_offset(begin)
+            found = self._follower.next_offset(offset, self._budget(limit, told=start is not None))
         return begin if found == offset else found.to_json()
 
     def getDefaultReadLimit(self) -> Limit:
@@ -91,10 +98,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the version of now be the last one."""
-        self._follower.freeze()
+        with self._telling():
+            self._follower.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the files between two offsets, packed. Also called for a replay, before anything else."""
+        with self._telling():
+            return self._partitions(start, end)
+
+    def _partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, until = parse_offset(start), parse_offset(end)
         self._position = end
         if isinstance(until, Beginning):
@@ -113,7 +125,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of ``partition``; runs on an executor."""
         if isinstance(partition, FilePartition):
-            yield from partition.read(target_schema(self._columns.schema))
+            with self._telling():
+                yield from partition.read(target_schema(self._columns.schema))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what is cached of finished batches."""
@@ -124,6 +137,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Close the connections."""
         self._table.close()
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Let what stops the stream end with what to do, and say it in the log as well: Spark buries it in its own."""
+        try:
+            yield
+        except DeltaSharingError as error:
+            error = with_way_out(error)
+            _LOG.error("The stream of %s stops. %s", self._table.name, error)
+            raise error from None
 
     def _budget(self, limit: Limit, *, told: bool) -> Budget | None:
         if told:
@@ -171,7 +194,8 @@ class DeltaSharingSource(DataSource):
         operation = Operation.CHANGES if options.read_change_feed else Operation.SNAPSHOT
         described = self._described or self._describe(operation)
         columns = narrowed_columns(described.metadata.schema_string, options, schema)
-        return BatchReader(ServedTable(options, operation), columns)
+        whole = relation_columns(described.metadata.schema_string, options).schema
+        return BatchReader(ServedTable(options, operation), columns, narrowed=columns.schema != whole)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Return the reader of a streaming query."""

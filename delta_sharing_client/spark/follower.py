@@ -8,11 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from http import HTTPStatus
 
 from delta_sharing_client.delta.actions import FileAction
-from delta_sharing_client.errors import DataError, SchemaChangeError, UsageError
+from delta_sharing_client.errors import (
+    AuthError,
+    DataError,
+    DeltaSharingError,
+    ProfileError,
+    RequestError,
+    SchemaChangeError,
+    TransportError,
+    UnsupportedFeatureError,
+    UsageError,
+)
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.spark.admission import BASE, Budget, Offered, Position, admit
 from delta_sharing_client.spark.commit_files import file_id
@@ -33,12 +45,23 @@ class Selected:
 
 
 class VersionClock:
-    """The table's latest version, asked for at most once an interval, or frozen for a query that ends by itself."""
+    """The table's latest version, asked for at most once an interval, or frozen for a query that ends by itself.
 
-    def __init__(self, ask: Callable[[], int], interval: float, now: Callable[[], float] = time.monotonic) -> None:
+    A server that does not answer for less than ``patience`` seconds has nothing new.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], int],
+        interval: float,
+        now: Callable[[], float] = time.monotonic,
+        patience: float = 0,
+    ) -> None:
         self._ask = ask
         self._interval = interval
         self._now = now
+        self._patience = patience
+        self._silent_since: float | None = None
         self._asked_at: float | None = None
         self._frozen = False
         self.known: int | None = None
@@ -52,13 +75,63 @@ class VersionClock:
         """Return the latest version known; asks when the interval has passed. It never goes back."""
         due = self._asked_at is None or self._now() - self._asked_at >= self._interval
         if self.known is None or (due and not self._frozen):
-            found = self._ask()
+            try:
+                found = self._ask()
+            except (RequestError, TransportError) as error:
+                self._wait_for(error)
+                return self.known or 0
+            self._silent_since = None
             self._asked_at = self._now()
             if self.known is not None and found < self.known:
                 # A server that lags behind, or one of several: what was seen exists.
                 _LOG.warning("the server says version %d after it said %d; no older version is read", found, self.known)
             self.known = found if self.known is None else max(found, self.known)
         return self.known
+
+    def _wait_for(self, error: RequestError | TransportError) -> None:
+        """Take note of a question without answer; raise ``error`` where the patience is at its end."""
+        self._asked_at = self._now()
+        if self._silent_since is None:
+            self._silent_since = self._asked_at
+        silent = self._asked_at - self._silent_since
+        if self.known is None or silent >= self._patience or not may_pass(error):
+            raise error
+        _LOG.warning(
+            "The server does not answer; the stream waits for it %d s more: %s", self._patience - silent, error
+        )
+
+
+def may_pass(error: DeltaSharingError) -> bool:
+    """Whether ``error`` says that the server is down or busy, and nothing about what was asked."""
+    if isinstance(error, RequestError):
+        return error.status is not None and (error.status >= 500 or error.status in (408, 425, 429))
+    return isinstance(error, TransportError)
+
+
+def with_way_out(error: DeltaSharingError) -> DeltaSharingError:
+    """Return ``error`` as the stream that it stops should tell it: its message ends with what to do."""
+    if isinstance(error, UsageError) or re.search(r"checkpoint|[Rr]estart the query", error.message):
+        return error
+    if isinstance(error, DataError) and error.status == HTTPStatus.NOT_FOUND:
+        error.message = (
+            "A data file that the stream has still to read is gone (HTTP status 404): the provider has vacuumed it, "
+            f"and its rows are lost to this stream. To go on without them, {ADVICE}, with option 'startingVersion' or "
+            "without it (the whole table, then its changes)."
+        )
+        return error
+    if may_pass(error):
+        advice = (
+            "Restart the query when the server answers again: it goes on where it stopped. With the option 'maxOutage' "
+            "(such as '10m') a stream waits for its server."
+        )
+    elif isinstance(error, (AuthError, ProfileError)):
+        advice = "Renew the credentials and restart the query: it goes on where it stopped."
+    elif isinstance(error, UnsupportedFeatureError):
+        advice = "Restart the query then: it goes on where it stopped."
+    else:
+        advice = f"Restart the query: it reads the batch again. If it stops here each time, {ADVICE}."
+    error.message = f"{error.message.rstrip('. ')}. {advice}"
+    return error
 
 
 class Follower:
@@ -69,7 +142,9 @@ class Follower:
         self._stream = stream
         self._options: SparkOptions = table.options
         self._schema_hash = fingerprint(stream.metadata)
-        self._clock = VersionClock(table.current_version, self._options.version_interval)
+        self._clock = VersionClock(
+            table.current_version, self._options.version_interval, patience=self._options.max_outage
+        )
         self._window: Window | None = None
         self._checked: set[tuple[str, str]] = set()
 

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeVar, Union
 from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import parse_instant, to_instant
-from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import TableName, parse_table_url
@@ -95,6 +95,14 @@ def parse_seconds(name: str, value: str) -> int:
     return int(match[1]) * factor
 
 
+def parse_timeout(name: str, value: str) -> int:
+    """Read a duration of at least a second."""
+    found = parse_seconds(name, value)
+    if not found:
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a second or more.")
+    return found
+
+
 def parse_timestamp(name: str, value: str) -> str:
     """Read a timestamp and return it as ISO 8601 in UTC, a start moved to the next whole millisecond.
 
@@ -111,6 +119,7 @@ def _integer(name: str, value: str, least: int, expectation: str) -> int:
 
 LEAST_VERSION_INTERVAL = 10
 DEFAULT_MAX_FILES = 1000
+_ENDLESS = 1_000_000
 
 _Bound = TypeVar("_Bound", int, datetime.datetime)
 
@@ -141,7 +150,8 @@ class SparkOptions:
     """The options of one relation, checked. Pickles; its repr shows no secret.
 
     ``columns`` and ``filter`` are not yet resolved against a schema. ``max_files`` and ``max_bytes`` are ``None`` where
-    the user set none; ``version_interval`` is in seconds.
+    the user set none; ``version_interval``, ``max_outage``, ``max_retry_seconds`` and the timeouts are in seconds, with
+    ``None`` for the default of ``ReadOptions``.
     """
 
     profile: Profile
@@ -167,6 +177,12 @@ class SparkOptions:
     max_partition_bytes: int = 128 * 1024 * 1024
     parallelism: int = 1
     caller_org: str | None = None
+    max_attempts: int | None = None
+    max_retry_seconds: int | None = None
+    connect_timeout: int | None = None
+    read_timeout: int | None = None
+    total_timeout: int | None = None
+    max_outage: int = 0
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SparkOptions:
@@ -196,6 +212,19 @@ class SparkOptions:
         )
         result._check_combinations(given)
         return result
+
+    def read_options(self, base: ReadOptions, *, waiting: bool = True) -> ReadOptions:
+        """Return ``base`` with the retries and deadlines that are set, and a wait for ``maxOutage`` if ``waiting``."""
+        names = ("max_attempts", "max_retry_seconds", "connect_timeout", "read_timeout", "total_timeout")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        found = dataclasses.replace(base, **given)
+        if not self.max_outage:
+            return found
+        if not waiting:
+            return dataclasses.replace(found, max_attempts=3, max_retry_seconds=10.0)
+        return dataclasses.replace(
+            found, max_attempts=_ENDLESS, max_retry_seconds=max(found.max_retry_seconds, self.max_outage)
+        )
 
     def for_batch(self) -> SparkOptions:
         """Return ``self`` if a batch read can use it.
@@ -350,6 +379,12 @@ _OPTIONS = {
         _Option("maxPartitionBytes", "max_partition_bytes", parse_size),
         _Option("parallelism", "parallelism", parse_positive),
         _Option("callerOrg", "caller_org", parse_product),
+        _Option("maxAttempts", "max_attempts", parse_positive),
+        _Option("maxRetrySeconds", "max_retry_seconds", parse_seconds),
+        _Option("connectTimeout", "connect_timeout", parse_timeout),
+        _Option("readTimeout", "read_timeout", parse_timeout),
+        _Option("totalTimeout", "total_timeout", parse_timeout),
+        _Option("maxOutage", "max_outage", parse_seconds),
     )
 }
 _FLAGS = ("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -10,9 +11,13 @@ from pyspark.sql.datasource import InputPartition
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.partitions import Partition, partition, read_cost
 from delta_sharing_client.scan.tasks import ScanPlan
+from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.types import VARIANTS, conform
 
 LEAST_PARTITION = 4 * 1024 * 1024
+LARGE_READ = 4 * 1024**3
+"""Bytes of files from which on a read of everything is worth a word."""
+_LOG = logging.getLogger(__name__)
 EXECUTOR_OPTIONS = ReadOptions(
     max_concurrent_requests=8,
     max_bytes_in_flight=96 * 1024 * 1024,
@@ -46,6 +51,21 @@ def plan_partitions(plan: ScanPlan, plan_id: str, parallelism: int, most: int) -
     ``plan_id`` names the plan among all plans that an executor may ever see.
     """
     return [FilePartition(part) for part in partition(plan, partition_count(plan, parallelism, most), plan_id)]
+
+
+def warn_of_large_read(plan: ScanPlan, options: SparkOptions, *, narrowed: bool) -> None:
+    """Log that a read of gigabytes takes every column and row, where neither options nor a schema say less."""
+    size = sum(max(0, task.size) for task in plan.tasks)
+    asked = (options.columns, options.filter, options.limit)
+    if size > LARGE_READ and not narrowed and all(part is None for part in asked):
+        _LOG.warning(
+            "The read of %s takes all columns and rows of %d files, %.1f GB: Spark does not tell a Python data source "
+            "what 'where' and 'select' ask of the DataFrame, so they do not make it less. The options 'columns' and "
+            "'filter' do: .option('columns', 'id, name').option('filter', \"day >= '2024-01-01'\").",
+            options.table,
+            len(plan.tasks),
+            size / 1e9,
+        )
 
 
 def partition_count(plan: ScanPlan, parallelism: int, most: int) -> int:

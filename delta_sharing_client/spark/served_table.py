@@ -90,11 +90,17 @@ class ServedTable:
         self.options = options
         self.name = str(options.table)
         self._operation = operation
-        self._rest = RestClient(options.profile, EXECUTOR_OPTIONS, user_agent=user_agent(operation, options.caller_org))
+        self.read_options = options.read_options(EXECUTOR_OPTIONS)
+        agent = user_agent(operation, options.caller_org)
+        self._rest = RestClient(options.profile, self.read_options, user_agent=agent)
+        # Asks again and again anyway, and must not keep a query that is stopped.
+        polling = options.read_options(EXECUTOR_OPTIONS, waiting=False)
+        self._polling = RestClient(options.profile, polling, user_agent=agent)
 
     def close(self) -> None:
         """Close the connections."""
         self._rest.close()
+        self._polling.close()
 
     def describe(self, version: int | None = None, timestamp: str | None = None) -> Description:
         """Return protocol and metadata, of the latest version by default, checked to be readable."""
@@ -110,7 +116,7 @@ class ServedTable:
 
     def current_version(self) -> int:
         """Return the latest version of the table."""
-        version = self._rest.table_version(self.options.table)
+        version = self._polling.table_version(self.options.table)
         if version < 0:
             raise ProtocolError(
                 f"Expected a table version of zero or more, found {version}; ask the provider about the server.",
@@ -137,7 +143,7 @@ class ServedTable:
                 limit=options.limit,
                 response_format=options.response_format,
             )
-            return plan_change_feed(self._rest, options.table, changes, EXECUTOR_OPTIONS)
+            return plan_change_feed(self._rest, options.table, changes, self.read_options)
         read = ScanRequest(
             columns=columns.paths,
             filter=options.filter,
@@ -147,7 +153,7 @@ class ServedTable:
             row_lineage=options.row_lineage,
             response_format=options.response_format,
         )
-        return plan_table(self._rest, options.table, read, EXECUTOR_OPTIONS)
+        return plan_table(self._rest, options.table, read, self.read_options)
 
     # === Streams ===
 
@@ -230,10 +236,10 @@ class ServedTable:
                 columns=columns.paths,
                 filter=self.options.filter,
             )
-            return plan_changes(table, files, changes, EXECUTOR_OPTIONS)
+            return plan_changes(table, files, changes, self.read_options)
         adds = (file for file in files if isinstance(file, AddFile))
         request = ScanRequest(columns=columns.paths, filter=self.options.filter)
-        return plan_snapshot(table, adds, request, EXECUTOR_OPTIONS)
+        return plan_snapshot(table, adds, request, self.read_options)
 
     def schema_change(
         self, version: int, seen: Metadata, stream: Description, unread_from: int | None = None
@@ -324,7 +330,9 @@ class ServedTable:
                 except DataError as error:
                     error.table = self.name
                     problem = error
-            result.append(VersionFiles(version, tuple(files), units(files), problem))
+            # Only the changes of a commit belong together: the images of an update.
+            together = units(files) if self.options.read_change_feed else tuple(range(len(files)))
+            result.append(VersionFiles(version, tuple(files), together, problem))
         return result
 
     def _files(self, actions: list[FileAction], version: int) -> Sequence[FileAction]:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
+import math
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +17,15 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
 from delta_sharing_client.spark.datasource import DeltaSharingAlias
 
 if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.reads import Changes, Read, Scan
+
+_OWN_VERSION = "{}.{}".format(*sys.version_info[:2])
 
 
 def scan_to_spark(scan: Scan, spark: SparkSession | None = None) -> DataFrame:
@@ -60,18 +69,80 @@ def _load(
     read: Read, spark: SparkSession | None, options: dict[str, Any], columns: Sequence[ColumnName] | None
 ) -> DataFrame:
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    check_workers(session)
     _register(session)
     request = read.request  # type: ignore[attr-defined]
     options["responseFormat"] = request.response_format.value
     options["filter"] = None if request.filter is None else str(request.filter)
     options["columns"] = None if columns is None else json.dumps([_column(column) for column in columns])
     options["parallelism"] = _parallelism(session)
+    options.update(_limits(read.options))
     options.update(_credentials(read.rest.profile))
     reader = session.read.format(DeltaSharingAlias.name())
     for name, value in options.items():
         if value is not None:
             reader = reader.option(name, value)
     return reader.load(str(read.table))
+
+
+def check_workers(session: SparkSession) -> None:
+    """Refuse a session whose Python workers cannot run this package, before one of them says it in its own words.
+
+    Raises
+    ------
+    UsageError
+        They run another interpreter than this one, and it lacks the package or has another Python; names
+        ``PYSPARK_PYTHON``.
+    """
+    # Spark Connect has no context: its server's workers cannot be seen from here.
+    context = getattr(session, "_sc", None)
+    program = None if context is None else context.pythonExec
+    if program is None or _place(program) == _place(sys.executable):
+        return
+    wrong = _what_lacks(program)
+    if wrong is not None:
+        raise UsageError(
+            f"The Python workers of this Spark session run '{program}', which {wrong}; they must be able to import "
+            f"delta_sharing_client in Python {_OWN_VERSION}. Set the environment variable PYSPARK_PYTHON to "
+            f"'{sys.executable}' before the session is made."
+        )
+
+
+@functools.cache
+def _what_lacks(program: str) -> str | None:
+    ask = "import importlib.util as u, sys; print(*sys.version_info[:2], sep='.'); print(u.find_spec(sys.argv[1]))"
+    try:
+        answer = subprocess.run(
+            [program, "-c", ask, "delta_sharing_client"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"cannot be run ({type(error).__name__})"
+    version, found = answer.stdout.split("\n")[:2]
+    if version != _OWN_VERSION:
+        return f"is Python {version}"
+    return "does not have the package" if found == "None" else None
+
+
+def _place(program: str) -> str:
+    return os.path.abspath(shutil.which(program) or program)
+
+
+def _limits(options: ReadOptions) -> dict[str, object]:
+    """Return what ``options`` of a read set of retries and deadlines, as options of the data source."""
+    default = ReadOptions()
+    names = {
+        "maxAttempts": "max_attempts",
+        "maxRetrySeconds": "max_retry_seconds",
+        "connectTimeout": "connect_timeout",
+        "readTimeout": "read_timeout",
+        "totalTimeout": "total_timeout",
+    }
+    given = {option: getattr(options, name) for option, name in names.items()}
+    return {
+        option: value if isinstance(value, int) else math.ceil(value)
+        for option, value in given.items()
+        if value is not None and value != getattr(default, names[option])
+    }
 
 
 def _register(session: SparkSession) -> None:

@@ -12,31 +12,38 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 import mock_server
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import (
+    AuthError,
     DataError,
     DeltaSharingError,
+    ProfileError,
     ProtocolError,
+    RequestError,
     SchemaChangeError,
+    TransportError,
+    UnsupportedFeatureError,
     UsageError,
 )
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.spark import served_table
-from delta_sharing_client.spark.admission import Budget, default_limit
+from delta_sharing_client.spark import partitions, served_table
+from delta_sharing_client.spark.admission import HAS_LIMITS, Budget, default_limit
 from delta_sharing_client.spark.columns import narrowed_columns, relation_columns
 from delta_sharing_client.spark.datasource import DeltaSharingSource, StreamReader
+from delta_sharing_client.spark.follower import with_way_out
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.types import target_schema, to_spark_field
 from tests.golden import corpus
-from tests.spark.streams import FEED, ID, changed_table, feed_table, limited
+from tests.spark.streams import FEED, ID, VECTORS, changed_table, feed_table, limited
 from tests.tables import TableWriter, rows_of
 
 OWN = pathlib.Path(__file__).parent.parent / "tables_spark"
+ID_SCHEMA = StructType([StructField("id", LongType())])
 WIDER = pa.schema([("id", pa.int64()), ("extra", pa.string())])
 
 
@@ -434,3 +441,115 @@ def test_drop_and_addition_in_one_commit_under_a_running_stream(lake: Any) -> No
     table.insert([{"id": 2, "other": "y"}])
     with pytest.raises(SchemaChangeError, match=r"version 2: column 'extra' was dropped.*'startingVersion' 2 to go on"):
         restarted(lambda: reader, reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))
+
+
+# === What stops a stream says what to do ===
+
+
+def gone(lake: Any) -> TableWriter:
+    table = TableWriter(lake.root / "t", ID)
+    file = table.file(rows_of([1]))
+    table.insert(file)
+    (table.path / file.path).unlink()
+    return table
+
+
+def test_vacuumed_file_asks_for_a_new_checkpoint(lake: Any, caplog: pytest.LogCaptureFixture) -> None:
+    gone(lake)
+    reader = stream_reader(lake, startingVersion="0")
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+    with pytest.raises(DataError, match=r"vacuumed.*choose a new one.*'startingVersion'") as caught:
+        rows(reader, begin, end)
+    assert "query the table again" not in str(caught.value)
+    assert "share.schema.t" in str(caught.value)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        f"The stream of share.schema.t stops. {caught.value}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (TransportError("No answer."), "'maxOutage'"),
+        (RequestError("Busy.", status=503), "'maxOutage'"),
+        (RequestError("What?", status=400), "If it stops here each time, delete the checkpoint"),
+        (AuthError("Refused."), "Renew the credentials"),
+        (ProfileError("Expired."), "Renew the credentials"),
+        (UnsupportedFeatureError("Upgrade.", feature="x"), "Restart the query then"),
+        (DataError("Broken; ask the provider."), "delete the checkpoint or choose a new one, and restart the query."),
+    ],
+)
+def test_every_error_of_a_stream_ends_with_what_to_do_once(error: DeltaSharingError, advice: str) -> None:
+    before = error.message
+    told = with_way_out(with_way_out(error))
+    assert told.message.startswith(before.rstrip("."))
+    assert told.message.count(advice) == 1
+    assert "estart the query" in told.message
+    assert told.message.endswith(".")
+
+
+@pytest.mark.parametrize("options", [{}, {"readChangeFeed": "true"}])
+def test_filter_on_an_unknown_column_fails_when_the_relation_is_loaded(lake: Any, options: dict[str, str]) -> None:
+    TableWriter(lake.root / "t", ID, properties=FEED)
+    for condition in ("idd = 1", "id = 1 AND no_such IS NULL", "id = 'x'"):
+        with pytest.raises(UsageError, match=r"Column '?id|idd|no_such"):
+            DeltaSharingSource({"path": lake.url("t"), "filter": condition, **options}).schema()
+    fits = {"filter": "_commit_version > 1" if options else "id > 1"}
+    assert "id" in DeltaSharingSource({"path": lake.url("t"), **fits, **options}).schema().names
+
+
+# === Retries, deadlines, outages ===
+
+
+def test_retries_and_deadlines_reach_every_request(lake: Any) -> None:
+    TableWriter(lake.root / "t", ID).insert(rows_of([1]))
+    given = {
+        "maxAttempts": "3",
+        "maxRetrySeconds": "5m",
+        "connectTimeout": "2",
+        "readTimeout": "7s",
+        "totalTimeout": "1h",
+    }
+    reader = DeltaSharingSource({"path": lake.url("t"), **given}).reader(ID_SCHEMA)
+    [partition] = reader.partitions()
+    for options in (reader._table.read_options, partition.part._context.options):  # type: ignore[attr-defined]
+        assert (options.max_attempts, options.max_retry_seconds) == (3, 300)
+        assert (options.connect_timeout, options.read_timeout, options.total_timeout) == (2, 7, 3600)
+
+
+def test_files_of_a_commit_with_deletion_vectors_come_within_the_limit(lake: Any) -> None:
+    table = TableWriter(lake.root / "t", ID, **VECTORS)
+    files = [table.file(rows_of([2 * i, 2 * i + 1])) for i in range(7)]
+    table.insert(*files)
+    table.commit(remove=files, add=[file.deleting(0) for file in files])
+    reader = stream_reader(lake, startingVersion="2", ignoreChanges="true", maxFilesPerTrigger="2")
+    offset, found = reader.initialOffset(), []
+    while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        found.append([row["id"] for row in rows(reader, offset, end)])
+        offset = json.loads(json.dumps(end))
+    assert [len(ids) for ids in found] == [2, 2, 2, 1] if HAS_LIMITS else True
+    assert sorted(itertools.chain(*found)) == [1, 3, 5, 7, 9, 11, 13]
+
+
+def test_read_of_gigabytes_without_options_is_warned_of_once(lake: Any, caplog: pytest.LogCaptureFixture) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    table = TableWriter(lake.root / "t", schema)
+    table.insert(table.file([{"id": 1, "v": "a"}]))
+
+    def warnings(**options: str) -> list[str]:
+        caplog.clear()
+        source = DeltaSharingSource({"path": lake.url("t"), **options})
+        source.reader(source.schema()).partitions()
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    assert warnings() == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partitions, "LARGE_READ", 10)
+        [message] = warnings()
+        assert all(word in message for word in ("share.schema.t", "'where'", "'select'", "'columns'", "'filter'"))
+        assert warnings(columns="id") == warnings(filter="id > 0") == warnings(limit="1") == []
+        source = DeltaSharingSource({"path": lake.url("t")})
+        narrowed = StructType([source.schema()["id"]])
+        source.reader(narrowed).partitions()
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]

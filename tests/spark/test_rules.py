@@ -14,7 +14,7 @@ from delta_sharing_client.delta.actions import (
     Metadata,
     RemoveFile,
 )
-from delta_sharing_client.errors import DataError
+from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, RequestError, TransportError
 from delta_sharing_client.spark.commit_files import appended_files, change_files, units
 from delta_sharing_client.spark.compatibility import difference, fingerprint
 from delta_sharing_client.spark.follower import VersionClock
@@ -209,3 +209,51 @@ def test_frozen_version_stays() -> None:
     now[0] = 1e6
     assert clock.latest() == 5
     assert server.asked == 1
+
+
+class Outage:
+    """A server that does not answer for a while, by a clock of our own."""
+
+    def __init__(self, error: DeltaSharingError, down: range) -> None:
+        self.error, self.down, self.now, self.asked = error, down, 0.0, 0
+
+    def __call__(self) -> int:
+        self.asked += 1
+        if int(self.now) in self.down:
+            raise self.error
+        return 5 + int(self.now) // 100
+
+
+@pytest.mark.parametrize("error", [TransportError("down"), RequestError("down", status=503)])
+def test_outage_shorter_than_the_patience_is_outlasted_and_a_longer_one_is_not(error: DeltaSharingError) -> None:
+    server = Outage(error, range(10, 250))
+    clock = VersionClock(server, 30, lambda: server.now, patience=300)
+    assert clock.latest() == 5
+    for now in range(1, 250):
+        server.now = now
+        assert clock.latest() == 5
+    assert server.asked <= 10
+    server.now = 290
+    assert clock.latest() == 7
+    server.down = range(300, 900)
+    for now in range(320, 590, 10):
+        server.now = now
+        assert clock.latest() == 7
+    server.now = 601
+    assert clock.latest() == 7
+    server.now = 640
+    with pytest.raises(type(error)):
+        clock.latest()
+
+
+@pytest.mark.parametrize(
+    ("patience", "error"),
+    [(0, TransportError("down")), (300, RequestError("no such table", status=404)), (300, AuthError("no"))],
+)
+def test_what_will_not_pass_or_is_not_waited_for_is_raised(patience: float, error: DeltaSharingError) -> None:
+    server = Outage(error, range(10, 250))
+    clock = VersionClock(server, 30, lambda: server.now, patience=patience)
+    assert clock.latest() == 5
+    server.now = 40
+    with pytest.raises(type(error)):
+        clock.latest()
