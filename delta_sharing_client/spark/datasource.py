@@ -146,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except DeltaSharingError as error:
             error = with_way_out(error)
             _LOG.error("The stream of %s stops. %s", self._table.name, error)
-            raise error from None
+            raise error.with_traceback(None) from None  # Spark shows all of it, before the sentence
 
     def _budget(self, limit: Limit, *, told: bool) -> Budget | None:
         if told:

@@ -67,11 +67,15 @@ def connect_url(spark: Any) -> str:
 def lake(tmp_path: pathlib.Path) -> Iterator[Lake]:
     """A folder of tables and the server on it."""
     import mock_server
+    from mock_server.catalog import Catalog
 
     root = tmp_path / "lake"
     root.mkdir()
-    with mock_server.running(tables={f"share.schema.{name}": root / name for name in TABLE_NAMES}) as server:
-        yield Lake(root, server)
+    with pytest.MonkeyPatch.context() as patch:
+        # A server of its own wants its tables to be there when it starts; tests write them afterwards.
+        patch.setattr(Catalog, "require_locations", lambda catalog: None)
+        with mock_server.running(tables={f"share.schema.{name}": root / name for name in TABLE_NAMES}) as server:
+            yield Lake(root, server)
 
 
 class Lake:
