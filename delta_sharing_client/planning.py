@@ -166,8 +166,8 @@ def _live_files(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:
     for action in answer.actions:
         if not isinstance(action, AddFile):
             raise ProtocolError(
-                "expected only data files after the protocol and metaData lines of a snapshot, found a line of type "
-                f"{type(action).__name__}",
+                "After the protocol and metaData lines of a snapshot there must be data files only, but a line of type "
+                f"'{type(action).__name__}' was found.",
                 table=str(table),
                 version=answer.version,
             )
@@ -178,7 +178,7 @@ def _live_files(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:
             if known == key:
                 continue
             raise ProtocolError(
-                "expected each data file once in a snapshot, found it with two deletion vectors",
+                "A snapshot must hold each data file once, but this one was found with two deletion vectors.",
                 table=str(table),
                 version=answer.version,
                 file_id=action.file_id,

@@ -310,7 +310,7 @@ def check_dtype_backend(dtype_backend: str | None) -> DtypeBackend:
     for known in _BACKENDS:
         if dtype_backend == known:
             return known  # type: ignore[return-value]
-    raise UsageError(f"dtype_backend must be one of {', '.join(map(repr, _BACKENDS))}, found {dtype_backend!r}")
+    raise UsageError(f"'dtype_backend' must be one of {', '.join(map(repr, _BACKENDS))}, found {dtype_backend!r}.")
 
 
 def to_pandas(

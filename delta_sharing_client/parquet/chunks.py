@@ -95,7 +95,7 @@ class Chunks:
         try:
             return self._decoded[1][group][leaf]
         except (IndexError, KeyError):
-            raise DataError(f"the footer has no column chunk {leaf} in row group {group}") from None
+            raise DataError(f"The footer has no column chunk {leaf} in row group {group}.") from None
 
     @property
     def created_by(self) -> str:
@@ -123,7 +123,7 @@ class Chunks:
                 field, kind, at = walk.send(at)
             return writer, [{leaf: self._chunk(raw, leaf in orders) for leaf, raw in group.items()} for group in groups]
         except (IndexError, ValueError, TypeError, AttributeError, KeyError) as error:
-            raise DataError(f"the Parquet footer does not decode: {type(error).__name__}: {error}") from None
+            raise DataError(f"The Parquet footer does not decode: {type(error).__name__}: {error}.") from None
 
     def _row_groups(self, data: bytes, at: int) -> tuple[list[dict[int, dict[int, Any]]], int]:
         count, _, at = list_header(data, at)
@@ -148,14 +148,14 @@ class Chunks:
 
     def _chunk(self, raw: dict[int, Any], ordered: bool) -> Chunk:
         if _CRYPTO in raw:
-            raise DataError("the Parquet file has an encrypted column, which this client does not read")
+            raise DataError("The Parquet file has an encrypted column, which this client does not read.")
         meta = raw[_META_DATA]
         start, length = meta[_DATA_PAGE], meta[_COMPRESSED]
         if 0 < meta.get(_DICTIONARY_PAGE, 0) < start:
             start = meta[_DICTIONARY_PAGE]
         if raw.get(_FILE_PATH) or start < 0 or length < 0 or start + length > self._end:
             raise DataError(
-                f"the footer places a column chunk at bytes {start} to {start + length}, outside of the file"
+                f"The footer places a column chunk at bytes {start} to {start + length}, outside of the file."
             )
         statistics = meta.get(_STATISTICS, {})
         nulls = statistics.get(_NULL_COUNT)

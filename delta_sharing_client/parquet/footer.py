@@ -73,14 +73,14 @@ def footer_length(tail: pa.Buffer, file_size: int) -> int:
         The file is too short, does not end as Parquet does, or is encrypted.
     """
     if tail.size < _TRAILER or file_size < _TRAILER + len(_MAGIC):
-        raise DataError(f"expected a Parquet file, found one of {file_size} bytes")
+        raise DataError(f"A data file must be a Parquet file; this one of {file_size} bytes is too short.")
     length, magic = struct.unpack("<I4s", tail.slice(tail.size - _TRAILER, _TRAILER).to_pybytes())
     if magic == _ENCRYPTED_MAGIC:
-        raise DataError("the Parquet file has an encrypted footer, which this client does not read")
+        raise DataError("The Parquet file has an encrypted footer, which this client does not read.")
     if magic != _MAGIC:
-        raise DataError("expected a Parquet file, which ends with PAR1; this one does not")
+        raise DataError("A data file must be a Parquet file, which ends with 'PAR1'; this one does not.")
     if length + _TRAILER + len(_MAGIC) > file_size:
-        raise DataError(f"the Parquet footer says it has {length} bytes, more than the file's {file_size}")
+        raise DataError(f"The Parquet footer says it has {length} bytes, more than the file's {file_size}.")
     return int(length) + _TRAILER
 
 
@@ -99,11 +99,11 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
         file = pq.ParquetFile(_as_file(footer), pre_buffer=False, **reader_settings())
         metadata = file.metadata
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"the Parquet footer does not decode: {error}") from None
+        raise DataError(f"The Parquet footer does not decode: {error}.") from None
     try:
         arrow = file.schema_arrow
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"the schema in the Parquet footer does not decode: {error}") from None
+        raise DataError(f"The schema in the Parquet footer does not decode: {error}.") from None
     return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER))
 
 

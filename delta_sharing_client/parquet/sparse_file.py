@@ -50,7 +50,7 @@ class SparseFile(io.RawIOBase):
             block = self._blocks[index]
             if start + length <= block.stop:
                 return block.data.slice(start - block.start, length)
-        raise DataError(f"bytes {start} to {start + length} of a data file are needed but were not planned to be read")
+        raise DataError(f"Bytes {start} to {start + length} of a data file are needed but were not planned to be read.")
 
     # === What pyarrow.PythonFile calls ===
 

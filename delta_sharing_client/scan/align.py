@@ -111,8 +111,8 @@ def _is_bytes(found: pa.DataType) -> bool:
 
 def mismatch(target: DataType, found: pa.DataType, path: ColumnPath) -> DataError:
     return DataError(
-        f"column {dotted(path)!r}: expected the table's type {to_arrow_type(target)}, found {found} in the file; it "
-        "cannot be read as that exactly"
+        f"Column {dotted(path)!r} must have the table's type {to_arrow_type(target)}, but the file has {found}, which "
+        "cannot be read as that exactly."
     )
 
 
@@ -267,16 +267,16 @@ class FileColumn:
                 check(array)
         except pa.ArrowInvalid as error:
             raise DataError(
-                f"column {self.field.name!r}: a value does not fit the table's type {self.type}: {error}"
+                f"Column {self.field.name!r} has a value that does not fit the table's type {self.type}: {error}."
             ) from None
         if not self.field.nullable and array.null_count:
-            raise DataError(f"column {self.field.name!r} is NOT NULL in the table, but the file holds nulls in it")
+            raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file holds nulls in it.")
         return array
 
     def missing(self, length: int) -> pa.Array:
         """Return the column of a file that does not have it: nulls."""
         if not self.field.nullable and length:
-            raise DataError(f"column {self.field.name!r} is NOT NULL in the table, but the file does not have it")
+            raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file does not have it.")
         return _nulls(length, self.type)
 
 
@@ -302,7 +302,7 @@ class Aligner:
             starts.append(starts[-1] + leaf_count(field.type))
         self._starts = starts
         if mode is ColumnMappingMode.ID and self._fields and not any(_has_field_id(f) for f in self._fields):
-            raise DataError("the table maps columns by field id, but the file has no field ids")
+            raise DataError("The table maps columns by field id, but the file has no field ids.")
 
     @property
     def leaves(self) -> int:
@@ -348,7 +348,7 @@ class Aligner:
                 lowered = name.lower()
                 hits = [i for i, field in enumerate(fields) if field.name.lower() == lowered]
         if len(hits) > 1:
-            raise DataError(f"column {dotted(path)!r} occurs {len(hits)} times in the file")
+            raise DataError(f"Column {dotted(path)!r} occurs {len(hits)} times in the file.")
         return hits[0] if hits else -1
 
     # === Converting ===
@@ -418,7 +418,7 @@ class Aligner:
             if not pa.types.is_list(array.type):
                 array = array.cast(pa.list_(array.type.value_field))
             if not target.contains_null and array.values.null_count and array.flatten().null_count:
-                raise DataError(f"column {dotted(path)!r} has no null elements in the table, but the file holds some")
+                raise DataError(f"Column {dotted(path)!r} has no null elements in the table, but the file holds some.")
             values = array.values if inner is None else inner(array.values)
             return pa.Array.from_buffers(
                 arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
@@ -436,7 +436,7 @@ class Aligner:
         def convert(array: pa.Array) -> pa.Array:
             key_values, item_values = array.keys, array.items
             if not target.value_contains_null and item_values.null_count and _items(array).null_count:
-                raise DataError(f"column {dotted(path)!r} has no null values in the table, but the file holds some")
+                raise DataError(f"Column {dotted(path)!r} has no null values in the table, but the file holds some.")
             entries = pa.StructArray.from_arrays(
                 [
                     key_values if keys is None else keys(key_values),
@@ -498,8 +498,8 @@ def _struct_converter(
                 absent = child.is_null()
                 if pc.any(absent if mask is None else pc.and_not(absent, mask)).as_py():
                     raise DataError(
-                        f"column {dotted((*path, field.name))!r} is NOT NULL in the table, but the file holds nulls "
-                        "in it"
+                        f"Column {dotted((*path, field.name))!r} is NOT NULL in the table, but the file holds nulls "
+                        "in it."
                     )
             children.append(child)
         if children:

@@ -24,7 +24,7 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange, split
 from delta_sharing_client.retry import RetryPolicy
 from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.steps import start
-from delta_sharing_client.scan.tasks import DeletionVectorRef, FileTask, ScanContext
+from delta_sharing_client.scan.tasks import FileTask, ScanContext
 from delta_sharing_client.scan.vectors import Vectors
 
 TEMPORARY_SUFFIX = ".part"
@@ -112,7 +112,7 @@ class Copies:
         DataError, TransportError, ProtocolError
             See ``Vectors.get``.
         """
-        vectors = Vectors(tasks, self._fetch_vector, self._context.table)
+        vectors = Vectors(tasks, self._context.table, self._reader, self._downloads, self._report)
         found: list[Future[DeletionVector]] = []
         for number, task in enumerate(tasks):
             assert task.without is not None
@@ -147,23 +147,6 @@ class Copies:
             for place, part in enumerate(split(ByteRange(0, file.size), _PART))
         ]
         return _Download(file, temporary, target, parts)
-
-    def _fetch_vector(
-        self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int
-    ) -> Future[pa.Buffer]:
-        file = RemoteFile(
-            self._reader,
-            key=ref.key,
-            url=ref.descriptor.path_or_inline_dv,
-            size=-1,
-            file_id=task.file_id,
-            expiration_ms=task.expiration_ms,
-        )
-
-        def fetch() -> pa.Buffer:
-            return file.read(wanted)
-
-        return self._downloads.submit((number,), wanted.length, fetch)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ them, so they are known for each batch before anything is filtered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from delta_sharing_client.scan.columns import Origin, ReadColumn
 from delta_sharing_client.scan.layout import Layout, Shape
 from delta_sharing_client.scan.tasks import FileTask
 
-_NO_LIMIT = 1 << 31
+T = TypeVar("T")
 
 
 class Selection:
@@ -69,6 +70,15 @@ def open_parquet(
     return pq.ParquetFile(source, metadata=metadata, pre_buffer=False, **reader_settings())
 
 
+class _Part(NamedTuple):
+    """Rows ``[first, first + rows)`` of the file, in one batch of the columns that are in it."""
+
+    group: int
+    raw: pa.RecordBatch | None
+    first: int
+    rows: int
+
+
 class FileDecoder:
     """Makes the batches of one task. Every error names table and file."""
 
@@ -91,49 +101,51 @@ class FileDecoder:
         self, file: pq.ParquetFile | None, groups: tuple[int, ...], *, threads: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield the visible, matching rows of ``groups``, in order; ``file`` may be ``None`` if no column is in it."""
-        try:
-            for group in groups:
-                position = self._layout.row_starts[group]
-                stop = self._layout.row_starts[group + 1]
-                for raw, rows in self._raw(file, group, threads):
-                    # Rows whose pages were left out are no rows at all: they go before anything looks at them.
-                    for first, end in self._layout.stretches(group, position, position + rows):
-                        part = raw if end - first == rows else _part(raw, first - position, end - first)
-                        batch = self._batch(part, first, end - first)
-                        if batch is not None and batch.num_rows:
-                            yield batch
-                    position += rows
-                if position != stop:
-                    raise DataError(f"row group {group} should hold {stop} rows up to its end, found {position}")
-        except DeltaSharingError as error:
-            raise self._located(error) from None
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise self._located(DataError(f"the Parquet data does not decode: {scrub(str(error))}")) from None
+        for _, raw, first, rows in self._parts(file, groups, threads):
+            batch = self._located(self._batch, raw, first, rows)
+            if batch is not None and batch.num_rows:
+                yield batch
 
     def matching(
         self, file: pq.ParquetFile | None, groups: tuple[int, ...], *, threads: bool
     ) -> dict[int, list[tuple[int, np.ndarray]]]:
         """Return which visible rows of ``groups`` match, as ``late.stretches`` takes it; of a file's filter columns."""
-        found: dict[int, list[tuple[int, np.ndarray]]] = {}
-        try:
-            for group in groups:
-                begin = position = self._layout.row_starts[group]
-                found[group] = []
-                for raw, rows in self._raw(file, group, threads):
-                    for first, end in self._layout.stretches(group, position, position + rows):
-                        part = raw if end - first == rows else _part(raw, first - position, end - first)
-                        mask = self._matches(_Columns(self, part, first, end - first), first, end - first)
-                        found[group].append((first - begin, mask.to_numpy(zero_copy_only=False)))
-                    position += rows
-        except DeltaSharingError as error:
-            raise self._located(error) from None
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise self._located(DataError(f"the Parquet data does not decode: {scrub(str(error))}")) from None
+        found: dict[int, list[tuple[int, np.ndarray]]] = {group: [] for group in groups}
+        for group, raw, first, rows in self._parts(file, groups, threads):
+            mask = self._located(self._matches, raw, first, rows)
+            found[group].append((first - self._layout.row_starts[group], mask.to_numpy(zero_copy_only=False)))
         return found
 
-    def _matches(self, columns: _Columns, position: int, rows: int) -> pa.BooleanArray:
+    def _parts(self, file: pq.ParquetFile | None, groups: tuple[int, ...], threads: bool) -> Iterator[_Part]:
+        """Yield the wanted stretches of ``groups`` as the file has them; pages that were left out are no rows at all:
+        they go before anything looks at them."""
+        for group in groups:
+            position = self._layout.row_starts[group]
+            stop = self._layout.row_starts[group + 1]
+            batches = self._raw(file, group, threads)
+            while (found := self._located(next, batches, None)) is not None:
+                raw, rows = found
+                for first, end in self._layout.stretches(group, position, position + rows):
+                    part = raw if end - first == rows else _part(raw, first - position, end - first)
+                    yield _Part(group, part, first, end - first)
+                position += rows
+            if position != stop:
+                raise self._naming(
+                    DataError(f"Row group {group} should hold {stop} rows up to its end, but {position} were found.")
+                )
+
+    def _located(self, step: Callable[..., T], *values: Any) -> T:
+        """Do one step of decoding; whatever it raises comes out as our error, with table and file."""
+        try:
+            return step(*values)
+        except DeltaSharingError as error:
+            raise self._naming(error) from None
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._naming(DataError(f"The Parquet data does not decode: {scrub(str(error))}.")) from None
+
+    def _matches(self, raw: pa.RecordBatch | None, position: int, rows: int) -> pa.BooleanArray:
         assert self._predicate is not None
-        found = predicate_mask(self._predicate, columns.filter_batch())
+        found = predicate_mask(self._predicate, _Columns(self, raw, position, rows).filter_batch())
         visible = self._selection.mask(position, rows)
         return found if visible is None else pc.and_(found, visible)
 
@@ -170,7 +182,7 @@ class FileDecoder:
                 columns = columns.filtered(mask, kept)
         return columns.output_batch()
 
-    def _located(self, error: DeltaSharingError) -> DeltaSharingError:
+    def _naming(self, error: DeltaSharingError) -> DeltaSharingError:
         error.table = error.table or self._shape.context.table
         error.file_id = error.file_id or self._task.file_id
         return error
@@ -225,11 +237,11 @@ class _Columns:
 
     def filter_batch(self) -> pa.RecordBatch:
         columns, layout = self._decoder.shape.context.filters, self._decoder.layout
-        return self._assemble(columns, layout.filter, pa.schema([column.arrow for column in columns]))
+        return self._assemble(columns, layout.alignment.filter, pa.schema([column.arrow for column in columns]))
 
     def output_batch(self) -> pa.RecordBatch:
         context = self._decoder.shape.context
-        return self._assemble(context.output, self._decoder.layout.output, context.output_schema)
+        return self._assemble(context.output, self._decoder.layout.alignment.output, context.output_schema)
 
     def _assemble(
         self, columns: tuple[ReadColumn, ...], files: tuple[FileColumn | None, ...], schema: pa.Schema
@@ -252,7 +264,7 @@ class _Columns:
         if not file.leaves:
             return file.missing(self._rows)
         assert self._raw is not None
-        return file.apply(self._raw.column(self._decoder.layout.tops[file.top]))
+        return file.apply(self._raw.column(self._decoder.layout.alignment.tops[file.top]))
 
     # === Row lineage ===
 
@@ -263,21 +275,21 @@ class _Columns:
 
     def _row_ids(self) -> pa.Array:
         base = self._decoder.task.base_row_id
-        written = self._materialized(self._decoder.layout.row_id)
+        written = self._materialized(self._decoder.layout.alignment.row_id)
         if written is not None and not written.null_count:
             return written
         if base is None:
-            raise DataError("the table tracks rows, but the server gave the file no baseRowId")
+            raise DataError("The table tracks rows, but the server gave the file no baseRowId.")
         derived = pc.add(self._row_positions(), pa.scalar(base, pa.int64()))
         return derived if written is None else pc.coalesce(written, derived)
 
     def _row_commit_versions(self) -> pa.Array:
         version = self._decoder.task.default_row_commit_version
-        written = self._materialized(self._decoder.layout.row_commit_version)
+        written = self._materialized(self._decoder.layout.alignment.row_commit_version)
         if written is not None and not written.null_count:
             return written
         if version is None:
-            raise DataError("the table tracks rows, but the server gave the file no defaultRowCommitVersion")
+            raise DataError("The table tracks rows, but the server gave the file no defaultRowCommitVersion.")
         derived = pa.scalar(version, pa.int64())
         return pa.repeat(derived, self._rows) if written is None else pc.fill_null(written, derived)
 

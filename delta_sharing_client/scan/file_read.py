@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -222,7 +223,9 @@ class FileRead:
         return [
             # Each unit forgets its blocks once it is decoded, so each has a list of its own.
             start(
-                self._located(self._decoded_unit((self._number, place), layout, groups, [*blocks], selection, bytes_))
+                self._located(
+                    self._decoded_unit((self._number, place), _Fetched(layout, groups, [*blocks], bytes_), selection)
+                )
             )
             for place, groups in enumerate(pieces)
         ]
@@ -249,7 +252,7 @@ class FileRead:
         except BaseException:
             bytes_.release()
             raise
-        return (yield from self._decoded_unit(order, layout, groups, kept, selection, bytes_, replaced))
+        return (yield from self._decoded_unit(order, _Fetched(layout, groups, kept, bytes_, replaced), selection))
 
     def _narrowed(
         self, order: Order, layout: Layout, groups: tuple[int, ...], selection: Selection, blocks: list[Block]
@@ -269,7 +272,8 @@ class FileRead:
 
         def decide() -> dict[int, Rows]:
             with r.report.stage("decode"):
-                found = decoder.matching(self._parquet(own, kept, replaced), groups, threads=r.threads_inside)
+                parquet = open_parquet(self._file.size, kept, own.footer.metadata, replaced)
+                found = decoder.matching(parquet, groups, threads=r.threads_inside)
                 return {group: stretches(masks) for group, masks in found.items()}
 
         rows: dict[int, Rows] = yield r.decoders.submit(order, 0, decide)
@@ -278,31 +282,21 @@ class FileRead:
         r.fetched.resize(order, layout.compressed_size(left))
         return layout, left, reading(layout, first, others=True).ranges(left)
 
-    def _decoded_unit(
-        self,
-        order: Order,
-        layout: Layout,
-        groups: tuple[int, ...],
-        blocks: list[Block],
-        selection: Selection,
-        bytes_: _Shared,
-        replaced: dict[tuple[int, int], pa.Buffer] | None = None,
-    ) -> Steps[Unit]:
+    def _decoded_unit(self, order: Order, fetched: _Fetched, selection: Selection) -> Steps[Unit]:
+        layout, groups = fetched.layout, fetched.groups
         if not groups:
-            bytes_.release()
+            fetched.memory.release()
             return Unit((), lambda: None)
         decoder = FileDecoder(self._r.shape, self._task, layout, selection, self._r.report)
         few = self._r.limit is not None and self._r.limit <= _FEW_ROWS
         if few or layout.decoded_size(groups) > _LARGE_UNIT:
-            parquet = self._parquet(layout, blocks, replaced)
-            return Unit(decoder.batches(parquet, groups, threads=True), bytes_.release)
+            return Unit(decoder.batches(self._parquet(fetched), groups, threads=True), fetched.memory.release)
         compressed = layout.compressed_size(groups)
         yield self._r.decoded.acquire(order, self._r.ratio.decoded(compressed))
 
         def decode() -> list[pa.RecordBatch]:
             with self._r.report.stage("decode"):
-                parquet = self._parquet(layout, blocks, replaced)
-                return list(decoder.batches(parquet, groups, threads=self._r.threads_inside))
+                return list(decoder.batches(self._parquet(fetched), groups, threads=self._r.threads_inside))
 
         try:
             batches: list[pa.RecordBatch] = yield self._r.decoders.submit(order, 0, decode)
@@ -310,21 +304,16 @@ class FileRead:
             self._r.decoded.release(order)
             raise
         finally:
-            blocks.clear()
-            if replaced is not None:
-                replaced.clear()
-            bytes_.release()
+            fetched.forget()
         size = sum(batch.nbytes for batch in batches)
         self._r.ratio.learn(compressed, size)
         self._r.decoded.resize(order, size)
         return Unit(_draining(batches), lambda: self._r.decoded.release(order))
 
-    def _parquet(
-        self, layout: Layout, blocks: list[Block], replaced: dict[tuple[int, int], pa.Buffer] | None
-    ) -> pq.ParquetFile | None:
-        if not layout.leaves:
+    def _parquet(self, fetched: _Fetched) -> pq.ParquetFile | None:
+        if not fetched.layout.leaves:
             return None
-        return open_parquet(self._file.size, blocks, layout.footer.metadata, replaced)
+        return open_parquet(self._file.size, fetched.blocks, fetched.layout.footer.metadata, fetched.replaced)
 
     def _fetch(self, order: Order, ranges: list[ByteRange]) -> Steps[list[Block]]:
         """Steps that return one block for each of ``ranges``, from the cache or the network."""
@@ -364,6 +353,22 @@ class _Shared:
     def release(self) -> None:
         if next(self._others) == 0:
             self._give_back()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Fetched:
+    """Row groups whose bytes are here: ``blocks``, and what stands for chunks that were fetched in part."""
+
+    layout: Layout
+    groups: tuple[int, ...]
+    blocks: list[Block]
+    memory: _Shared
+    replaced: dict[tuple[int, int], pa.Buffer] = dataclasses.field(default_factory=dict)
+
+    def forget(self) -> None:
+        self.blocks.clear()
+        self.replaced.clear()
+        self.memory.release()
 
 
 def _missing(ranges: list[ByteRange], held: Block) -> list[ByteRange]:

@@ -129,7 +129,7 @@ def partition_text(task: FileTask, field: StructField, mode: ColumnMappingMode) 
         return values[name]
     hits = [key for key in values if key.lower() == name.lower()]
     if len(hits) != 1:
-        raise DataError(f"the file has no value for the partition column {field.name!r}")
+        raise DataError(f"The file has no value for the partition column {field.name!r}.")
     return values[hits[0]]
 
 
@@ -164,17 +164,17 @@ class Layout:
     chunks: Chunks
     bounds: RowGroupBounds | None
     whole: bool
-    output: tuple[FileColumn | None, ...]
-    filter: tuple[FileColumn | None, ...]
-    row_id: FileColumn | None
-    row_commit_version: FileColumn | None
-    leaves: tuple[int, ...]
-    tops: dict[int, int]
+    alignment: Alignment
     groups: tuple[int, ...]
     groups_skipped: int
     row_starts: tuple[int, ...]
     pages: Mapping[int, GroupPages] = dataclasses.field(default_factory=dict)
     index: Mapping[int, Callable[[], Mapping[int, Pages]]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The Parquet columns to read."""
+        return self.alignment.leaves
 
     def rows(self, group: int) -> int:
         return self.row_starts[group + 1] - self.row_starts[group]
@@ -246,20 +246,20 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
     context, metadata = shape.context, footer.metadata
     found = shape.alignment(arrow, task)
     if found.columns != metadata.num_columns:
-        raise DataError(f"the file's {metadata.num_columns} Parquet columns do not match its schema")
+        raise DataError(f"The file's {metadata.num_columns} Parquet columns do not match its schema.")
     starts = [0]
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group).num_rows
         if rows < 0:
-            raise DataError(f"the footer gives row group {group} a count of {rows} rows")
+            raise DataError(f"The footer gives row group {group} a count of {rows} rows.")
         starts.append(starts[-1] + rows)
     if starts[-1] != metadata.num_rows:
-        raise DataError(f"the footer counts {metadata.num_rows} rows, its row groups {starts[-1]}")
+        raise DataError(f"The footer counts {metadata.num_rows} rows, its row groups {starts[-1]}.")
     if task.num_records is not None and task.num_records != metadata.num_rows:
-        raise DataError(f"the log says the file has {task.num_records} rows, its footer says {metadata.num_rows}")
+        raise DataError(f"The log says the file has {task.num_records} rows, its footer says {metadata.num_rows}.")
     wanted = task.row_groups if task.row_groups is not None else tuple(range(metadata.num_row_groups))
     if any(not 0 <= group < metadata.num_row_groups for group in wanted):
-        raise DataError(f"the file has {metadata.num_row_groups} row groups, the task asks for {wanted}")
+        raise DataError(f"The file has {metadata.num_row_groups} row groups, the task asks for {wanted}.")
     kept = [group for group in wanted if starts[group + 1] > starts[group]]
     chunks = Chunks(footer.data, found.leaves, footer.start)
     bounds = None
@@ -274,12 +274,7 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
         chunks=chunks,
         bounds=bounds,
         whole=whole,
-        output=found.output,
-        filter=found.filter,
-        row_id=found.row_id,
-        row_commit_version=found.row_commit_version,
-        leaves=found.leaves,
-        tops=found.tops,
+        alignment=found,
         groups=tuple(kept),
         groups_skipped=len(wanted) - len(kept),
         row_starts=tuple(starts),
@@ -319,7 +314,7 @@ def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask) -> FileCo
     if column.origin is Origin.CHANGE_TYPE and not _has_constant_type(task):
         found = aligner.column(_change_type_field())
         if not found.leaves:
-            raise DataError(f"the change file has no column {CHANGE_TYPE!r}, which says what became of each row")
+            raise DataError(f"The change file has no column {CHANGE_TYPE!r}, which says what became of each row.")
         return found
     return None
 

@@ -324,7 +324,7 @@ def filter_leaves(
         column.origin in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION) for column in shape.context.filters
     ):
         return ()
-    first = {leaf for column in layout.filter if column is not None for leaf in column.leaves}
+    first = {leaf for column in layout.alignment.filter if column is not None for leaf in column.leaves}
     others = sum(item.length for item in reading(layout, first, others=True).ranges(groups) if item.start < held)
     return tuple(sorted(first)) if first and others and gains.expected(others) >= _LEAST else ()
 
@@ -332,9 +332,10 @@ def filter_leaves(
 def reading(layout: Layout, leaves: set[int] | tuple[int, ...], *, others: bool = False) -> Layout:
     """Return the layout for some of its Parquet columns, or for all others; it is no good for making output of."""
     kept = tuple(leaf for leaf in layout.leaves if (leaf in leaves) is not others)
-    files = [column for column in layout.filter if column is not None and column.leaves]
+    files = [column for column in layout.alignment.filter if column is not None and column.leaves]
     tops = sorted({column.top for column in files})
-    return dataclasses.replace(layout, leaves=kept, tops={top: position for position, top in enumerate(tops)})
+    places = {top: position for position, top in enumerate(tops)}
+    return dataclasses.replace(layout, alignment=dataclasses.replace(layout.alignment, leaves=kept, tops=places))
 
 
 def stretches(matching: list[tuple[int, Any]]) -> Rows:

@@ -114,8 +114,8 @@ class ChangesRequest:
             and self.ending_version < self.starting_version
         ):
             raise UsageError(
-                f"ending_version {self.ending_version} lies before starting_version {self.starting_version}; "
-                "exchange them."
+                f"'ending_version' {self.ending_version} lies before 'starting_version' {self.starting_version}. "
+                "Exchange them."
             )
 
     @property

@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 import pyarrow as pa
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, byte_range, decode_file, decode_inline
 from delta_sharing_client.delta.paths import without_query
+from delta_sharing_client.download.cache import FileCache
+from delta_sharing_client.download.queue import Downloads
+from delta_sharing_client.download.remote_file import Reader, RemoteFile
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, ProtocolError
 from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce
+from delta_sharing_client.parquet.sparse_file import Block
 from delta_sharing_client.scan.steps import Steps
 from delta_sharing_client.scan.tasks import DeletionVectorRef, FileTask
 
 # Vectors are small against the latency of a request: gaps between them are read along, up to this many bytes in all.
 _GAP = 4 * 1024 * 1024
 
-Fetch = Callable[[DeletionVectorRef, FileTask, ByteRange, int], "Future[pa.Buffer]"]
-
 
 class Vectors:
     """Fetches and decodes the deletion vectors that ``tasks`` refer to, each file's bytes once.
 
-    ``fetch`` starts a request for a range of a vector's file; its last argument is the number of the first task that
-    needs it. Bytes are dropped when the last vector in them was decoded.
+    Bytes are dropped when the last vector in them was decoded.
     """
 
-    def __init__(self, tasks: Iterable[FileTask], fetch: Fetch, table: str) -> None:
-        self._fetch = fetch
+    def __init__(
+        self,
+        tasks: Iterable[FileTask],
+        table: str,
+        reader: Reader,
+        downloads: Downloads,
+        report: ScanReport,
+        cache: FileCache | None = None,
+    ) -> None:
         self._table = table
+        self._reader = reader
+        self._downloads = downloads
+        self._report = report
+        self._cache = cache
         self._lock = threading.Lock()
         self._spans: dict[str, list[_Span]] = {}
         ranges: dict[str, list[ByteRange]] = {}
@@ -85,6 +98,33 @@ class Vectors:
             error.table = error.table or self._table
             error.file_id = error.file_id or task.file_id
             raise
+
+    def _fetch(self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int) -> Future[pa.Buffer]:
+        url = ref.descriptor.path_or_inline_dv
+        file = RemoteFile(
+            self._reader,
+            key=ref.key,
+            url=url,
+            size=-1,
+            file_id=task.file_id,
+            expiration_ms=task.expiration_ms,
+        )
+        # A vector's file is named by a UUID and never changes; its length is not known.
+        place, cache = "dv:" + without_query(url), self._cache
+
+        def fetch() -> pa.Buffer:
+            with self._report.stage("fetch"):
+                held = cache.get(place, wanted, 0) if cache is not None else None
+                if held is not None:
+                    self._report.add(cache_hits=1)
+                    return held.data
+                data = file.read(wanted)
+                if cache is not None:
+                    cache.put(place, Block(wanted.start, data), 0)
+                return data
+
+        # Before anything of its data file: without the vector no row of that is known to be wanted.
+        return self._downloads.submit((number, -2), wanted.length, fetch)
 
 
 class _Span:

@@ -257,13 +257,13 @@ def test_arrays_and_maps_that_hold_no_nulls_are_refused_when_files_hold_some(
     assert rows(table, wire) == expected
     broken = [[1, None]] if data_type is ARRAY else [[("a", None)]]
     table.commit(one_file(table, pa.table({"c": pa.array(broken, values.type)}), "bad.parquet"))
-    assert "column 'c' has no null" in refusal(table, wire)
+    assert "Column 'c' has no null" in refusal(table, wire)
 
 
 def test_bytes_of_a_uuid_are_not_handed_out_as_text(table: HandMadeTable) -> None:
     table.create(schema(field("c", "string")))
     table.commit(one_file(table, pa.table({"c": pa.array([bytes(16)], pa.binary(16))})))
-    assert "expected the table's type string, found fixed_size_binary[16]" in refusal(table)
+    assert "must have the table's type string, but the file has fixed_size_binary[16]" in refusal(table)
 
 
 # The numbers are those that Spark 4.3 writes for these dates with datetimeRebaseModeInWrite=LEGACY.
