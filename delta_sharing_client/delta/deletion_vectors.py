@@ -34,8 +34,11 @@ _DIGITS[_CHARACTERS] = np.arange(85, dtype=np.uint8)
 _POWERS = np.array([85**4, 85**3, 85**2, 85, 1], dtype=np.uint64)
 
 
-def z85_decode(text: str) -> bytes:
+def z85_decode(text: str, *, lenient_end: bool = False) -> bytes:
     """Return the bytes that ``text`` stands for: 4 for every 5 characters.
+
+    With ``lenient_end`` the last five characters may exceed 32 bits, of which the low ones count: a writer is known
+    that pads so, and other readers take them so. The caller then checks by other means what it got.
 
     Raises
     ------
@@ -53,11 +56,11 @@ def z85_decode(text: str) -> bytes:
         at = int(wrong[0])
         raise DataError(f"Z85 text must consist of its 85 characters, found {text[at]!r} at position {at}.")
     words = digits.reshape(-1, 5).astype(np.uint64) @ _POWERS
-    too_large = np.flatnonzero(words > 0xFFFFFFFF)
+    too_large = np.flatnonzero(words[: len(words) - lenient_end] > 0xFFFFFFFF)
     if too_large.size:
         at = int(too_large[0]) * 5
         raise DataError(f"Each five Z85 characters must fit in 32 bits, those at position {at} do not.")
-    return words.astype(">u4").tobytes()
+    return (words & np.uint64(0xFFFFFFFF)).astype(">u4").tobytes()
 
 
 def z85_encode(data: bytes) -> str:
@@ -191,7 +194,8 @@ def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
     _check_numbers(descriptor)
     if descriptor.storage_type != "i":
         raise DataError(f"An inline deletion vector has the storage type 'i', found {descriptor.storage_type!r}.")
-    data = z85_decode(descriptor.path_or_inline_dv)
+    # Size, layout and cardinality, below, tell whether the low bits of a last group that is too large are the vector.
+    data = z85_decode(descriptor.path_or_inline_dv, lenient_end=True)
     size = descriptor.size_in_bytes
     if not size <= len(data) < size + 4:
         raise DataError(f"An inline deletion vector of sizeInBytes {size} padded to 4 bytes, found {len(data)} bytes.")

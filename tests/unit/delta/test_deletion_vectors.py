@@ -345,6 +345,33 @@ def test_inline_size_that_is_not_the_texts_is_refused(size):
         decode_inline(changed(descriptor, size_in_bytes=size))
 
 
+def with_a_last_group_of_33_bits(text: str) -> str:
+    """Add 2^32 to what the last five characters stand for; the low 32 bits stay."""
+    alphabet = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    number = int.from_bytes(z85_decode(text[-5:]), "big") + (1 << 32)
+    digits = [number // 85**power % 85 for power in (4, 3, 2, 1, 0)]
+    assert number < 85**5
+    return text[:-5] + "".join(alphabet[digit] for digit in digits)
+
+
+def test_a_last_group_beyond_32_bits_is_read_when_size_and_cardinality_agree():
+    vector = DeletionVector.from_positions([2, 5, 7, 9])
+    descriptor = encode_inline(vector)
+    odd = changed(descriptor, path_or_inline_dv=with_a_last_group_of_33_bits(descriptor.path_or_inline_dv))
+    assert decode_inline(odd) == vector
+    for fields in ({"cardinality": 3}, {"size_in_bytes": odd.size_in_bytes - 4}):
+        with pytest.raises(DataError):
+            decode_inline(changed(odd, **fields))
+
+
+def test_only_the_last_group_may_exceed_32_bits():
+    descriptor = encode_inline(DeletionVector.from_positions([2, 5, 7, 9]))
+    head = with_a_last_group_of_33_bits("00000")
+    odd = changed(descriptor, path_or_inline_dv=head + descriptor.path_or_inline_dv[5:])
+    with pytest.raises(DataError, match="at position 0"):
+        decode_inline(odd)
+
+
 def test_inline_decoder_refuses_stored_vectors():
     _, descriptor = example_file()
     with pytest.raises(DataError, match="'i', found 'u'"):
