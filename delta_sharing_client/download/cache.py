@@ -4,8 +4,12 @@ The protocol promises that a file id always means the same bytes, so nothing her
 
     <cache>/<2 hex digits>/<sha256 of table id and file id>/<start>-<stop>.<size of the data file>
 
-Writers make a temporary file and rename it, so that readers of any process see a range whole or not at all; a range
-whose length is not what its name says is thrown away. The oldest ranges go when the cache is over its size.
+It holds the bytes, then what the storage called this version of the file (as JSON), then the length of that, a CRC-32
+of all before and a mark. Writers make a temporary file and rename it, so that readers of any process see a range whole
+or not at all; what does not fit its name or its checksum is thrown away.
+
+``<cache>/.size`` holds how many bytes all processes have put, and ``.lock`` is held while that is changed. Where the
+limit is reached the oldest ranges go.
 """
 
 from __future__ import annotations
@@ -14,23 +18,33 @@ import contextlib
 import hashlib
 import os
 import re
+import struct
 import tempfile
 import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
+from delta_sharing_client.download.range_request import Version
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.sparse_file import Block
 
 _NAME = re.compile(r"(\d+)-(\d+)\.(\d+)\Z")
-# Looking through the whole cache is slow: it is done after this share of its size was written, and at least once.
-_SWEEP_SHARE = 16
+_END = struct.Struct("<II8s")
+_MARK = b"dsclient"
 # A sweep frees some more, so that the next one is not due at once.
 _KEEP = 0.9
 _TEMPORARY = ".part-"
-_STALE_SECONDS = 3600
+_LOCK_SECONDS, _LOCK_PAUSE = 0.5, 0.01
+
+_lock = threading.Lock()
 
 
 class FileCache:
@@ -43,8 +57,6 @@ class FileCache:
         self._root = Path(directory)
         self._max_bytes = max_bytes
         self._table_id = table_id
-        self._lock = threading.Lock()
-        self._written: int | None = None
 
     @classmethod
     def from_options(cls, options: ReadOptions, table_id: str) -> FileCache | None:
@@ -53,42 +65,60 @@ class FileCache:
             return None
         return cls(options.cache_directory, options.cache_bytes, table_id)
 
-    def get(self, file_id: str | None, wanted: ByteRange, file_size: int) -> Block | None:
-        """Return a block that covers ``wanted``, or ``None``."""
+    def get(
+        self, file_id: str | None, wanted: ByteRange, file_size: int, accept: Callable[[Version], bool]
+    ) -> Block | None:
+        """Return a block that covers ``wanted`` and whose version of the file ``accept`` takes, or ``None``."""
         for name, held in self._ranges(file_id, file_size):
             if held.start <= wanted.start and wanted.stop <= held.stop:
-                block = self._load(name, held)
+                block = _load(name, held, accept)
                 if block is not None:
                     return Block(wanted.start, block.data.slice(wanted.start - held.start, wanted.length))
         return None
 
-    def tail(self, file_id: str | None, file_size: int) -> Block | None:
-        """Return the longest block that reaches to the end of the file, or ``None``."""
+    def tail(self, file_id: str | None, file_size: int, accept: Callable[[Version], bool]) -> Block | None:
+        """Return the longest such block that reaches to the end of the file, or ``None``."""
         ends = [(held.start, name, held) for name, held in self._ranges(file_id, file_size) if held.stop == file_size]
         for _, name, held in sorted(ends):
-            block = self._load(name, held)
+            block = _load(name, held, accept)
             if block is not None:
                 return block
         return None
 
-    def put(self, file_id: str | None, block: Block, file_size: int) -> None:
+    def put(self, file_id: str | None, block: Block, file_size: int, version: Version) -> None:
         """Keep ``block``. Blocks without a file id, or larger than the whole cache, are not kept."""
-        if file_id is None or block.data.size > self._max_bytes or not block.data.size:
+        if file_id is None or not block.data.size:
             return
-        folder = self._folder(file_id)
+        about = msgspec.json.encode(version)
+        checksum = zlib.crc32(about, zlib.crc32(memoryview(block.data)))
+        end = about + _END.pack(len(about), checksum, _MARK)
         # A full disk or a read-only directory must not fail the read.
         with contextlib.suppress(OSError):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(memoryview(block.data))
-                os.replace(temporary, folder / f"{block.start}-{block.stop}.{file_size}")
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-                raise
-            self._count(int(block.data.size))
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._alone() as alone:
+                if alone and self._make_room(int(block.data.size) + len(end)):
+                    self._write(self._folder(file_id), f"{block.start}-{block.stop}.{file_size}", block.data, end)
+
+    def drop(self, file_id: str | None) -> None:
+        """Forget all ranges of a file."""
+        folder = self._folder(file_id or "")
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                if _NAME.match(name):
+                    os.unlink(folder / name)
+
+    def _write(self, folder: Path, name: str, data: pa.Buffer, end: bytes) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(memoryview(data))
+                file.write(end)
+            os.replace(temporary, folder / name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
 
     def _folder(self, file_id: str) -> Path:
         digest = hashlib.sha256(f"{len(self._table_id)}:{self._table_id}{file_id}".encode()).hexdigest()
@@ -109,43 +139,83 @@ class FileCache:
                 found.append((folder / name, ByteRange(int(match[1]), int(match[2]))))
         return found
 
-    def _load(self, name: Path, held: ByteRange) -> Block | None:
-        with contextlib.suppress(OSError):
-            data = pa.py_buffer(name.read_bytes())
-            if data.size == held.length:
-                os.utime(name)
-                return Block(held.start, data)
-            os.unlink(name)
-        return None
-
     # === Size ===
 
-    def _count(self, written: int) -> None:
-        with self._lock:
-            due = self._written is None or self._written + written > self._max_bytes // _SWEEP_SHARE
-            self._written = 0 if due else (self._written or 0) + written
-        if due:
-            self._sweep()
+    def _make_room(self, size: int) -> bool:
+        """Count ``size`` more bytes; return false if they must not be put."""
+        if size > self._max_bytes:
+            return False
+        counted = self._root / ".size"
+        try:
+            total = int(counted.read_bytes()) + size
+        except (OSError, ValueError):
+            total = self._max_bytes + 1
+        if total > self._max_bytes:
+            total = self._sweep(size) + size
+        counted.write_bytes(b"%d" % total)
+        return total <= self._max_bytes
 
-    def _sweep(self) -> None:
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Keep other threads and processes out of the block; false where they do not end."""
+        deadline = time.monotonic() + _LOCK_SECONDS
+        with contextlib.ExitStack() as stack:
+            if _lock.acquire(timeout=_LOCK_SECONDS):
+                stack.callback(_lock.release)
+            alone = False
+            while not alone and time.monotonic() < deadline:
+                try:
+                    stack.enter_context(FileLock(self._root / ".lock", "The cache is in use."))
+                    alone = True
+                except UsageError:
+                    time.sleep(_LOCK_PAUSE)
+            yield alone
+
+    def _sweep(self, needed: int) -> int:
+        """Remove the oldest ranges until ``needed`` bytes fit, and return how many bytes are left."""
         entries: list[tuple[float, int, str]] = []
         for folder, _, names in os.walk(self._root):
             for name in names:
                 path = os.path.join(folder, name)
-                if not (_NAME.match(name) or name.startswith(_TEMPORARY)):
-                    continue
                 with contextlib.suppress(OSError):
-                    status = os.stat(path)
-                    entries.append((status.st_mtime, status.st_size, path))
+                    if name.startswith(_TEMPORARY):
+                        os.unlink(path)  # left over: whoever writes holds the lock
+                    elif _NAME.match(name):
+                        status = os.stat(path)
+                        entries.append((status.st_mtime, status.st_size, path))
         total = sum(size for _, size, _ in entries)
-        if total <= self._max_bytes:
-            return
-        newest = max(moment for moment, _, _ in entries)
-        for moment, size, path in sorted(entries):
-            if total <= self._max_bytes * _KEEP:
+        if total + needed <= self._max_bytes:
+            return total
+        for _, size, path in sorted(entries):
+            if total + needed <= self._max_bytes * _KEEP:
                 break
-            if os.path.basename(path).startswith(_TEMPORARY) and newest - moment < _STALE_SECONDS:
-                continue
             with contextlib.suppress(OSError):
                 os.unlink(path)
                 total -= size
+        return total
+
+
+def _load(name: Path, held: ByteRange, accept: Callable[[Version], bool]) -> Block | None:
+    with contextlib.suppress(OSError):
+        content = memoryview(name.read_bytes())
+        version = _version(content, held.length)
+        if version is None:
+            os.unlink(name)
+        elif accept(version):
+            os.utime(name)
+            return Block(held.start, pa.py_buffer(content[: held.length]))
+    return None
+
+
+def _version(content: memoryview, length: int) -> Version | None:
+    """Return the version that an entry of ``length`` bytes states, ``None`` if it is damaged."""
+    if len(content) < length + _END.size:
+        return None
+    size, checksum, mark = _END.unpack(content[-_END.size :])
+    body = content[: -_END.size]
+    if mark != _MARK or len(body) != length + size or zlib.crc32(body) != checksum:
+        return None
+    try:
+        return msgspec.json.decode(body[length:], type=Version)
+    except msgspec.MsgspecError:
+        return None

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 import urllib3
@@ -37,6 +38,26 @@ class Refused(Exception):
         self.retry_after = retry_after
 
 
+class Version(NamedTuple):
+    """What tells two contents of one file apart: a strong ETag, ``Last-Modified``, the length; empty where not stated.
+
+    Parts of a file belong together only if a strong validator says so (RFC 9110, 15.3.7.3). Where there is none, the
+    other two are all there is to go by.
+    """
+
+    etag: str = ""
+    modified: str = ""
+    total: int | None = None
+
+    def agrees(self, other: Version) -> bool:
+        """Whether parts of both may be put together."""
+        if self.etag and other.etag:
+            return self.etag == other.etag
+        return (not self.modified or not other.modified or self.modified == other.modified) and (
+            self.total is None or other.total is None or self.total == other.total
+        )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
     """What an answer holds: bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None`` where not stated)."""
@@ -52,6 +73,10 @@ class Body:
 
     def __init__(self, response: urllib3.BaseHTTPResponse, span: Span, table: str) -> None:
         self.span = span
+        etag = response.headers.get("ETag", "")
+        self.version = Version(
+            etag if etag.startswith('"') else "", response.headers.get("Last-Modified", ""), span.total
+        )
         self._table = table
         self._response = response
         # urllib3's own readinto() goes through two copies; http.client's, below it, through none.
@@ -109,7 +134,14 @@ class Http:
         default_factory=dict, repr=False, compare=False
     )
 
-    def get(self, url: str, wanted: ByteRange | int | None, file_id: str | None, line: Line | None = None) -> Body:
+    def get(
+        self,
+        url: str,
+        wanted: ByteRange | int | None,
+        file_id: str | None,
+        line: Line | None = None,
+        version: Version | None = None,
+    ) -> Body:
         """Send one GET and return the open answer, positioned at its first byte.
 
         Parameters
@@ -120,6 +152,8 @@ class Http:
             A range, a number of bytes from the end, or ``None`` for the whole file.
         line:
             Told of the socket, from before the answer is waited for.
+        version:
+            The one that is wanted. A storage that has another refuses with 412; one that does not look answers.
 
         Raises
         ------
@@ -136,6 +170,8 @@ class Http:
             headers["Range"] = f"bytes={wanted.start}-{wanted.stop - 1}"
         elif wanted is not None:
             headers["Range"] = f"bytes=-{wanted}"
+        if version is not None and version.etag:
+            headers["If-Match"] = version.etag
         for _ in range(_MAX_REDIRECTS + 1):
             check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=file_id)
             response = self._send(url, headers, line)
@@ -197,25 +233,31 @@ def _span(response: urllib3.BaseHTTPResponse, wanted: ByteRange | int | None) ->
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     # aws-chunked says how the file once came to S3, which hands the word on; the bytes are the file's.
     if encoding not in ("", "identity", "aws-chunked"):
-        raise DataError(f"the storage sent a data file with Content-Encoding {encoding}, which was not asked for")
+        raise DataError(
+            f"Expected the bytes of a data file as they are, the storage sent them with Content-Encoding '{encoding}'."
+        )
     length = response.headers.get("Content-Length", "")
     known = int(length) if length.isascii() and length.isdigit() and len(length) <= _LONGEST_NUMBER else None
     if response.status == 200:
         return Span(0, known, known)
     match = _CONTENT_RANGE.match(response.headers.get("Content-Range", "").strip())
     if match is None or wanted is None:
-        raise DataError("the storage answered with part of a data file (status 206) without a usable Content-Range")
+        raise DataError(
+            "Expected a Content-Range that says which part of a data file follows (status 206), found none that does."
+        )
     start, stop = int(match[1]), int(match[2]) + 1
     total = None if match[3] == "*" else int(match[3])
     if stop <= start or (known is not None and known != stop - start):
-        raise DataError(f"the storage sent {length} bytes as the range {start} to {stop}, which does not fit together")
+        raise DataError(
+            f"Expected the bytes {start} to {stop} of a data file, as Content-Range says, found a length of {length}."
+        )
     if isinstance(wanted, ByteRange):
         if start != wanted.start or stop > wanted.stop:
             raise DataError(
-                f"asked for the bytes from {wanted.start} on, the storage sent those from {start} to {stop}"
+                f"Expected the bytes {wanted.start} to {wanted.stop} of a data file, found {start} to {stop}."
             )
     elif total is None or stop != total or start < total - wanted:
-        raise DataError(f"asked for the last {wanted} bytes, the storage sent {start} to {stop} of {total}")
+        raise DataError(f"Expected the last {wanted} bytes of a data file, found {start} to {stop} of {total}.")
     return Span(start, stop, total)
 
 

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from delta_sharing_client.connections import Line
-from delta_sharing_client.download.range_request import Body, Http, Refused
+from delta_sharing_client.download.range_request import Body, Http, Refused, Version
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -47,6 +47,10 @@ class UrlSource(Protocol):
 
 class Cancelled(Exception):
     """The scan was closed while a transfer was under way."""
+
+
+class Stale(DataError):
+    """What was read of a file does not belong together, or came damaged out of the cache: begin it anew, once."""
 
 
 class Transfers:
@@ -108,7 +112,8 @@ class Reader:
 class RemoteFile:
     """A file behind a pre-signed URL; safe for many threads.
 
-    ``size`` is its declared length, -1 where unknown; every answer's total is checked against it.
+    ``size`` is its declared length, -1 where unknown; every answer's total is checked against it. All bytes come from
+    one version of the file: that of the first answer, or of the first block of a cache that ``agree`` was asked about.
     """
 
     def __init__(
@@ -119,8 +124,21 @@ class RemoteFile:
         self._url = url
         self._expiration_ms = expiration_ms
         self._lock = threading.Lock()
+        self._version: Version | None = None
         self.file_id = file_id
         self.size = size
+
+    @property
+    def version(self) -> Version:
+        """The version that is being read; known once some of it has been."""
+        return self._version or Version()
+
+    def agree(self, version: Version) -> bool:
+        """Whether bytes of ``version`` belong to what was read before; the first version asked about always does."""
+        with self._lock:
+            if self._version is None:
+                self._version = version
+            return self._version.agrees(version)
 
     def read(self, wanted: ByteRange) -> pa.Buffer:
         """Return the bytes of ``wanted``; errors as of ``fill``."""
@@ -134,7 +152,8 @@ class RemoteFile:
         Raises
         ------
         DataError
-            The file is gone, has another length than declared, or the storage answers with the wrong bytes.
+            The file is gone, has another length than declared, or the storage answers with the wrong bytes; ``Stale``
+            where it was replaced since its first bytes were read.
         TransportError
             The bytes did not arrive within the retry limit, or the URL was refused and could not be renewed.
         """
@@ -173,6 +192,13 @@ class RemoteFile:
     def check_total(self, total: int | None) -> None:
         if total is not None and self.size >= 0 and total != self.size:
             raise self.error(DataError, f"expected a file of {self.size} bytes, the storage has {total}")
+
+    def check_version(self, version: Version) -> None:
+        if not self.agree(version):
+            raise self.replaced()
+
+    def replaced(self) -> Stale:
+        return self.error(Stale, "it was replaced while it was read, and its old and new bytes do not fit; read again")
 
     def error(self, kind: type[ErrorT], reason: str) -> ErrorT:
         where = "" if self.file_id else f" at {safe_url(self._url)}"
@@ -235,6 +261,7 @@ class _Transfer:
         whole = rest == ByteRange(0, self.file.size)
         with self.open(url, None if whole else rest) as body:
             self.file.check_total(body.span.total)
+            self.file.check_version(body.version)
             if body.span.start < rest.start:
                 # Status 200: the storage does not know ranges and sends everything.
                 body.skip(rest.start - body.span.start)
@@ -248,7 +275,7 @@ class _Transfer:
         reader = self.file.reader
         line, body = reader.transfers.enter(), None
         try:
-            body = reader.http.get(url, wanted, self.file.file_id, line)
+            body = reader.http.get(url, wanted, self.file.file_id, line, self.file.version)
             reader.answered()
             yield body
         finally:
@@ -276,6 +303,8 @@ class _Transfer:
             raise self.file.error(DataError, f"expected a file of {self.file.size} bytes, the storage sends more")
 
     def check_status(self, status: int) -> None:
+        if status == 412 and self.file.version.etag:
+            raise self.file.replaced()
         if status == 404:
             gone = self.file.error(
                 DataError, "it is gone (HTTP status 404); it may have been vacuumed, query the table again"
@@ -308,6 +337,7 @@ class _TailTransfer(_Transfer):
             total = body.span.total
             if total is None:
                 raise self.file.error(DataError, "neither the server nor the storage states its length")
+            self.file.check_version(body.version)
             start = max(0, total - self.length)
             self.wanted, self.filled, self.total = ByteRange(start, total), 0, total
             self.buffer = pa.allocate_buffer(total - start)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.range_request import Http
-from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
+from delta_sharing_client.download.remote_file import Reader, RemoteFile, Stale, Transfers
 from delta_sharing_client.download.report import Progress, ScanReport
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.parquet.byte_ranges import ByteRange, split
@@ -82,7 +82,13 @@ class Copies:
                 report.on_progress(Progress(report.files, len(missing), min(report.bytes, total), total, 0))
 
         def finish_first() -> None:
-            under_way[0].finish(tick)
+            first = under_way[0]
+            try:
+                first.finish(tick)
+            except Stale:
+                first.discard()
+                first = under_way[0] = self._begin(first.number, first.task, first.target, again=True)
+                first.finish(tick)
             under_way.popleft()
             self._report.add(files=1)
 
@@ -119,14 +125,14 @@ class Copies:
             found.append(start(vectors.get(task.without, task, number)))
         return [future.result() for future in found]
 
-    def _begin(self, number: int, task: FileTask, target: Path) -> _Download:
+    def _begin(self, number: int, task: FileTask, target: Path, *, again: bool = False) -> _Download:
         file = RemoteFile(
             self._reader,
             key=task.key,
             url=task.url,
             size=task.size,
             file_id=task.file_id,
-            expiration_ms=task.expiration_ms,
+            expiration_ms=0 if again else task.expiration_ms,
         )
         if file.size < 0:
             file.size, _ = file.read_tail(1)
@@ -137,7 +143,6 @@ class Copies:
 
         def fill(part: ByteRange) -> None:
             data = file.read(part)
-            assert data is not None
             with temporary.open("r+b") as stream:
                 stream.seek(part.start)
                 stream.write(data)
@@ -146,11 +151,13 @@ class Copies:
             self._downloads.submit((number, place), part.length, lambda part=part: fill(part))  # type: ignore[misc]
             for place, part in enumerate(split(ByteRange(0, file.size), _PART))
         ]
-        return _Download(file, temporary, target, parts)
+        return _Download(number, task, file, temporary, target, parts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Download:
+    number: int
+    task: FileTask
     file: RemoteFile
     temporary: Path
     target: Path

@@ -77,9 +77,12 @@ class Engine:
         # Windows first: what is given back while the rest ends must not start anything.
         self.closing = Closing((r.fetched, r.decoded, transfers, r.downloads, r.decoders, r.buffers))
 
-    def open(self, number: int, task: FileTask) -> Future[list[Future[Unit]]]:
-        """Start on ``task``, the scan's file ``number``; the future gives the futures of its units, in order."""
-        return start(FileRead(self._resources, number, task).units())
+    def open(self, number: int, task: FileTask, *, again: bool = False) -> Future[list[Future[Unit]]]:
+        """Start on ``task``, the scan's file ``number``; the future gives the futures of its units, in order.
+
+        ``again`` is for a file that was ``Stale``: a fresh URL, and nothing from the cache.
+        """
+        return start(FileRead(self._resources, number, task, again=again).units())
 
     def consume(self, number: int) -> None:
         """Take note that the rows of file ``number`` are wanted next: it gets memory however little is left."""

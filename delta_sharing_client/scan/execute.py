@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import traceback
@@ -13,8 +14,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from delta_sharing_client.download.remote_file import Stale
 from delta_sharing_client.download.report import Progress, ScanReport
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.scan.engine import Engine
 from delta_sharing_client.scan.resources import Unit
 from delta_sharing_client.scan.tasks import FileTask, ScanContext, ScanPlan
@@ -189,15 +191,16 @@ def _batches(
         number, task, opened = ahead.popleft()
         engine.consume(number)
         report.add(files=1)  # now, as a limit may end the read within the file
-        for future in _result(engine, opened):
-            unit = _result(engine, future)
-            try:
-                for batch in unit.batches:
-                    if failures:
-                        raise failures[0]
-                    yield batch
-            finally:
-                unit.release()
+        given = False
+        try:
+            for batch in _file_batches(engine, opened, failures):
+                given = True
+                yield batch
+        except Stale:
+            if given:
+                raise
+            _drain(engine, opened)
+            yield from _file_batches(engine, engine.open(number, task, again=True), failures)
         if limit is not None:
             depth = min(2 * depth, context.options.max_concurrent_requests)
         if report.on_progress is not None:
@@ -206,20 +209,41 @@ def _batches(
             report.on_progress(Progress(done_files, len(tasks), done_bytes, total_bytes, report.rows))
 
 
+def _file_batches(
+    engine: Engine, opened: Future[list[Future[Unit]]], failures: deque[BaseException]
+) -> Iterator[pa.RecordBatch]:
+    for future in _result(engine, opened):
+        unit = _result(engine, future)
+        try:
+            for batch in unit.batches:
+                if failures:
+                    raise failures[0]
+                yield batch
+        finally:
+            unit.release()
+
+
+def _drain(engine: Engine, opened: Future[list[Future[Unit]]]) -> None:
+    """Wait for what was begun of a file, and give its memory back."""
+    with contextlib.suppress(DeltaSharingError):
+        for future in _result(engine, opened):
+            with contextlib.suppress(DeltaSharingError):
+                _result(engine, future).release()
+
+
 def _watch(opened: Future[list[Future[Unit]]], failures: deque[BaseException]) -> None:
-    """Let an error in a file further on end the read now, not when its turn comes."""
+    """Let an error in a file further on end the read now, not when its turn comes; one that is ``Stale`` has another
+    try then."""
 
-    def note(future: Future[Unit]) -> None:
-        if not future.cancelled() and (error := future.exception()) is not None:
+    def failed(future: Future[Any]) -> bool:
+        error = None if future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, Stale):
             failures.append(error)
+        return future.cancelled() or error is not None
 
-    if opened.cancelled():
-        return
-    if (error := opened.exception()) is not None:
-        failures.append(error)
-        return
-    for unit in opened.result():
-        unit.add_done_callback(note)
+    if not failed(opened):
+        for unit in opened.result():
+            unit.add_done_callback(failed)
 
 
 def _result(engine: Engine, future: Future[T]) -> T:

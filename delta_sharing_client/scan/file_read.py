@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.memory import Order
-from delta_sharing_client.download.remote_file import Download, RemoteFile
-from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.download.remote_file import Download, RemoteFile, Stale
+from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce, split, subtract
 from delta_sharing_client.parquet.footer import Footer, footer_length, parse_footer
 from delta_sharing_client.parquet.partial_chunk import PageMismatch
@@ -58,9 +58,9 @@ _INDEX_GAPS = 64 * 1024
 
 
 class FileRead:
-    """Reads ``task``, the scan's file ``number``."""
+    """Reads ``task``, the scan's file ``number``; ``again`` from its first byte, with a fresh URL and no cache."""
 
-    def __init__(self, resources: Resources, number: int, task: FileTask) -> None:
+    def __init__(self, resources: Resources, number: int, task: FileTask, *, again: bool = False) -> None:
         self._r = resources
         self._number = number
         self._task = task
@@ -72,8 +72,11 @@ class FileRead:
             url=task.url,
             size=task.size,
             file_id=task.file_id,
-            expiration_ms=task.expiration_ms,
+            expiration_ms=0 if again else task.expiration_ms,
         )
+        self._from_cache = False
+        if again and resources.cache is not None:
+            resources.cache.drop(task.file_id)
 
     def units(self) -> Steps[list[Future[Unit]]]:
         """Steps that return the futures of the file's units, in order. Errors name table and file."""
@@ -85,6 +88,8 @@ class FileRead:
         except DeltaSharingError as error:
             error.table = error.table or self._context.table
             error.file_id = error.file_id or self._task.file_id
+            if isinstance(error, DataError) and self._from_cache and not isinstance(error, Stale):
+                raise Stale(error.message, table=error.table, file_id=error.file_id) from None
             raise
 
     def _units(self) -> Steps[list[Future[Unit]]]:
@@ -145,8 +150,9 @@ class FileRead:
         else:
             guess = self._r.guess.length(file.size)
             wanted = ByteRange(file.size - guess, file.size)
-            held = self._r.cache.tail(file.file_id, file.size) if self._r.cache is not None else None
+            held = self._r.cache.tail(file.file_id, file.size, file.agree) if self._r.cache is not None else None
             if held is not None:
+                self._from_cache = True
                 self._r.report.add(cache_hits=1)
             tail = held.data if held is not None else (yield from self._fetch(order, [wanted]))[0].data
         needed = footer_length(tail, file.size)
@@ -321,8 +327,9 @@ class FileRead:
         blocks: list[Block] = []
         pending: list[tuple[ByteRange, Download, list[Future[None]]]] = []
         for item in ranges:
-            held = cache.get(file.file_id, item, file.size) if cache is not None else None
+            held = cache.get(file.file_id, item, file.size, file.agree) if cache is not None else None
             if held is not None:
+                self._from_cache = True
                 self._r.report.add(cache_hits=1)
                 blocks.append(held)
                 continue
@@ -335,7 +342,7 @@ class FileRead:
             yield from gather(futures)
             block = Block(item.start, download.buffer())
             if cache is not None:
-                cache.put(file.file_id, block, file.size)
+                cache.put(file.file_id, block, file.size, file.version)
             blocks.append(block)
         return blocks
 

@@ -114,13 +114,13 @@ class Vectors:
 
         def fetch() -> pa.Buffer:
             with self._report.stage("fetch"):
-                held = cache.get(place, wanted, 0) if cache is not None else None
+                held = cache.get(place, wanted, 0, file.agree) if cache is not None else None
                 if held is not None:
                     self._report.add(cache_hits=1)
                     return held.data
                 data = file.read(wanted)
                 if cache is not None:
-                    cache.put(place, Block(wanted.start, data), 0)
+                    cache.put(place, Block(wanted.start, data), 0, file.version)
                 return data
 
         # Before anything of its data file: without the vector no row of that is known to be wanted.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.download.range_request import Http
-from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers, UrlSource
+from delta_sharing_client.download.remote_file import Reader, RemoteFile, Stale, Transfers, UrlSource
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -380,3 +380,70 @@ def test_buffers_are_filled_in_place(remote: MakeRemote) -> None:
     remote().fill(ByteRange(5, 15), lambda: memoryview(buffer).cast("B"))
 
     assert buffer.to_pybytes() == DATA[5:15]
+
+
+# === One version of an object ===
+
+
+def broken_at(storage: Storage, after: int, then: Callable[[], None] = lambda: None) -> Callable[..., bool]:
+    """Send ``after`` bytes with what the storage says of the file, break off, and do ``then``."""
+
+    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        handler.send_response(200)
+        for name, value in storage.headers.get("f", {}).items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data[:after])
+        handler.close_connection = True
+        then()
+        return True
+
+    return fault
+
+
+def test_a_strong_etag_is_asked_for_from_the_second_request_on(remote: MakeRemote, storage: Storage) -> None:
+    storage.headers["f"] = {"ETag": '"one"'}
+    file = remote()
+    storage.faults["f"] = [broken_at(storage, 40_000)]
+
+    assert read(file) == DATA
+    assert read(file, 5, 10) == DATA[5:10]
+    assert [request.headers.get("If-Match") for request in storage.requests] == [None, '"one"', '"one"']
+
+
+@pytest.mark.parametrize("etag", ['W/"one"', "one", ""])
+def test_a_weak_etag_is_not_asked_for(remote: MakeRemote, storage: Storage, etag: str) -> None:
+    storage.headers["f"] = {"ETag": etag} if etag else {}
+    storage.faults["f"] = [broken_at(storage, 40_000)]
+
+    assert read(remote()) == DATA
+    assert [request.headers.get("If-Match") for request in storage.requests] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["ETag", "Last-Modified"])
+def test_a_download_is_not_resumed_with_another_object(remote: MakeRemote, storage: Storage, name: str) -> None:
+    storage.headers["f"] = {name: '"one"'}
+
+    def swap() -> None:
+        storage.files["f"] = bytes(len(DATA))
+        storage.headers["f"] = {name: '"two"'}
+
+    storage.faults["f"] = [broken_at(storage, 40_000, swap)]
+    with pytest.raises(Stale, match=r"replaced while it was read.*id-f"):
+        read(remote())
+
+
+def test_an_object_of_another_length_is_refused_where_none_was_declared(remote: MakeRemote, storage: Storage) -> None:
+    file = remote(size=-1)
+    assert read(file, 5, 10) == DATA[5:10]
+    storage.files["f"] = DATA + b"more"
+
+    with pytest.raises(Stale):
+        read(file, 5, 10)
+
+
+def test_a_precondition_that_was_not_asked_for_is_an_error_of_the_storage(remote: MakeRemote, storage: Storage) -> None:
+    storage.faults["f"] = [status(412)]
+    with pytest.raises(TransportError, match="412"):
+        read(remote())

@@ -54,6 +54,9 @@ class Storage:
         self.latency = 0.0
         self.ranges = True
         self.valid_signature: str | None = None
+        # What else an answer says of a file; with ``honours_match`` a request's If-Match is compared with its ETag.
+        self.headers: dict[str, dict[str, str]] = {}
+        self.honours_match = True
         self.faults: dict[str, list[Fault]] = {}
         self.lock = threading.Lock()
         self.in_flight = 0
@@ -97,27 +100,31 @@ def _handler(storage: Storage) -> type[http.server.BaseHTTPRequestHandler]:
             try:
                 if storage.latency:
                     time.sleep(storage.latency)
-                data = storage.files.get(name)
+                data, named = storage.files.get(name), storage.headers.get(name, {})
                 if fault is not None and fault(self, data or b""):
                     return None
                 if storage.valid_signature is not None and not self.path.endswith(storage.valid_signature):
                     return respond(self, 403, b"<Error>Request has expired</Error>")
                 if data is None:
                     return respond(self, 404, b"")
-                return self.send(data)
+                wanted = self.headers.get("If-Match")
+                if storage.honours_match and wanted is not None and wanted != named.get("ETag"):
+                    return respond(self, 412, b"")
+                return self.send(data, named)
             finally:
                 with storage.lock:
                     storage.in_flight -= 1
 
-        def send(self, data: bytes) -> None:
+        def send(self, data: bytes, named: Mapping[str, str]) -> None:
             span = byte_span(self.headers.get("Range"), len(data)) if storage.ranges else None
             if span is None:
-                respond(self, 200, data)
+                respond(self, 200, data, named)
             elif span[0] >= len(data):
                 respond(self, 416, b"")
             else:
                 start, stop = span
-                respond(self, 206, data[start:stop], {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
+                about = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}", **named}
+                respond(self, 206, data[start:stop], about)
             with storage.lock:
                 storage.sent += len(data) if span is None else span[1] - span[0]
 
