@@ -16,6 +16,7 @@ from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DeltaSharingError
 from mock_server import hints
+from mock_server.access import access_of
 from mock_server.capabilities import Capabilities, FileIdHash, Format
 from mock_server.catalog import TableEntry
 from mock_server.config import ServerConfig
@@ -24,7 +25,8 @@ from mock_server.faults import FaultSet
 from mock_server.formats import check_carried, choose_format
 from mock_server.parameters import ChangesRequest, Paging, QueryRequest
 from mock_server.ranges import VersionRange, change_feed, changed_files
-from mock_server.signing import Signer
+from mock_server.s3 import S3Grant, S3Tables, is_s3
+from mock_server.signing import Grant, Signer
 from mock_server.tables import SharedTable
 from mock_server.tokens import Tokens
 from mock_server.wire import Change, Quirks, Renderer, end_stream_line
@@ -83,18 +85,23 @@ class _Cut:
 class Answers:
     """Makes the answers of one server. Safe to use from several threads."""
 
-    def __init__(self, config: ServerConfig, signer: Signer, faults: FaultSet) -> None:
+    def __init__(self, config: ServerConfig, signer: Signer, faults: FaultSet, s3: S3Tables) -> None:
         self._config = config
         self._signer = signer
         self._faults = faults
         self._tokens = Tokens()
-        self._tables = {entry.id: SharedTable(entry) for entry in config.catalog.tables}
+        self._s3 = s3
+        self._tables: dict[str, SharedTable] = {}
         self._lock = threading.Lock()
         self._plans: OrderedDict[tuple[object, ...], _Plan] = OrderedDict()
 
     def table(self, entry: TableEntry) -> SharedTable:
         """Return the table behind a catalog entry."""
-        return self._tables[entry.id]
+        with self._lock:
+            known = self._tables.get(entry.id)
+            if known is None or known.entry != entry:
+                known = self._tables[entry.id] = SharedTable(entry)
+        return known
 
     def version(self, entry: TableEntry, starting_ms: int | None) -> int:
         """Return the latest version, or the first one at or after ``starting_ms``."""
@@ -306,8 +313,12 @@ class Answers:
             odd_names=take("u2028-names") is not None,
         )
         id_hash = caller.file_id_hash or FileIdHash(chosen.value)
-        grant = self._signer.grant(caller.origin, entry.id, expired=take("expire-urls-now") is not None)
-        return Renderer(entry.location, chosen, id_hash, grant, quirks)
+        expired = take("expire-urls-now") is not None
+        if entry.storage is not None and is_s3(entry.storage):
+            grant: Grant | S3Grant = self._s3.grant(entry, self._config.url_ttl)
+        else:
+            grant = self._signer.grant(caller.origin, entry.id, expired=expired)
+        return Renderer(entry.location, chosen, id_hash, grant, quirks, access_of(entry))
 
     def _caller_checksum(self, caller: Caller) -> str:
         formats = ",".join(sorted(item.value for item in caller.capabilities.formats))

@@ -22,11 +22,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from delta_sharing_client.errors import DeltaSharingError, about_table
+from mock_server.access import require_url_access, temporary_credentials, with_local_directories
 from mock_server.answers import Answer, Answers, Caller
 from mock_server.asynchronous import AsyncQueries
 from mock_server.auth import check_bearer
 from mock_server.capabilities import parse_capabilities, parse_file_id_hash
-from mock_server.catalog import TableEntry
+from mock_server.catalog import Catalog, LiveCatalog, TableEntry
 from mock_server.config import ServerConfig
 from mock_server.delivery import Delivery
 from mock_server.errors import (
@@ -40,7 +41,6 @@ from mock_server.errors import (
     not_found,
     shown,
     too_large,
-    unsupported,
 )
 from mock_server.faults import FaultSet, parse_fault
 from mock_server.files import FileServer
@@ -49,11 +49,13 @@ from mock_server.listings import Listings
 from mock_server.parameters import (
     MAX_BODY_BYTES,
     parse_changes,
+    parse_location,
     parse_page_request,
     parse_point,
     parse_query,
     parse_starting_timestamp,
 )
+from mock_server.s3 import S3Tables
 from mock_server.signing import ABSOLUTE, RELATIVE, Signer
 from mock_server.stats import Stats
 from mock_server.wire import query_status_line
@@ -85,15 +87,17 @@ class SharingServer(Starlette):
     """
 
     def __init__(self, config: ServerConfig) -> None:
-        config.catalog.require_locations()
         self.config = config
+        self._s3 = S3Tables(config.s3)
+        self.catalog = LiveCatalog(config.catalog, config.directory, self._prepared)
+        self.catalog.last.require_locations()
         self.stats = Stats()
         self.faults = FaultSet(config.faults)
         self.signer = Signer(config.url_ttl)
-        self._answers = Answers(config, self.signer, self.faults)
-        self._listings = Listings(config.catalog, self.faults)
+        self._answers = Answers(config, self.signer, self.faults, self._s3)
+        self._listings = Listings(self.catalog.now, self.faults)
         self._queries = AsyncQueries(config.async_polls)
-        self._files = FileServer(config.catalog, self.signer, self.faults)
+        self._files = FileServer(lambda: self.catalog.last, self.signer, self.faults)
         self._prefix = config.prefix.rstrip("/") + "/"
         super().__init__(
             routes=[
@@ -119,6 +123,15 @@ class SharingServer(Starlette):
             bandwidth=config.bandwidth,
             describe=self._describe,
         )
+
+    def close(self) -> None:
+        """Remove what the server has put on this machine's disk; it answers nothing after that."""
+        self._s3.close()
+
+    def _prepared(self, catalog: Catalog) -> Catalog:
+        if self.config.local_directories:
+            catalog = with_local_directories(catalog, self.config.host)
+        return self._s3.mirrored(catalog)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in _INTERNAL:
@@ -178,7 +191,8 @@ class SharingServer(Starlette):
             raise _no_api(request, 404)
         if kind == "version" and self.faults.take("no-version-endpoint"):
             raise not_found("The version API is not there (fault no-version-endpoint).")
-        entry = _named(self.config.catalog.table, segments[1], segments[3], segments[5])
+        entry = _named(self.catalog.now().table, segments[1], segments[3], segments[5])
+        self._s3.refresh(entry)
         with about_table(entry.full_name):
             return self._respond_for_table(kind, segments, entry, request, body)
 
@@ -191,17 +205,19 @@ class SharingServer(Starlette):
         caller = _caller(request)
         if kind == "metadata":
             return _answer(self._answers.metadata(entry, caller, *parse_point(request.query_params)), caller)
+        if kind == "temporary-table-credentials":
+            expired = self.faults.take("expired-credentials") is not None
+            ttl = self.config.credentials_ttl
+            location = parse_location(body)
+            return _json(temporary_credentials(entry, location, self._s3, ttl, expired=expired))
+        require_url_access(entry)
         if kind == "changes":
             return _answer(self._answers.changes(entry, caller, parse_changes(request.query_params)), caller)
         if kind == "query":
             if caller.capabilities.async_query:
                 return self._submit(entry, caller, body)
             return _answer(self._answers.query(entry, caller, parse_query(body)), caller)
-        if kind == "queries":
-            return self._poll(entry, caller, segments[7], body)
-        raise unsupported(
-            f"Temporary credentials are not supported for table '{entry.full_name}': it is shared by URL only."
-        )
+        return self._poll(entry, caller, segments[7], body)
 
     def _submit(self, entry: TableEntry, caller: Caller, body: bytes) -> Response:
         parameters = parse_query(body)

@@ -1,20 +1,25 @@
 """What is shared: shares, schemas and tables, and where the tables lie on disk.
 
-A catalog comes from a directory of Delta tables or from the reference server's YAML; it does not change while the
-server runs. Names are case-insensitive, as in the protocol.
+A catalog comes from a directory of Delta tables, where tables may come and go while the server runs, or from the
+reference server's YAML, which stays as it is. Names are case-insensitive, as in the protocol.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import threading
+import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mock_server.errors import ConfigError, not_found, shown
 
 DEFAULT_NAME = "default"
+_LOOK_AGAIN_SECONDS = 1.0
+URL_ACCESS, DIRECTORY_ACCESS = "url", "dir"
 _NAMESPACE = uuid.UUID("6f1d9a0e-3f0b-4c86-9a4d-0f6f2f0b7f11")
 
 
@@ -23,6 +28,9 @@ class TableEntry:
     """One shared table.
 
     ``history_shared`` allows time travel and the change feed; versions before ``start_version`` are not shared.
+    ``location`` is where its log lies on this machine. ``storage`` is the address that clients are told for directory
+    access, and ``auxiliary`` are those of files that lie elsewhere; ``modes`` are the ways in which it may be read,
+    ``None`` for all that are possible.
     """
 
     share: str
@@ -32,6 +40,17 @@ class TableEntry:
     id: str
     history_shared: bool = True
     start_version: int = 0
+    storage: str | None = None
+    auxiliary: tuple[str, ...] = ()
+    modes: tuple[str, ...] | None = None
+    display_name: str | None = None
+
+    @property
+    def access_modes(self) -> tuple[str, ...]:
+        """``url`` and ``dir``, as far as they are offered; who has the directory has the history, too."""
+        whole = self.storage is not None and self.history_shared and self.start_version == 0
+        possible = (URL_ACCESS, DIRECTORY_ACCESS) if whole else (URL_ACCESS,)
+        return possible if self.modes is None else tuple(mode for mode in possible if mode in self.modes)
 
     @property
     def full_name(self) -> str:
@@ -102,6 +121,31 @@ class Catalog:
                 )
 
 
+class LiveCatalog:
+    """The catalog as it is now: that of a directory is looked up again when it is asked for, once a second at most.
+
+    ``prepare`` makes a catalog ready to be served. Safe to use from several threads.
+    """
+
+    def __init__(self, start: Catalog, directory: Path | None, prepare: Callable[[Catalog], Catalog]) -> None:
+        self._directory = directory
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._plain = start
+        self._looked_at = time.monotonic()
+        self.last = prepare(start)
+
+    def now(self) -> Catalog:
+        """Return the catalog with the tables that have come, and without those that have gone."""
+        if self._directory is not None and time.monotonic() - self._looked_at > _LOOK_AGAIN_SECONDS:
+            with self._lock, contextlib.suppress(ConfigError, OSError):
+                self._looked_at = time.monotonic()
+                found = from_directory(self._directory)
+                if found != self._plain:
+                    self._plain, self.last = found, self._prepare(found)
+        return self.last
+
+
 def share_id(share: str) -> str:
     """Return the id of a share: the same one at every start of the server."""
     return str(uuid.uuid5(_NAMESPACE, share.lower()))
@@ -113,7 +157,10 @@ def table_id(share: str, schema: str, name: str) -> str:
 
 
 def entry(share: str, schema: str, name: str, location: str | os.PathLike[str]) -> TableEntry:
-    """Return a table that is shared with its whole history."""
+    """Return a table that is shared with its whole history: a directory of this machine, or an address in S3."""
+    address = os.fspath(location)
+    if "://" in address:
+        return TableEntry(share, schema, name, Path(), table_id(share, schema, name), storage=address.rstrip("/"))
     return TableEntry(share, schema, name, Path(location).resolve(), table_id(share, schema, name))
 
 

@@ -48,6 +48,10 @@ def serve(
     bandwidth: Annotated[Optional[float], typer.Option(help="Bytes per second of all answers together.")] = None,
     page_size_limit: Annotated[Optional[int], typer.Option(help="Most files on one page of a query.")] = None,
     async_polls: Annotated[Optional[int], typer.Option(help="Polls until an asynchronous query is done.")] = None,
+    local_directories: Annotated[
+        bool,
+        typer.Option("--local-directories", help="Offer directory access to tables here, to users of this machine."),
+    ] = False,
     fault: Annotated[
         Optional[list[str]],
         typer.Option(help="Make something go wrong: NAME[=VALUE][:COUNT][@TARGET]; repeatable.", metavar="FAULT"),
@@ -69,15 +73,23 @@ def serve(
         "bandwidth": bandwidth,
         "page_size_limit": page_size_limit,
         "async_polls": async_polls,
+        "local_directories": local_directories or None,
     }
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    with _exit_codes():
         given["faults"] = tuple(parse_fault(text) for text in fault or [])
         if sum((demo_tables, tables is not None, config_file is not None)) != 1:
             raise ConfigError("Give one of --demo, --tables DIR and --config FILE.")
         with _config(tables, config_file, given) as settings:
             _serve(settings, profile_out, with_stats=stats)
+
+
+@contextlib.contextmanager
+def _exit_codes() -> Iterator[None]:
+    """End with 2 and a sentence where the server cannot start, with 130 where Ctrl-C ends it before it serves."""
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
     except ConfigError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from error
@@ -93,7 +105,7 @@ def _config(tables: Path | None, config_file: Path | None, given: dict[str, Any]
         # A token on the command line means that it is to be asked for.
         yield dataclasses.replace(settings, **given, check_token=settings.check_token or "token" in given)
     elif tables is not None:
-        yield ServerConfig(catalog=catalog.from_directory(tables), **given)
+        yield ServerConfig(catalog=catalog.from_directory(tables), directory=tables, **given)
     else:
         with tempfile.TemporaryDirectory(prefix="delta-sharing-demo-") as directory:
             typer.echo("building the sample tables ...")
@@ -110,6 +122,7 @@ def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool
             raise ConfigError(f"The profile cannot be written: '{profile_out.parent}' is not a directory.")
         listening.listen(1024)  # whoever reads the profile may connect, even before the first loop turn
         server = create_app(settings)
+        stack.callback(server.close)
         profile = profile_for(settings, listening)
         write_profile(profile, profile_out)
         stack.callback(profile_out.unlink, missing_ok=True)

@@ -13,9 +13,10 @@ import yaml
 
 from delta_sharing_client.redact import Secret
 from mock_server import catalog
-from mock_server.catalog import Catalog, TableEntry
+from mock_server.catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
 from mock_server.errors import ConfigError
 from mock_server.faults import Fault
+from mock_server.s3 import S3Settings, is_s3
 
 # Keys of the reference server that mean nothing here: what they tune does not exist, or is always so.
 _WITHOUT_EFFECT = frozenset({"deltaTableCacheSize", "stalenessAcceptable", "requestTimeoutSeconds"})
@@ -55,6 +56,14 @@ class ServerConfig:
         Seconds for which these tokens are valid.
     async_polls:
         How often a poll of an asynchronous query is answered with ``pending`` first.
+    directory:
+        Where the catalog was read from; tables that come or go there later are served, or no longer.
+    local_directories:
+        Whether tables on this machine's disk are offered for directory access, to its own users.
+    credentials_ttl:
+        Seconds after which temporary credentials are said to expire.
+    s3:
+        How the tables in S3 are reached.
     """
 
     catalog: Catalog
@@ -74,6 +83,10 @@ class ServerConfig:
     page_token_ttl: float = 259_200.0
     refresh_token_ttl: float = 3600.0
     async_polls: int = 1
+    directory: Path | None = None
+    local_directories: bool = False
+    credentials_ttl: float = 3600.0
+    s3: S3Settings = dataclasses.field(default_factory=S3Settings)
 
     def __post_init__(self) -> None:
         if self.url_ttl <= 0:
@@ -90,11 +103,13 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
     """Read the reference server's configuration file.
 
     Understood are ``shares`` with ``schemas`` and ``tables`` (``name``, ``location``: a local directory, relative to
-    the file, or a ``file:`` URI, ``id``, ``historyShared``, ``startVersion``), ``authorization.bearerToken``,
-    ``host``, ``port``, ``endpoint``, ``preSignedUrlTimeoutSeconds``, the ``evaluate...Hints`` switches,
-    ``queryTablePageSizeLimit``, ``queryTablePageTokenTtlMs`` and ``refreshTokenTtlMs``. What else the reference server
-    knows (``deltaTableCacheSize`` ...) has no effect. A key that neither knows, and a file that cannot be used, raise
-    `ConfigError` with one sentence.
+    the file, a ``file:`` URI or an ``s3://`` address, ``id``, ``historyShared``, ``startVersion``),
+    ``authorization.bearerToken``, ``host``, ``port``, ``endpoint``, ``preSignedUrlTimeoutSeconds``, the
+    ``evaluate...Hints`` switches, ``queryTablePageSizeLimit``, ``queryTablePageTokenTtlMs`` and ``refreshTokenTtlMs``.
+    What else the reference server knows (``deltaTableCacheSize`` ...) has no effect. Beyond it there are the tables'
+    ``accessModes``, ``auxiliaryLocations`` and ``displayName``, ``s3`` with ``endpoint``, ``region``, ``accessKeyId``
+    and ``secretAccessKey``, ``localDirectories`` and ``temporaryCredentialsTimeoutSeconds``. A key that is none of
+    these, and a file that cannot be used, raise `ConfigError` with one sentence.
     """
     source = Path(path)
     if source.suffix not in (".yaml", ".yml"):
@@ -111,6 +126,7 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
         raise ConfigError(f"{source.name}: version must be 1, not {version}.")
     authorization = top.child("authorization")
     token = authorization.text("bearerToken", None) if authorization else None
+    s3 = top.child("s3")
     tables, schemas = _shares(top, source.parent)
     config = ServerConfig(
         catalog=catalog.build(tables, schemas),
@@ -126,10 +142,23 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
         page_size_limit=top.integer("queryTablePageSizeLimit", 10_000),
         page_token_ttl=top.integer("queryTablePageTokenTtlMs", 259_200_000) / 1000,
         refresh_token_ttl=top.integer("refreshTokenTtlMs", 3_600_000) / 1000,
+        local_directories=top.flag("localDirectories", False),
+        credentials_ttl=float(top.integer("temporaryCredentialsTimeoutSeconds", 3600)),
+        s3=_s3_settings(s3) if s3 else S3Settings(),
     )
-    for node in (top, *([authorization] if authorization else [])):
+    for node in (top, *(node for node in (authorization, s3) if node)):
         node.refuse_unknown()
     return config
+
+
+def _s3_settings(node: _Node) -> S3Settings:
+    secret = node.text("secretAccessKey", None)
+    return S3Settings(
+        endpoint=node.text("endpoint", None),
+        region=node.text("region", None),
+        access_key_id=node.text("accessKeyId", None),
+        secret_access_key=None if secret is None else Secret(secret),
+    )
 
 
 def _shares(top: _Node, base: Path) -> tuple[list[TableEntry], list[tuple[str, tuple[str, ...]]]]:
@@ -149,10 +178,18 @@ def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:
     location = node.text("location", None)
     if not location:
         raise ConfigError(f"{node.where}: location is missing. Give the directory of the Delta table.")
+    storage: str | None = None
     if location.startswith("file:"):
         location = "/" + location[len("file:") :].lstrip("/")
+    elif is_s3(location):
+        storage, location = location.rstrip("/"), ""
     elif "://" in location:
-        raise ConfigError(f"{node.where}: location must be a local directory, not a {location.split(':')[0]} address.")
+        raise ConfigError(
+            f"{node.where}: location must be a local directory or an s3:// address, not '{location.split(':')[0]}:'."
+        )
+    modes = node.texts("accessModes")
+    if modes is not None and (not modes or not {URL_ACCESS, DIRECTORY_ACCESS}.issuperset(modes)):
+        raise ConfigError(f"{node.where}: accessModes must be a list of 'url' and 'dir', found {modes}.")
     start = node.integer("startVersion", 0)
     if start < 0:
         raise ConfigError(f"{node.where}: startVersion must be 0 or more, not {start}.")
@@ -164,7 +201,13 @@ def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:
         id=node.text("id", None) or catalog.table_id(share, schema, node.name),
         history_shared=node.flag("historyShared", node.flag("cdfEnabled", False)),
         start_version=start,
+        storage=storage,
+        auxiliary=tuple(address.rstrip("/") for address in node.texts("auxiliaryLocations") or ()),
+        modes=None if modes is None else tuple(modes),
+        display_name=node.text("displayName", None),
     )
+    if modes is not None and DIRECTORY_ACCESS in modes and storage is not None and not entry.history_shared:
+        raise ConfigError(f"{node.where}: directory access gives the history, so historyShared must be true.")
     node.refuse_unknown()
     return entry
 
@@ -225,6 +268,12 @@ class _Node:
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise ConfigError(f"{self.where}: {key} must be a whole number, found {_kind(value)}.")
+        return value
+
+    def texts(self, key: str) -> list[str] | None:
+        value = self._get(key)
+        if value is not None and (not isinstance(value, list) or not all(isinstance(item, str) for item in value)):
+            raise ConfigError(f"{self.where}: {key} must be a list of texts, found {_kind(value)}.")
         return value
 
     def flag(self, key: str, default: bool) -> bool:

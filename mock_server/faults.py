@@ -68,6 +68,7 @@ FAULTS: tuple[FaultKind, ...] = (
     FaultKind("ignore-range", "a Range request is answered 200 with the whole file", Target.DATA),
     # --- URLs and files ---
     FaultKind("expire-urls-now", "the URLs of an answer have already expired when it arrives"),
+    FaultKind("expired-credentials", "temporary credentials have already expired when they arrive"),
     FaultKind("no-expiration", "answers do not say when their URLs expire"),
     FaultKind("missing-stats", "files come without statistics"),
     FaultKind("wrong-size", "the sizes of the files are VALUE bytes too large", Target.API, 1),

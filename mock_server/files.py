@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,10 @@ class FileServer:
     log holds absolute paths. Only a path that this server has signed is opened.
     """
 
-    def __init__(self, catalog: Catalog, signer: Signer, faults: FaultSet) -> None:
-        self._roots = {table.id: table.location for table in catalog.tables}
+    def __init__(self, catalog: Callable[[], Catalog], signer: Signer, faults: FaultSet) -> None:
+        self._catalog = catalog
+        self._known: Catalog | None = None
+        self._roots: dict[str, Path] = {}
         self._signer = signer
         self._faults = faults
 
@@ -70,8 +73,14 @@ class FileServer:
         relative = os.fsdecode(unquote_to_bytes(rest))
         if kind == ABSOLUTE.encode():
             return Path("/" + relative)
-        root = self._roots.get(table.decode("latin-1"))
+        root = self._root(table.decode("latin-1"))
         return None if root is None else root / relative
+
+    def _root(self, table_id: str) -> Path | None:
+        catalog = self._catalog()
+        if catalog is not self._known:
+            self._known, self._roots = catalog, {table.id: table.location for table in catalog.tables}
+        return self._roots.get(table_id)
 
     async def _answer(self, scope: Scope, send: Send, file: int) -> None:
         info = os.fstat(file)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from mock_server.access import access_of
 from mock_server.catalog import Catalog, TableEntry, share_id
 from mock_server.errors import invalid
 from mock_server.faults import FaultSet
@@ -16,27 +17,27 @@ from mock_server.parameters import parse_listing
 class Listings:
     """The listings of a catalog, as the JSON objects that are sent."""
 
-    def __init__(self, catalog: Catalog, faults: FaultSet) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], faults: FaultSet) -> None:
         self._catalog = catalog
         self._faults = faults
 
     def shares(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return all shares."""
-        return self._page("shares", [_share(name) for name in self._catalog.shares()], query)
+        return self._page("shares", [_share(name) for name in self._catalog().shares()], query)
 
     def share(self, name: str) -> dict[str, Any]:
         """Return one share."""
-        return {"share": _share(self._catalog.share(name))}
+        return {"share": _share(self._catalog().share(name))}
 
     def schemas(self, share: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the schemas of a share."""
-        found = self._catalog.share(share)
-        items = [{"name": name, "share": found} for name in self._catalog.schemas_of(found)]
+        found = self._catalog().share(share)
+        items = [{"name": name, "share": found} for name in self._catalog().schemas_of(found)]
         return self._page(f"schemas of {found}", items, query)
 
     def tables(self, share: str, schema: str | None, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the tables of a schema, or of all schemas of a share."""
-        tables = self._catalog.tables_of(share, schema)
+        tables = self._catalog().tables_of(share, schema)
         scope = f"tables of {share}/{schema or ''}".lower()
         return self._page(scope, [_table(table) for table in tables], query)
 
@@ -65,13 +66,16 @@ def _share(name: str) -> dict[str, Any]:
 
 
 def _table(table: TableEntry) -> dict[str, Any]:
-    return {
+    content: dict[str, Any] = {
         "name": table.name,
         "schema": table.schema,
         "share": table.share,
         "shareId": table.share_id,
         "id": table.id,
+        "displayName": table.display_name,
+        **access_of(table),
     }
+    return {name: value for name, value in content.items() if value is not None}
 
 
 def _token(listing: str, offset: int) -> str:

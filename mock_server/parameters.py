@@ -128,6 +128,11 @@ def parse_page_request(body: bytes) -> Paging:
     return _Fields(_json_object(body)).paging()
 
 
+def parse_location(body: bytes) -> str | None:
+    """Read the body of a request for temporary credentials: the location that they are for, if it names one."""
+    return _Fields(_json_object(body)).text("location")
+
+
 def parse_changes(query: Mapping[str, str]) -> ChangesRequest:
     """Read the query string of the change data feed."""
     fields = _Fields(query)

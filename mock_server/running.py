@@ -175,7 +175,8 @@ def uvicorn_server(app: SharingServer) -> uvicorn.Server:
 
 @contextlib.contextmanager
 def _in_thread(tables: TablesArgument, directory: Path, options: dict[str, Any]) -> Iterator[RunningServer]:
-    config = ServerConfig(catalog=as_catalog(tables), **_checked(options))
+    directory_of_tables = None if isinstance(tables, (Mapping, Catalog)) else Path(tables)
+    config = ServerConfig(catalog=as_catalog(tables), directory=directory_of_tables, **_checked(options))
     app = create_app(config)
     server = uvicorn_server(app)
     with bind(config.host, config.port) as listening:
@@ -194,6 +195,7 @@ def _in_thread(tables: TablesArgument, directory: Path, options: dict[str, Any])
         finally:
             server.should_exit = True
             thread.join(timeout=10)
+            app.close()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Union
 
@@ -26,6 +26,7 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.errors import ProtocolError
 from mock_server.capabilities import FileIdHash, Format
+from mock_server.s3 import S3Grant, is_s3
 from mock_server.signing import Grant, Use
 
 _encode = msgspec.json.Encoder().encode
@@ -137,12 +138,21 @@ class Renderer:
         The answer's format, and how file ids are made in it.
     grant:
         Signs the URLs.
+    access:
+        The fields of the metadata that tell the ways to the table.
     """
 
     def __init__(
-        self, table_root: Path, response_format: Format, id_hash: FileIdHash, grant: Grant, quirks: Quirks
+        self,
+        table_root: Path,
+        response_format: Format,
+        id_hash: FileIdHash,
+        grant: Grant | S3Grant,
+        quirks: Quirks,
+        access: Mapping[str, Any],
     ) -> None:
         self.format = response_format
+        self._access = access
         self._root = table_root
         self._sign = {use: grant.signer(use) for use in Use}
         self._sign_add = grant.signer(Use.ADD)
@@ -177,7 +187,7 @@ class Renderer:
     ) -> bytes:
         """Return a metadata line; ``size`` in bytes and ``files`` are those of the whole table."""
         facts = {"version": version, "size": size, "numFiles": files}
-        present = {name: value for name, value in facts.items() if value is not None}
+        present = {name: value for name, value in facts.items() if value is not None} | dict(self._access)
         if self.format is Format.PARQUET:
             return _line({"metaData": {**self._parquet_metadata(metadata), **present}})
         content: dict[str, Any] = {
@@ -266,6 +276,8 @@ class Renderer:
         return sign(local), self._hash(local.encode("utf-8", "surrogateescape")).hexdigest()
 
     def _local(self, path: str) -> str:
+        if is_s3(path):
+            return path
         resolved = paths.resolve(self._root, path)
         try:
             return resolved.relative_to(self._root).as_posix()

@@ -298,6 +298,13 @@ def check_async_failed(api: Api) -> None:
     assert asynchronous(api, 1) == ["failed"]
 
 
+def check_expired_credentials(api: Api) -> None:
+    api.server.set_fault("expired-credentials:1")
+    answers = [api.post(f"{TABLE}/temporary-table-credentials").json()["credentials"] for _ in range(2)]
+    now = time.time() * 1000
+    assert answers[0]["expirationTime"] < now < answers[1]["expirationTime"]
+
+
 CHECKS: dict[str, Callable[[Api], None]] = {
     "503-first": check_503,
     "500-first": check_500,
@@ -312,6 +319,7 @@ CHECKS: dict[str, Callable[[Api], None]] = {
     "corrupt-body": check_corrupt,
     "ignore-range": check_ignore_range,
     "expire-urls-now": check_expired,
+    "expired-credentials": check_expired_credentials,
     "no-expiration": check_no_expiration,
     "missing-stats": check_missing_stats,
     "wrong-size": check_wrong_size,
@@ -339,7 +347,7 @@ def test_every_fault_has_a_check_and_a_description() -> None:
 
 @pytest.mark.parametrize("name", list(CHECKS))
 def test_the_fault_does_what_it_says(start: Callable[..., Api], name: str) -> None:
-    own = start()
+    own = start(local_directories=True)
     CHECKS[name](own)
     own.server.clear_faults()
     assert len(own.query("plain").files) == 2

@@ -1,0 +1,68 @@
+"""The ways to a table's data: URLs of its files, or credentials for its directory (protocol, "Access Modes")."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from mock_server.catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
+from mock_server.errors import ConfigError, invalid, unsupported
+from mock_server.s3 import S3Tables, is_s3
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def access_of(entry: TableEntry) -> dict[str, Any]:
+    """Return what listings and metadata tell of the ways to a table."""
+    content: dict[str, Any] = {"accessModes": list(entry.access_modes)}
+    if DIRECTORY_ACCESS in entry.access_modes:
+        content["location"] = entry.storage
+        if entry.auxiliary:
+            content["auxiliaryLocations"] = list(entry.auxiliary)
+    return content
+
+
+def with_local_directories(catalog: Catalog, host: str) -> Catalog:
+    """Return the catalog with ``file:`` addresses for the tables of this machine, which only its own users can read.
+
+    `ConfigError` if the server listens to other machines.
+    """
+    if host not in _LOOPBACK:
+        raise ConfigError(f"Directories of this machine can be shared with its own users only, not on '{host}'.")
+    return dataclasses.replace(
+        catalog,
+        tables=tuple(
+            dataclasses.replace(entry, storage=entry.location.as_uri()) if entry.storage is None else entry
+            for entry in catalog.tables
+        ),
+    )
+
+
+def require_url_access(entry: TableEntry) -> None:
+    """Refuse a query of a table that is shared by its directory alone."""
+    if URL_ACCESS not in entry.access_modes:
+        raise unsupported(f"The table '{entry.full_name}' is shared by directory access only, not by URL.")
+
+
+def temporary_credentials(
+    entry: TableEntry, location: str | None, s3: S3Tables, lifetime: float, *, expired: bool = False
+) -> dict[str, Any]:
+    """Return the answer of "Generate Temporary Table Credential" for the table's ``location``, by default the main one.
+
+    A directory of this machine has no cloud that could give out keys: its answer names no credentials, only the
+    location and the time. With ``expired`` that time has passed.
+    """
+    if DIRECTORY_ACCESS not in entry.access_modes:
+        raise unsupported(
+            f"Temporary credentials are not supported for table '{entry.full_name}': it is shared by URL only."
+        )
+    assert entry.storage is not None
+    wanted = entry.storage if location is None else location.rstrip("/")
+    if wanted not in (entry.storage, *entry.auxiliary):
+        raise invalid("'location' must be the table's location, or one of its auxiliary locations.")
+    content: dict[str, Any] = {"location": wanted}
+    if is_s3(wanted):
+        content["awsTempCredentials"] = s3.credentials(wanted, lifetime)
+    content["expirationTime"] = int((time.time() + (-60 if expired else lifetime)) * 1000)
+    return {"credentials": content}

@@ -1,0 +1,217 @@
+"""Tables in S3, or in what speaks its protocol: their logs, signed URLs of their files, and temporary credentials.
+
+The log of such a table is copied to a local directory, object by object, and looked at anew by every request. Its data
+files stay where they are: clients get URLs that the store itself has signed (``url``), or credentials that can read
+below the table's location and nothing else (``dir``; protocol, "Generate Temporary Table Credential").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from delta_sharing_client.redact import Secret
+from mock_server.catalog import Catalog, TableEntry
+from mock_server.errors import ConfigError, data_lost
+from mock_server.signing import Use
+
+_SCHEMES = ("s3://", "s3a://", "s3n://")
+# What the token service gives out at the shortest, and at the longest to the user of a plain key.
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 900, 129_600
+
+
+def is_s3(location: str) -> bool:
+    """Whether ``location`` is an address of an object in S3."""
+    return location.startswith(_SCHEMES)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class S3Settings:
+    """How this server reaches S3; what is ``None`` is what the AWS tools find in environment and configuration.
+
+    ``endpoint`` is the URL of another store with this protocol, and of its token service.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: Secret | None = None
+
+
+class S3Tables:
+    """The tables of a catalog that lie in S3. Safe to use from several threads."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._seen: dict[str, dict[str, str]] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._clients: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Remove the local copies of the logs."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def mirrored(self, catalog: Catalog) -> Catalog:
+        """Return the catalog with a local directory for every table of S3; `ConfigError` if one cannot be read."""
+        return dataclasses.replace(catalog, tables=tuple(self._mirrored(entry) for entry in catalog.tables))
+
+    def refresh(self, entry: TableEntry) -> None:
+        """Bring the local copy of a table's log up to date; `ApiError` if the store does not answer."""
+        if entry.storage is None or not is_s3(entry.storage):
+            return
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            with self._lock:
+                self._copy_log(entry)
+        except (BotoCoreError, ClientError) as error:
+            raise data_lost(f"The log of the table '{entry.full_name}' cannot be read: {_reason(error)}.") from error
+
+    def grant(self, entry: TableEntry, lifetime: float) -> S3Grant:
+        """Return what signs URLs of a table's files for ``lifetime`` seconds."""
+        assert entry.storage is not None
+        return S3Grant(self._client("s3"), entry.storage, lifetime)
+
+    def credentials(self, location: str, lifetime: float) -> dict[str, Any]:
+        """Return ``awsTempCredentials`` that can list and read what lies below ``location``, and nothing else."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        bucket, prefix = _split(location)
+        seconds = int(min(max(lifetime, _SHORTEST_SECONDS), _LONGEST_SECONDS))
+        try:
+            answer = self._client("sts").get_federation_token(
+                Name="delta-sharing", DurationSeconds=seconds, Policy=_policy(bucket, prefix)
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise data_lost(f"The token service gave no credentials: {_reason(error)}.") from error
+        given = answer["Credentials"]
+        return {
+            "accessKeyId": given["AccessKeyId"],
+            "secretAccessKey": given["SecretAccessKey"],
+            "sessionToken": given["SessionToken"],
+        }
+
+    def _mirrored(self, entry: TableEntry) -> TableEntry:
+        if entry.storage is None or not is_s3(entry.storage):
+            return entry
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="mock-server-logs-")
+        entry = dataclasses.replace(entry, location=Path(self._folder.name) / entry.id)
+        try:
+            with self._lock:
+                self._copy_log(entry)
+        except (BotoCoreError, ClientError) as error:
+            raise ConfigError(f"The table '{entry.full_name}' cannot be read from S3: {_reason(error)}.") from error
+        return entry
+
+    def _copy_log(self, entry: TableEntry) -> None:
+        assert entry.storage is not None
+        bucket, prefix = _split(entry.storage)
+        client, seen, found = self._client("s3"), self._seen.get(entry.id, {}), {}
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}_delta_log/")
+        for item in (item for page in pages for item in page.get("Contents", ())):
+            key, tag = item["Key"], f"{item['ETag']} {item['LastModified']}"
+            if key.endswith("/"):
+                continue
+            found[key] = tag
+            if seen.get(key) != tag:
+                path = entry.location / key[len(prefix) :]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                partial = path.with_name(f".{path.name}.partial")
+                partial.write_bytes(client.get_object(Bucket=bucket, Key=key)["Body"].read())
+                # The time of a commit is the time of its file.
+                changed = item["LastModified"].timestamp()
+                os.utime(partial, (changed, changed))
+                os.replace(partial, path)
+        for key in seen.keys() - found.keys():
+            (entry.location / key[len(prefix) :]).unlink(missing_ok=True)
+        self._seen[entry.id] = found
+
+    def _client(self, service: str) -> Any:
+        if service not in self._clients:
+            try:
+                import boto3
+                from botocore.config import Config
+            except ImportError as error:
+                raise ConfigError(
+                    "A table in S3 needs boto3: run pip install 'delta-sharing-client[server-s3]'."
+                ) from error
+            from botocore.exceptions import BotoCoreError
+
+            settings = self._settings
+            secret = settings.secret_access_key
+            try:
+                self._clients[service] = boto3.session.Session().client(
+                    service,
+                    endpoint_url=settings.endpoint,
+                    region_name=settings.region,
+                    aws_access_key_id=settings.access_key_id,
+                    aws_secret_access_key=None if secret is None else secret.reveal(),
+                    config=Config(
+                        signature_version="s3v4" if service == "s3" else None,
+                        s3={"addressing_style": "path" if settings.endpoint else "auto"},
+                        retries={"total_max_attempts": 3},
+                    ),
+                )
+            except (BotoCoreError, ValueError) as error:
+                raise ConfigError(f"S3 cannot be reached: {_reason(error)}.") from error
+        return self._clients[service]
+
+
+class S3Grant:
+    """Signs the URLs of one answer, as ``mock_server.signing.Grant`` does for local files."""
+
+    def __init__(self, client: Any, location: str, lifetime: float) -> None:
+        self._client = client
+        self._bucket, self._prefix = _split(location)
+        self._seconds = max(1, int(lifetime))
+        self.expires_ms = int((time.time() + self._seconds) * 1000)
+
+    def signer(self, use: Use) -> Callable[[str], str]:
+        """Return a function from a file's path, relative to the table or an address in S3, to its signed URL."""
+
+        def url(path: str) -> str:
+            bucket, key = _split(unquote(path), folder=False) if is_s3(path) else (self._bucket, self._prefix + path)
+            signed: str = self._client.generate_presigned_url(
+                "get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=self._seconds
+            )
+            return signed
+
+        return url
+
+
+def _split(location: str, *, folder: bool = True) -> tuple[str, str]:
+    """Return the bucket and the key of an address; that of a folder ends in a slash."""
+    bucket, _, key = location.split("://", 1)[1].partition("/")
+    return bucket, f"{key.rstrip('/')}/" if folder and key.strip("/") else key if not folder else ""
+
+
+def _policy(bucket: str, prefix: str) -> str:
+    name = f"arn:aws:s3:::{bucket}"
+    statements = [
+        {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"{name}/{prefix}*"},
+        {
+            "Effect": "Allow",
+            "Action": "s3:ListBucket",
+            "Resource": name,
+            "Condition": {"StringLike": {"s3:prefix": f"{prefix}*"}},
+        },
+    ]
+    return json.dumps({"Version": "2012-10-17", "Statement": statements})
+
+
+def _reason(error: Exception) -> str:
+    code = getattr(error, "response", {}).get("Error", {}).get("Code")
+    return f"the store answered '{code}'" if code else type(error).__name__
