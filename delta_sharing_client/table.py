@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Union
 
@@ -22,6 +23,7 @@ from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
 from delta_sharing_client.scan.align import output_field
+from delta_sharing_client.scan.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
 
 if TYPE_CHECKING:
@@ -61,6 +63,17 @@ class TableDetails:
     num_files: int | None
     created_time: int | None
     format: Format
+
+
+@dataclasses.dataclass(frozen=True)
+class VersionChanges:
+    """What one version changed, in rows; ``timestamp`` is the commit's, in UTC."""
+
+    version: int
+    timestamp: datetime.datetime
+    inserts: int
+    updates: int
+    deletes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,6 +222,28 @@ class SharedTable:
             response_format=_format(response_format),
         )
         return Changes(rest=self.rest, table=self.name, options=options or self.options, request=request)
+
+    def history(self, starting_version: int = 0, ending_version: int | None = None) -> list[VersionChanges]:
+        """Count what each version changed, from the change data feed; one entry a version that changed rows.
+
+        Only the kind of each change is read. The protocol does not share who wrote a version, and with what.
+
+        Raises
+        ------
+        RequestError
+            The table's change data feed is not shared, or not from ``starting_version`` on.
+        """
+        feed = self.changes(starting_version, ending_version)
+        counts: dict[tuple[int, datetime.datetime], Counter[str]] = {}
+        with feed.select(COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE).to_batches() as batches:
+            for batch in batches:
+                grouped = pa.Table.from_batches([batch]).group_by(batch.schema.names).aggregate([([], "count_all")])
+                for version, moment, kind, rows in zip(*(column.to_pylist() for column in grouped), strict=True):
+                    counts.setdefault((version, moment), Counter())[kind] += rows
+        return [
+            VersionChanges(version, moment, found["insert"], found["update_postimage"], found["delete"])
+            for (version, moment), found in sorted(counts.items())
+        ]
 
     def replicate(
         self,

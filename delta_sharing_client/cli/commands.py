@@ -5,9 +5,10 @@ What a command needs is imported when it runs: ``--help`` and completion answer 
 
 from __future__ import annotations
 
-import datetime
+import dataclasses
 import importlib.metadata
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -16,15 +17,23 @@ import typer
 import typer.core
 
 from delta_sharing_client.cli.exits import ExitCode, Stopped
-from delta_sharing_client.cli.target import FileFormat, Settings, format_of, open_client, open_table, share_and_schema
+from delta_sharing_client.cli.target import (
+    FileFormat,
+    Settings,
+    format_of,
+    names_of_tables,
+    open_client,
+    open_table,
+    run_sql,
+    share_and_schema,
+)
 from delta_sharing_client.columns import split_names
 from delta_sharing_client.errors import UsageError
 
 if TYPE_CHECKING:
-    from delta_sharing_client.delta.schema import DataType, StructField
+    import pyarrow as pa
+
     from delta_sharing_client.reads import Read
-    from delta_sharing_client.replica import Replica
-    from delta_sharing_client.table import SharedTable
 
 
 class _Commands(typer.core.TyperGroup):
@@ -49,7 +58,6 @@ app = typer.Typer(
     name="delta-sharing",
     cls=_Commands,
     help="Look at and read tables shared over the Delta Sharing protocol.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -61,7 +69,9 @@ ProfileOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say on stderr what a read cost.")]
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="share.schema.table")]
+TableArgument = Annotated[
+    str, typer.Argument(metavar="TABLE", help="share.schema.table", autocompletion=names_of_tables)
+]
 ColumnsOption = Annotated[
     Optional[list[str]],
     typer.Option("--columns", "-c", metavar="A,B.C", help="Columns to read, separated by commas; may be repeated."),
@@ -76,7 +86,7 @@ TimestampOption = Annotated[
 ]
 LineageOption = Annotated[bool, typer.Option("--row-lineage", help="Add _row_id and _row_commit_version.")]
 ToOption = Annotated[
-    Optional[Path], typer.Option("--to", metavar="FILE", help="File to write: .parquet, .csv, .arrow or .jsonl.")
+    Optional[Path], typer.Option("--to", "-o", metavar="FILE", help="File to write: .parquet, .csv, .arrow or .jsonl.")
 ]
 FormatOption = Annotated[
     Optional[FileFormat],
@@ -106,7 +116,11 @@ def root(
 
 @app.command()
 def shares(context: typer.Context, profile: ProfileOption = None, as_json: JsonOption = False) -> None:
-    """List the shares."""
+    """List the shares.
+
+    Example: delta-sharing shares
+    Example: delta-sharing shares --json
+    """
     settings = Settings.of(context, profile, as_json)
     found = open_client(settings.profile).list_shares()
     _print_listing([{"name": share.name, "id": share.id} for share in found], ["name", "id"], settings)
@@ -119,7 +133,11 @@ def schemas(
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the schemas of a share."""
+    """List the schemas of a share.
+
+    Example: delta-sharing schemas demo
+    Example: delta-sharing schemas demo --json
+    """
     settings = Settings.of(context, profile, as_json)
     found = open_client(settings.profile).list_schemas(share)
     _print_listing([{"name": schema.name, "share": schema.share} for schema in found], ["name", "share"], settings)
@@ -132,7 +150,11 @@ def tables(
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the tables of everything, of a share, or of a schema."""
+    """List the tables of everything, of a share, or of a schema.
+
+    Example: delta-sharing tables
+    Example: delta-sharing tables demo.shop
+    """
     settings = Settings.of(context, profile, as_json)
     client = open_client(settings.profile)
     if where is None:
@@ -149,7 +171,11 @@ def tables(
 
 @app.command("ls")
 def tree(context: typer.Context, profile: ProfileOption = None, as_json: JsonOption = False) -> None:
-    """Show all shares, schemas and tables as a tree."""
+    """Show all shares, schemas and tables as a tree.
+
+    Example: delta-sharing ls
+    Example: delta-sharing ls --json
+    """
     from delta_sharing_client.cli import output
 
     settings = Settings.of(context, profile, as_json)
@@ -165,6 +191,53 @@ def tree(context: typer.Context, profile: ProfileOption = None, as_json: JsonOpt
         output.print_tree(client.rest.profile.endpoint, shared)
 
 
+@app.command("share")
+def share_details(
+    context: typer.Context,
+    share: Annotated[str, typer.Argument(metavar="SHARE")],
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the server tells of a share.
+
+    Example: delta-sharing share demo
+    Example: delta-sharing share demo --json
+    """
+    from delta_sharing_client.cli import output
+
+    settings = Settings.of(context, profile, as_json)
+    found = dataclasses.asdict(open_client(settings.profile).get_share(share))
+    output.print_json(found) if settings.as_json else output.print_facts(found)
+
+
+profile_app = typer.Typer(help="Look at profiles.", no_args_is_help=True)
+app.add_typer(profile_app, name="profile")
+
+
+@profile_app.command("check")
+def profile_check(context: typer.Context, profile: ProfileOption = None, as_json: JsonOption = False) -> None:
+    """Say whether the server answers, until when the token is valid, and what is visible.
+
+    Example: delta-sharing profile check --profile demo.share
+    Example: delta-sharing profile check --json
+    """
+    from delta_sharing_client.cli import output
+
+    settings = Settings.of(context, profile, as_json)
+    client = open_client(settings.profile)
+    used = client.rest.profile
+    shares = [share.name for share in client.list_shares()]
+    expires = used.expiration_time
+    facts: dict[str, object] = {
+        "endpoint": used.endpoint,
+        "credentials": type(used.credentials).__name__,
+        "tokenExpires": None if expires is None else expires.isoformat(),
+        "shares": shares,
+        "numTables": sum(len(client.list_all_tables(share)) for share in shares),
+    }
+    output.print_json(facts) if settings.as_json else output.print_facts(facts)
+
+
 # === One table ===
 
 
@@ -177,11 +250,16 @@ def describe(
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a table's schema, version, format, features and size."""
+    """Show a table's schema, version, format, features and size.
+
+    Example: delta-sharing describe demo.shop.orders
+    Example: delta-sharing describe demo.shop.orders --version 0 --json
+    """
+    from delta_sharing_client.cli import facts as told
     from delta_sharing_client.cli import output
 
     settings = Settings.of(context, profile, as_json)
-    facts, columns = _describe_table(open_table(settings.profile, table), version, timestamp)
+    facts, columns = told.describe_table(open_table(settings.profile, table), version, timestamp)
     if settings.as_json:
         output.print_json({**facts, "columns": columns})
         return
@@ -200,12 +278,140 @@ def table_version(
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a table's latest version."""
+    """Print a table's latest version.
+
+    Example: delta-sharing version demo.shop.orders
+    Example: delta-sharing version demo.shop.orders --since 2026-01-08
+    """
     from delta_sharing_client.cli import output
 
     settings = Settings.of(context, profile, as_json)
     number = open_table(settings.profile, table).version(starting_timestamp=since)
     output.print_json({"version": number} if settings.as_json else number)
+
+
+@app.command()
+def count(
+    context: typer.Context,
+    table: TableArgument,
+    filter_: FilterOption = None,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the number of rows; without a filter the log tells it, and no data is read.
+
+    Example: delta-sharing count demo.shop.orders
+    Example: delta-sharing count demo.shop.orders --filter "amount > 100"
+    """
+    from delta_sharing_client.cli import output
+
+    settings = Settings.of(context, profile, as_json)
+    scan = open_table(settings.profile, table).scan(filter=filter_, version=version, timestamp=timestamp)
+    number = scan.count()
+    output.print_json({"rows": number} if settings.as_json else number)
+
+
+@app.command()
+def files(
+    context: typer.Context,
+    table: TableArgument,
+    filter_: FilterOption = None,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the files that a read would open: id, size in bytes, rows, partition values.
+
+    Example: delta-sharing files demo.shop.orders
+    Example: delta-sharing files demo.shop.orders --filter "country = 'DE'" --json
+    """
+
+    settings = Settings.of(context, profile, as_json)
+    plan = open_table(settings.profile, table).scan(filter=filter_, version=version, timestamp=timestamp).plan()
+    names = {field.physical_name: field.name for field in plan.context.schema.fields}
+    items = [
+        {
+            "file": task.file_id,
+            "bytes": task.size,
+            "rows": task.live_records,
+            "partition": {names.get(name, name): value for name, value in task.partition_values.items()} or None,
+        }
+        for task in plan.tasks
+    ]
+    _print_listing(items, ["file", "bytes", "rows", "partition"], settings)
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    table: TableArgument,
+    columns: ColumnsOption = None,
+    filter_: FilterOption = None,
+    limit: LimitOption = None,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which files, columns and bytes a read would fetch, and what is left out and why.
+
+    Example: delta-sharing explain demo.shop.orders
+    Example: delta-sharing explain demo.shop.orders --columns amount --filter "order_id = 7"
+    """
+    from delta_sharing_client.cli import output
+
+    settings = Settings.of(context, profile, as_json)
+    scan = open_table(settings.profile, table).scan(
+        _split(columns), filter_, limit, version=version, timestamp=timestamp
+    )
+    text = scan.explain()
+    output.print_json({"plan": text.splitlines()}) if settings.as_json else output.print_text(text)
+
+
+@app.command()
+def history(
+    context: typer.Context,
+    table: TableArgument,
+    starting_version: Annotated[int, typer.Option("--starting-version", metavar="N", help="First version.")] = 0,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count what each version changed; the table's change data feed must be shared.
+
+    Example: delta-sharing history demo.shop.orders
+    Example: delta-sharing history demo.shop.orders --starting-version 1 --json
+    """
+    settings = Settings.of(context, profile, as_json)
+    versions = open_table(settings.profile, table).history(starting_version)
+    columns = ["version", "timestamp", "inserts", "updates", "deletes"]
+    items = [{**dataclasses.asdict(one), "timestamp": one.timestamp.isoformat()} for one in versions]
+    _print_listing(items, columns, settings)
+
+
+@app.command()
+def credentials(
+    context: typer.Context,
+    table: TableArgument,
+    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Print the keys, for another program.")] = False,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask for temporary credentials of a table's directory; keys are masked unless asked for.
+
+    Example: delta-sharing credentials demo.shop.orders
+    Example: delta-sharing credentials demo.shop.orders --json --show-secrets
+    """
+    from delta_sharing_client.cli import facts as told
+    from delta_sharing_client.cli import output
+
+    settings = Settings.of(context, profile, as_json)
+    client = open_client(settings.profile)
+    found = client.rest.temporary_table_credentials(open_table(settings.profile, table).name)
+    facts = told.storage_facts(found, show_secrets)
+    output.print_json(facts) if settings.as_json else output.print_facts(facts)
 
 
 # === Rows ===
@@ -225,7 +431,11 @@ def head(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Show the first rows of a table."""
+    """Show the first rows of a table.
+
+    Example: delta-sharing head demo.shop.orders
+    Example: delta-sharing head demo.shop.orders -n 3 --columns order_id,amount
+    """
     from delta_sharing_client.cli import output
     from delta_sharing_client.cli.files import json_rows
 
@@ -263,7 +473,11 @@ def read_table(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Read a table into a file, or to stdout."""
+    """Read a table into a file, or to stdout.
+
+    Example: delta-sharing read demo.shop.orders --limit 5
+    Example: delta-sharing read demo.shop.orders --filter "amount > 100" -o orders.parquet
+    """
     settings = Settings.of(context, profile, as_json, verbose)
     read = open_table(settings.profile, table).scan(
         columns=_split(columns),
@@ -274,6 +488,31 @@ def read_table(
         row_lineage=row_lineage,
     )
     _explain_or_write(read, explain, to, file_format, settings)
+
+
+@app.command("sql")
+def sql(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="SELECT ... FROM share.schema.table")],
+    to: ToOption = None,
+    file_format: FormatOption = None,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run SQL over shared tables with DuckDB; only the columns and rows that it needs are fetched.
+
+    Example: delta-sharing sql "SELECT country, count(*) AS orders FROM demo.shop.orders GROUP BY country"
+    Example: delta-sharing sql "SELECT * FROM demo.shop.orders WHERE amount > 900" -o large.parquet
+    """
+    from delta_sharing_client.cli import output
+    from delta_sharing_client.cli.files import json_rows
+
+    settings = Settings.of(context, profile, as_json)
+    with run_sql(settings.profile, query) as reader:
+        if to is None and file_format is None and not settings.as_json and sys.stdout.isatty():
+            output.print_rows(reader.schema.names, [row for batch in reader for row in json_rows(batch)])
+        else:
+            _write_rows(reader, to, file_format, settings)
 
 
 @app.command("changes")
@@ -296,7 +535,11 @@ def read_changes(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Read a table's change data feed into a file, or to stdout."""
+    """Read a table's change data feed into a file, or to stdout.
+
+    Example: delta-sharing changes demo.shop.orders --starting-version 2
+    Example: delta-sharing changes demo.shop.orders --starting-version 2 --ending-version 3 -o changes.csv
+    """
     if (starting_version is None) == (starting_timestamp is None):
         raise UsageError("The command changes needs one start: --starting-version N or --starting-timestamp ISO8601.")
     settings = Settings.of(context, profile, as_json, verbose)
@@ -312,6 +555,7 @@ def read_changes(
     _explain_or_write(read, explain, to, file_format, settings)
 
 
+@app.command("sync", hidden=True)
 @app.command()
 def copy(
     context: typer.Context,
@@ -322,20 +566,36 @@ def copy(
     keep_days: Annotated[
         float, typer.Option("--keep-days", metavar="N", min=0, help="How long files of older versions stay.")
     ] = 7.0,
+    watch: Annotated[
+        Optional[float],
+        typer.Option(
+            "--watch", metavar="SECONDS", min=0.1, help="Do it again and again, so long apart; Ctrl-C ends it."
+        ),
+    ] = None,
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a directory a Delta copy of a table, or bring the copy in it up to date."""
+    """Make a directory a Delta copy of a table, or bring the copy in it up to date.
+
+    Example: delta-sharing copy demo.shop.orders orders
+    Example: delta-sharing copy demo.shop.orders orders --keep-days 1 --json
+    """
+    from delta_sharing_client.cli import facts as told
     from delta_sharing_client.cli import output
 
+    if watch is not None and (version is not None or timestamp is not None):
+        raise UsageError("The option --watch follows the latest version. Leave out --version and --timestamp.")
     settings = Settings.of(context, profile, as_json)
-    done = open_table(settings.profile, table).replicate(
-        directory, version=version, timestamp=timestamp, retention=_retention(keep_days)
-    )
-    if settings.as_json:
-        output.print_json(_copy_facts(done))
-    else:
-        output.print_text(_copy_text(done))
+    shared, shown = open_table(settings.profile, table), None
+    while True:
+        done = shared.replicate(directory, version=version, timestamp=timestamp, retention=told.retention(keep_days))
+        if done.version != shown:
+            output.print_json(told.copy_facts(done)) if settings.as_json else output.print_text(told.copy_text(done))
+            sys.stdout.flush()
+        if watch is None:
+            return
+        shown = done.version
+        time.sleep(watch)
 
 
 # === Shared by the commands ===
@@ -353,6 +613,14 @@ def _explain_or_write(
 
 
 def _write(read: Read, to: Path | None, file_format: FileFormat | None, settings: Settings) -> None:
+    with read.to_reader() as reader:
+        _write_rows(reader, to, file_format, settings)
+    _note_cost(read, settings)
+
+
+def _write_rows(
+    reader: pa.RecordBatchReader, to: Path | None, file_format: FileFormat | None, settings: Settings
+) -> None:
     from delta_sharing_client.cli import output
     from delta_sharing_client.cli.files import write_file, write_stream
 
@@ -363,13 +631,11 @@ def _write(read: Read, to: Path | None, file_format: FileFormat | None, settings
             )
         file_format = FileFormat.JSONL
     chosen = file_format or (FileFormat.CSV if to is None else format_of(to))
-    with read.to_reader() as reader:
-        if to is None:
-            write_stream(reader, reader.schema, sys.stdout.buffer, chosen)
-        else:
-            written = write_file(reader, reader.schema, to, chosen)
-            output.print_note(f"{written} rows written to {to}")
-    _note_cost(read, settings)
+    if to is None:
+        write_stream(reader, reader.schema, sys.stdout.buffer, chosen)
+    else:
+        written = write_file(reader, reader.schema, to, chosen)
+        output.print_note(f"{written} rows written to {to}")
 
 
 def _note_cost(read: Read, settings: Settings) -> None:
@@ -390,82 +656,3 @@ def _print_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str]
 
 def _split(columns: Sequence[str] | None) -> list[str] | None:
     return [name for text in columns for name in split_names(text) or [text]] if columns else None
-
-
-def _describe_table(
-    table: SharedTable, version: int | None, timestamp: str | None
-) -> tuple[dict[str, object], list[dict[str, object]]]:
-    """Return the facts of ``table`` at a version or timestamp (default: now), and its columns, as JSON values."""
-    from delta_sharing_client.delta.schema import parse_schema
-
-    details = table.metadata(version=version, timestamp=timestamp)
-    protocol = details.protocol
-    facts: dict[str, object] = {
-        "table": str(table.name),
-        "id": details.id,
-        "name": details.name,
-        "description": details.description,
-        "version": details.version,
-        "format": details.response_format.value,
-        "minReaderVersion": protocol.min_reader_version,
-        "readerFeatures": list(protocol.reader_features or ()),
-        "partitionColumns": list(details.partition_columns),
-        "sizeInBytes": details.size,
-        "numFiles": details.num_files,
-        "configuration": dict(details.configuration),
-    }
-    return facts, [_column(field) for field in parse_schema(details.schema_string).fields]
-
-
-def _column(field: StructField) -> dict[str, object]:
-    return {
-        "column": field.name,
-        "type": type_text(field.type),
-        "nullable": field.nullable,
-        "comment": field.metadata.get("comment"),
-    }
-
-
-def type_text(data_type: DataType) -> str:
-    """Return ``data_type`` on one line, such as ``array<struct<a: long>>``, in the names of the Delta log."""
-    from delta_sharing_client.delta.schema import ArrayType, DecimalType, MapType, StructType
-
-    if isinstance(data_type, StructType):
-        return f"struct<{', '.join(f'{field.name}: {type_text(field.type)}' for field in data_type.fields)}>"
-    if isinstance(data_type, ArrayType):
-        return f"array<{type_text(data_type.element)}>"
-    if isinstance(data_type, MapType):
-        return f"map<{type_text(data_type.key)}, {type_text(data_type.value)}>"
-    if isinstance(data_type, DecimalType):
-        return f"decimal({data_type.precision},{data_type.scale})"
-    return data_type.name
-
-
-def _retention(days: float) -> datetime.timedelta:
-    """Return ``days`` as a duration; ``UsageError`` if it is longer than one can be."""
-    try:
-        return datetime.timedelta(days=days)
-    except (OverflowError, ValueError):
-        raise UsageError(f"The option --keep-days must be a number of days such as 7, found {days}.") from None
-
-
-def _copy_facts(done: Replica) -> dict[str, object]:
-    """Return what ``--json`` prints of an update; the keys are stable."""
-    return {
-        "directory": str(done.directory),
-        "version": done.version,
-        "localVersion": done.local_version,
-        "numFiles": done.num_files,
-        "sizeInBytes": done.size,
-        "downloadedFiles": done.downloaded_files,
-        "downloadedBytes": done.downloaded_bytes,
-        "deletedFiles": done.deleted_files,
-    }
-
-
-def _copy_text(done: Replica) -> str:
-    """Return one line for people: what the copy holds now, and what this update did."""
-    return (
-        f"{done.directory} holds version {done.version}: {done.num_files} files, {done.size} bytes; "
-        f"downloaded {done.downloaded_files} files, {done.downloaded_bytes} bytes, deleted {done.deleted_files} files"
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from rich.console import Console, RenderableType
@@ -16,8 +16,11 @@ from rich.tree import Tree
 from delta_sharing_client.redact import printable
 
 _NULL = Text("null", style="dim")
-# Columns narrower than this cannot be read; a row then gets a block of its own.
+# Columns narrower than this cannot be read, and one text must not push the others off a terminal.
 _NARROWEST_COLUMN = 8
+_LONGEST_CELL = 40
+_GAP = 2
+_Columns = list[tuple[Text, list[Text]]]
 _PIPE_WIDTH = 100_000
 
 
@@ -40,17 +43,24 @@ def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -
     _print(table)
 
 
-def print_rows(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
-    """Print data rows as a table, or one below the other where the terminal is too narrow for all columns."""
-    if len(names) * (_NARROWEST_COLUMN + 2) > _console(sys.stdout).width:
-        for number, row in enumerate(rows, 1):
-            _print(Text(f"row {number}", style="bold"))
-            _print(_pairs(row))
-        return
-    table = _table(names)
-    for row in rows:
-        table.add_row(*(cell(row[name]) for name in names))
-    _print(table)
+def print_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
+    """Print data rows as a table; on a terminal too narrow for all columns as several, one below the other.
+
+    Long values are shortened on a terminal, and how many were is said below.
+    """
+    width = _console(sys.stdout).width
+    longest = width if not sys.stdout.isatty() else max(_NARROWEST_COLUMN, min(_LONGEST_CELL, width - 2))
+    columns = [(cell(name), [cell(row[name]) for row in rows]) for name in names]
+    shortened = sum(text.cell_len > longest for _, texts in columns for text in texts)
+    for number, block in enumerate(_blocks(columns, width, longest)):
+        if number:
+            _print(Text())
+        table = _table([name for name, _ in block], longest)
+        for texts in zip(*(texts for _, texts in block), strict=True):
+            table.add_row(*texts)
+        _print(table)
+    if shortened:
+        print_note(f"{shortened} values are shortened; --json shows them whole.")
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
@@ -88,10 +98,25 @@ def cell(value: object) -> Text:
     return Text(printable(value if isinstance(value, str) else compact_json(value)))
 
 
-def _table(names: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+def _blocks(columns: _Columns, width: int, longest: int) -> Iterator[_Columns]:
+    """Yield ``columns`` in as many parts as it takes for each to fit into ``width``."""
+    block: _Columns = []
+    used = 0
+    for name, texts in columns:
+        needed = min(longest, max(text.cell_len for text in (name, *texts))) + _GAP
+        if block and used + needed > width + _GAP:
+            yield block
+            block, used = [], 0
+        block.append((name, texts))
+        used += needed
+    yield block
+
+
+def _table(names: Sequence[Text | str], longest: int | None = None) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for name in names:
-        table.add_column(cell(name), overflow="ellipsis", no_wrap=True)
+        header = cell(name) if isinstance(name, str) else name
+        table.add_column(header, overflow="ellipsis", no_wrap=True, max_width=longest)
     return table
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from delta_sharing_client.errors import NotFoundError, UsageError
+from delta_sharing_client.errors import DeltaSharingError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from delta_sharing_client.client import SharingClient
+    from delta_sharing_client.protocol.names import TableName
     from delta_sharing_client.table import SharedTable
 
 
@@ -88,6 +93,57 @@ def open_table(profile: str | None, text: str) -> SharedTable:
     if named is not None and profile is not None and named != profile:
         raise UsageError(f"Two profiles were given, {profile!r} and {named!r}; give one of them.")
     return open_client(named or profile).table(str(table))
+
+
+def names_of_tables(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of shared tables that begin with ``incomplete``, for the shell's completion; never an error."""
+    from delta_sharing_client.client import SharingClient
+    from delta_sharing_client.options import ReadOptions
+
+    try:
+        given = next((part.params.get("profile") for part in (context, context.parent) if part is not None), None)
+        # Whoever waits for a completion does not wait for retries.
+        client = SharingClient(given, ReadOptions(max_attempts=1, connect_timeout=2.0, read_timeout=2.0))
+        return [str(table) for table in client.list_all_tables() if str(table).lower().startswith(incomplete.lower())]
+    except DeltaSharingError:
+        return []
+
+
+@contextlib.contextmanager
+def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
+    """Run ``query`` with DuckDB over the shared tables that it names, and yield a reader of its rows."""
+    import pyarrow as pa
+
+    from delta_sharing_client import optional
+
+    duckdb = optional.load("duckdb", "duckdb")
+    views = optional.load("delta_sharing_client.outputs.duckdb", "duckdb")
+    client = open_client(profile)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        tables = [client.table(name) for name in _tables_of(query)]
+        views.create_views(connection, {table.name: table.scan() for table in tables})
+        try:
+            relation = connection.sql(query)
+            yield pa.RecordBatchReader.from_stream(relation)
+        except duckdb.Error as error:
+            raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
+
+
+def _tables_of(query: str) -> list[TableName]:
+    import sqlglot
+    from sqlglot import expressions
+
+    from delta_sharing_client.protocol.names import TableName
+
+    try:
+        parsed = sqlglot.parse_one(query, dialect="duckdb")
+    except sqlglot.errors.SqlglotError as error:
+        raise UsageError(f"The SQL cannot be read. {' '.join(str(error).split())}") from None
+    if not isinstance(parsed, expressions.Query):
+        raise UsageError("The SQL must be a query, such as SELECT ... FROM share.schema.table.")
+    named = {(table.catalog, table.db, table.name) for table in parsed.find_all(expressions.Table)}
+    return [TableName(*names) for names in sorted(named) if all(names)]
 
 
 def share_and_schema(client: SharingClient, text: str) -> tuple[str, str | None]:

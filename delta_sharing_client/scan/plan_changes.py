@@ -29,6 +29,7 @@ from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.delta.schema_changes import Kind, first_difference
 from delta_sharing_client.errors import ProtocolError, SchemaChangeError
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.scan.columns import CHANGE_FIELDS
 from delta_sharing_client.scan.plan import FilePlanner, vector_ref
 from delta_sharing_client.scan.request import ChangesRequest, TableState
 from delta_sharing_client.scan.tasks import Change, ChangeKind, DeletionVectorRef, ScanPlan
@@ -70,7 +71,8 @@ def plan_changes(
         else:
             files.setdefault(_version(action, table.name), []).append(action)
     history.sort(key=lambda dated: -1 if dated.version is None else dated.version)
-    _check_history(history, table.name)
+    if not _is_about_changes_alone(request):
+        _check_history(history, table.name)
     end = dataclasses.replace(table, version=max(files, default=None), metadata=history[-1].metadata)
     planner = FilePlanner(end, request, options)
     for version in sorted(files):
@@ -84,6 +86,14 @@ def plan_changes(
 
 # Columns may be added (older rows have nulls), made nullable, spelled otherwise, and widened in type.
 _BREAKS_A_FEED = frozenset(set(Kind) - {Kind.ADDED, Kind.RESPELLED, Kind.WIDENED})
+
+
+def _is_about_changes_alone(request: ChangesRequest) -> bool:
+    """Whether no column of the table is read, but what happened, and when: that has one schema for ever."""
+    if request.columns is None or request.filter is not None:
+        return False
+    names = {name.lower() if isinstance(name, str) else ".".join(name).lower() for name in request.columns}
+    return names <= {field.name for field in CHANGE_FIELDS}
 
 
 def _check_history(history: Sequence[VersionedMetadata], table: str) -> None:

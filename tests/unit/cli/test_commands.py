@@ -1,8 +1,23 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
 
-from delta_sharing_client.cli.commands import type_text
+import pytest
+import typer.main
+
+from delta_sharing_client.cli import main
+from delta_sharing_client.cli.commands import app
+from delta_sharing_client.cli.facts import type_text
+from delta_sharing_client.cli.target import names_of_tables
 from delta_sharing_client.delta.schema import parse_schema
 
 
@@ -25,3 +40,76 @@ def test_every_kind_of_type_is_one_line_of_text() -> None:
         "map<string, varchar(5)>",
         "timestamp_ntz",
     ]
+
+
+def _commands() -> dict[str, str]:
+    """The help of every command, by its words on the command line."""
+    root = typer.main.get_command(app)
+    found: dict[str, str] = {}
+    for name, command in root.commands.items():  # type: ignore[attr-defined]
+        for inner, nested in getattr(command, "commands", {"": command}).items():
+            if not nested.hidden:
+                found[f"{name} {inner}".strip()] = nested.help or ""
+    return found
+
+
+# Asks for what the demo's server does not hand out: tests/unit/protocol has it.
+_REFUSED = ("credentials",)
+
+
+@pytest.mark.parametrize("command", _commands())
+def test_every_command_has_two_examples_and_they_run(
+    command: str, serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
+    examples = re.findall(r"^Example: (.*)$", _commands()[command], re.MULTILINE)
+
+    assert len(examples) >= 2
+    for example in examples:
+        words = shlex.split(example)
+        assert words[: 1 + len(command.split())] == ["delta-sharing", *command.split()]
+        assert main(words[1:]) == (5 if command in _REFUSED else 0), (example, capfd.readouterr().err)
+
+
+def test_names_of_tables_complete(serve_demo: Any) -> None:
+    class Context:
+        params: dict[str, object] = {"profile": str(serve_demo.profile_path)}  # noqa: RUF012
+        parent = None
+
+    assert names_of_tables(Context(), "demo.shop.o") == ["demo.shop.orders"]
+    Context.params = {"profile": "nowhere.share"}
+    assert names_of_tables(Context(), "demo") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT nope FROM demo.shop.orders", "DuckDB cannot run the SQL"),
+        ("SELEC", "The SQL must be a query"),
+        ("SELECT (", "The SQL cannot be read"),
+        ("DROP TABLE demo.shop.orders", "The SQL must be a query"),
+        ("SELECT 1 FROM demo.shop.oders", "Did you mean 'demo.shop.orders'?"),
+    ],
+)
+def test_sql_that_cannot_run_is_one_sentence(
+    query: str, message: str, serve_demo: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--profile", str(serve_demo.profile_path), "sql", query]) in (2, 3)
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_watched_copy_follows_until_it_is_interrupted(serve_demo: Any, tmp_path: Path) -> None:
+    words = ["-m", "delta_sharing_client.cli", "sync", "demo.shop.products", str(tmp_path / "copy"), "--watch", "0.1"]
+    environment = {**os.environ, "DELTA_SHARING_PROFILE": str(serve_demo.profile_path)}
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdout is not None
+        assert "holds version" in process.stdout.readline()
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        # Nothing new was shared, so nothing more was said.
+        assert process.stdout.read() == ""

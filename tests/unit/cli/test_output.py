@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+import re
 
 import pytest
 
@@ -43,18 +45,27 @@ def test_a_listing_leaves_out_columns_without_values_but_never_the_name(capsys: 
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["name"], ["a"], ["name"]]
 
 
-def test_rows_too_wide_for_the_terminal_stand_below_each_other(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "_PIPE_WIDTH", 40)
-    names = [f"c{position}" for position in range(9)]
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
-    output.print_rows(names, [dict.fromkeys(names, 1), dict.fromkeys(names, 2)])
 
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "row 1"
-    assert lines[1].split() == ["c0", "1"]
-    assert lines[10] == "row 2"
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_no_column_is_lost_on_a_terminal_of_any_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"c{position}" for position in range(8)]
+    rows = [{name: (row if name != "c3" else "long text " * 50) for name in names} for row in range(2)]
+    terminal, notes = _Terminal(), io.StringIO()
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setattr("sys.stderr", notes)
+
+    output.print_rows(names, rows)
+
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    assert [name for line in printed.splitlines() for name in line.split() if name in names] == names
+    assert all(len(line) <= width for line in printed.splitlines())
+    assert "\u2026" in printed
+    assert notes.getvalue() == "2 values are shortened; --json shows them whole.\n"
 
 
 def test_json_is_one_line_with_unicode_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
