@@ -6,16 +6,21 @@ import functools
 import inspect
 import struct
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.parquet.thrift import fields, list_header, read_struct, skip
 
 _TRAILER = 8
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
+# Field ids (Apache Parquet, parquet.thrift): FileMetaData.key_value_metadata, and the key of one; a list in Thrift.
+_KEY_VALUES, _KEY, _LIST = 5, 1, 9
+_ARROW_SCHEMA = b"ARROW:schema"
 _LEAST = 4 * 1024
 _MOST = 64 * 1024
 
@@ -94,17 +99,97 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     """
     length = footer_length(tail, file_size)
     footer = tail.slice(tail.size - length, length)
+    data = footer.to_pybytes()
+    found, problem = None, None
+    try:
+        found = _read(data)
+    except DataError as error:
+        # What the writer's Arrow schema says may be all that is wrong.
+        problem = error
+    if found is None or (_any(found[1], _is_another_form) and not _any(found[1], _needs_arrow_schema)):
+        plain = _without_arrow_schema(data)
+        found = found if plain is None else _read(plain)
+    if found is None:
+        assert problem is not None
+        raise problem
+    metadata, arrow = found
+    return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER))
+
+
+def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
     try:
         # A reader wants a whole file; a footer behind the magic number is one for this purpose.
-        file = pq.ParquetFile(_as_file(footer), pre_buffer=False, **reader_settings())
+        file = pq.ParquetFile(pa.BufferReader(_MAGIC + footer), pre_buffer=False, **reader_settings())
         metadata = file.metadata
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"The Parquet footer does not decode: {error}.") from None
     try:
-        arrow = file.schema_arrow
+        return metadata, file.schema_arrow
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"The schema in the Parquet footer does not decode: {error}.") from None
-    return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER))
+
+
+def _without_arrow_schema(footer: bytes) -> bytes | None:
+    """Return the footer with the key ``ARROW:schema`` by another name, ``None`` if it has none or does not decode.
+
+    Writers leave there in which of Arrow's forms they had a column: views, dictionaries, run-end encoding, extension
+    types. The reader then hands out that form, for some of which Arrow has no kernels; the Parquet types say enough.
+    """
+    try:
+        walk = fields(footer, 0)
+        field, kind, at = next(walk)
+        while field:
+            if field == _KEY_VALUES and kind == _LIST:
+                count, _, at = list_header(footer, at)
+                for _ in range(count):
+                    item, after = read_struct(footer, at)
+                    if item.get(_KEY) == _ARROW_SCHEMA:
+                        place = footer.index(_ARROW_SCHEMA, at, after)
+                        return footer[:place] + _ARROW_SCHEMA.lower() + footer[place + len(_ARROW_SCHEMA) :]
+                    at = after
+            else:
+                at = skip(footer, at, kind)
+            field, kind, at = walk.send(at)
+    except (IndexError, ValueError, TypeError):
+        pass
+    return None
+
+
+def _any(schema: pa.Schema, wanted: Callable[[pa.DataType], bool]) -> bool:
+    return any(_holds(item.type, wanted) for item in schema)
+
+
+def _holds(data_type: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type, or one below it, is ``wanted``."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return wanted(data_type) or _holds(data_type.storage_type, wanted)
+    if pa.types.is_dictionary(data_type):
+        return wanted(data_type) or _holds(data_type.value_type, wanted)
+    below = (data_type.field(index).type for index in range(data_type.num_fields))
+    return wanted(data_type) or any(_holds(item, wanted) for item in below)
+
+
+def _is_another_form(data_type: pa.DataType) -> bool:
+    """Whether only a writer's Arrow schema makes a column come out like this."""
+    types = pa.types
+    if types.is_nested(data_type):
+        return not (types.is_list(data_type) or types.is_map(data_type) or types.is_struct(data_type))
+    return (
+        types.is_dictionary(data_type)
+        or types.is_large_string(data_type)
+        or types.is_large_binary(data_type)
+        or types.is_string_view(data_type)
+        or types.is_binary_view(data_type)
+        or isinstance(data_type, pa.BaseExtensionType)
+    )
+
+
+def _needs_arrow_schema(data_type: pa.DataType) -> bool:
+    """Whether only a writer's Arrow schema tells what the values are: to Parquet, durations are plain numbers.
+
+    Without it they count as microseconds, which are Spark's.
+    """
+    return bool(pa.types.is_duration(data_type)) and data_type.unit != "us"
 
 
 @functools.cache
@@ -118,7 +203,3 @@ def reader_settings() -> dict[str, object]:
     if "arrow_extensions_enabled" in inspect.signature(pq.ParquetFile.__init__).parameters:
         settings["arrow_extensions_enabled"] = False
     return settings
-
-
-def _as_file(footer: pa.Buffer) -> pa.BufferReader:
-    return pa.BufferReader(pa.py_buffer(_MAGIC + footer.to_pybytes()))
