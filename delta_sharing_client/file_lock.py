@@ -11,13 +11,22 @@ from delta_sharing_client.errors import UsageError
 if sys.platform == "win32":
     import msvcrt
 
-    def _try_lock(descriptor: int) -> None:
+    def _lock(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 else:
     import fcntl
 
-    def _try_lock(descriptor: int) -> None:
+    def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed, and say whether nobody else had."""
+    try:
+        _lock(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 class FileLock:
@@ -33,11 +42,9 @@ class FileLock:
 
     def __enter__(self) -> FileLock:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            _try_lock(descriptor)
-        except OSError:
+        if not try_lock(descriptor):
             os.close(descriptor)
-            raise UsageError(self._taken) from None
+            raise UsageError(self._taken)
         self._descriptor = descriptor
         return self
 

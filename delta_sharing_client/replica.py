@@ -8,7 +8,7 @@ The copy is a Delta table of its own::
       vectors/deletion_vector_<uuid>.bin     deletion vectors, one a file
 
 All paths in its log are relative, so the directory can be moved. The version of the shared table is in the log as the
-transaction of the application ``APPLICATION``.
+transaction of the application ``APPLICATION``, and the checksum of each data file as its tag ``CHECKSUM``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -34,27 +35,28 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
     Transaction,
 )
-from delta_sharing_client.delta.deletion_vectors import encode_file, relative_path, z85_encode
+from delta_sharing_client.delta.deletion_vectors import decode_file, encode_file, relative_path, z85_encode
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.lines import action_fields
 from delta_sharing_client.delta.log.listing import LOG_DIRECTORY
 from delta_sharing_client.delta.log.table import DeltaLog
-from delta_sharing_client.delta.log.writer import add_checkpoint, append_commit, write_log
+from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, append_commit, write_log
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.delta.snapshot import Snapshot, Want, logical_file_key
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.scan.copies import TEMPORARY_SUFFIX, Copies
+from delta_sharing_client.scan.copies import TEMPORARY_SUFFIX, Copies, digest_of
 from delta_sharing_client.scan.progress import progress_bar
 from delta_sharing_client.scan.request import ScanRequest
 from delta_sharing_client.scan.tasks import FileTask, ScanContext
 
 APPLICATION = "delta-sharing-client.replica"
+CHECKSUM = "delta-sharing-client.sha256"
 
 _DATA = "data"
 _VECTORS = "vectors"
@@ -109,6 +111,7 @@ def replicate(
     options: ReadOptions,
     *,
     retention: datetime.timedelta | None,
+    repair: bool = False,
 ) -> Replica:
     """Make ``directory`` a copy of ``table``, or bring the copy in it up to date.
 
@@ -120,7 +123,7 @@ def replicate(
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / _LOCK, f"Another update of the copy in '{root}' is running: wait for its end."):
-            return _update(rest, table, root, read, options, retention)
+            return _update(_Source(rest, table, read, options), root, retention, repair)
     except OSError as error:
         raise UsageError(
             f"The copy in '{root}' cannot be written ({error.strerror}): make room or give permission, or choose "
@@ -129,14 +132,17 @@ def replicate(
         ) from None
 
 
-def _update(
-    rest: RestClient,
-    table: TableName,
-    root: Path,
-    read: ScanRequest,
-    options: ReadOptions,
-    retention: datetime.timedelta | None,
-) -> Replica:
+class _Source(NamedTuple):
+    """Where the rows come from."""
+
+    rest: RestClient
+    table: TableName
+    read: ScanRequest
+    options: ReadOptions
+
+
+def _update(source: _Source, root: Path, retention: datetime.timedelta | None, repair: bool) -> Replica:
+    rest, table, read, options = source
     before = _current(root)
     snapshot, plan = query_snapshot(rest, table, read, options)
     if before is not None and before.metadata.id != snapshot.metadata.id:
@@ -147,7 +153,7 @@ def _update(
         )
     report = ScanReport()
     with progress_bar(f"copying {table}", options.progress, report):
-        files = _Fetch(root, before, plan.context, report).run(snapshot.files, plan.tasks)
+        files = _Fetch(root, before, plan.context, report, repair).run(snapshot.files, plan.tasks)
     after = _commit(root, before, snapshot, files)
     horizon = 0 if retention is None else int(time.time() * 1000) - retention // datetime.timedelta(milliseconds=1)
     kept = [item for item in after.tombstones if (item.deletion_timestamp or 0) > horizon]
@@ -168,29 +174,35 @@ def _update(
 class _Fetch:
     """Downloads of one update: what the copy, which is at ``before``, does not have yet."""
 
-    def __init__(self, root: Path, before: Snapshot | None, context: ScanContext, report: ScanReport) -> None:
+    def __init__(
+        self, root: Path, before: Snapshot | None, context: ScanContext, report: ScanReport, repair: bool
+    ) -> None:
         self._root = root
         self._context = context
         self._report = report
         known: list[AddFile | RemoveFile] = [] if before is None else [*before.tombstones, *before.files]
         vectors = (item.deletion_vector for item in known)
         self._vectors = {vector.path_or_inline_dv: vector for vector in vectors if vector is not None}
+        self._digests = {item.path: item.tags[CHECKSUM] for item in known if item.tags and CHECKSUM in item.tags}
+        self._repair = repair
 
     def run(self, files: Sequence[AddFile], tasks: Sequence[FileTask]) -> list[AddFile]:
         """Return ``files`` as the copy's log has them, with all their bytes in place."""
         paths = [f"{_DATA}/{_file_name(item)}" for item in files]
         with Copies(self._context, self._report) as copies:
-            copies.files(
+            downloaded = copies.files(
                 (task, self._root / path)
                 for task, path in zip(tasks, paths, strict=True)
-                if not _is_there(self._root / path, task.size)
+                if not self._has_file(path, task.size)
             )
+            self._digests |= {path.relative_to(self._root).as_posix(): digest for path, digest in downloaded.items()}
             vectors = self._fetch_vectors(files, tasks, copies)
         return [
             replace(
                 item,
                 path=path,
                 size=(self._root / path).stat().st_size,
+                tags=self._tags(item, path),
                 data_change=True,
                 deletion_vector=vector,
                 file_id=None,
@@ -202,6 +214,28 @@ class _Fetch:
             for item, path, vector in zip(files, paths, vectors, strict=True)
         ]
 
+    def _has_file(self, path: str, size: int) -> bool:
+        """Whether a file is there: it has its name only since it is complete. ``size`` is -1 where unknown."""
+        try:
+            if (self._root / path).stat().st_size != size and size != -1:
+                return False
+        except FileNotFoundError:
+            return False
+        return not self._repair or self._digests.get(path) == digest_of(self._root / path)
+
+    def _has_vector(self, descriptor: DeletionVectorDescriptor) -> bool:
+        try:
+            if self._repair:
+                decode_file((self._root / relative_path(descriptor)).read_bytes(), descriptor)
+            return (self._root / relative_path(descriptor)).is_file()
+        except (DataError, FileNotFoundError):
+            return False
+
+    def _tags(self, file: AddFile, path: str) -> dict[str, str | None] | None:
+        # A copy that an earlier release made has no checksums yet; repairing it adds them.
+        digest = self._digests.get(path)
+        return file.tags if digest is None else {**(file.tags or {}), CHECKSUM: digest}
+
     def _fetch_vectors(
         self, files: Sequence[AddFile], tasks: Sequence[FileTask], copies: Copies
     ) -> list[DeletionVectorDescriptor | None]:
@@ -212,7 +246,7 @@ class _Fetch:
             if descriptor is not None and descriptor.storage_type != "i":
                 name = _vector_name(item)
                 descriptor = self._vectors.get(_VECTORS + z85_encode(name.bytes))
-                if descriptor is None or not (self._root / relative_path(descriptor)).is_file():
+                if descriptor is None or not self._has_vector(descriptor):
                     missing.append((place, task, name))
             found.append(descriptor)
         vectors = copies.vectors([task for _, task, _ in missing])
@@ -297,15 +331,6 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def _is_there(path: Path, size: int) -> bool:
-    """Whether a file was downloaded: it has its name only since it is complete. ``size`` is -1 where unknown."""
-    try:
-        found = path.stat().st_size
-    except FileNotFoundError:
-        return False
-    return size in (found, -1)
-
-
 def _removed(file: AddFile, now: int) -> RemoveFile:
     return RemoveFile(
         path=file.path,
@@ -313,6 +338,7 @@ def _removed(file: AddFile, now: int) -> RemoveFile:
         extended_file_metadata=True,
         partition_values=file.partition_values,
         size=file.size,
+        tags=file.tags,
         deletion_vector=file.deletion_vector,
         base_row_id=file.base_row_id,
         default_row_commit_version=file.default_row_commit_version,
@@ -333,6 +359,9 @@ def _clean(root: Path, needed: Sequence[AddFile | RemoveFile]) -> int:
     """Delete our files that no action of ``needed`` names, also those of updates that broke off; return how many."""
     paths = {path for item in needed for path in _paths(item)}
     deleted = 0
+    for name in os.listdir(root / LOG_DIRECTORY):
+        if UNFINISHED.fullmatch(name):
+            (root / LOG_DIRECTORY / name).unlink(missing_ok=True)
     for folder in (_DATA, _VECTORS):
         if not (root / folder).is_dir():
             continue

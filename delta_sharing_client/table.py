@@ -252,6 +252,7 @@ class SharedTable:
         version: int | None = None,
         timestamp: Timestamp = None,
         retention: datetime.timedelta | None = _WEEK,
+        repair: bool = False,
         response_format: ResponseFormat | str = ResponseFormat.AUTO,
         options: ReadOptions | None = None,
     ) -> Replica:
@@ -269,6 +270,8 @@ class SharedTable:
         retention:
             How long files stay on the disk that the table has no more, for readers of older versions of the copy;
             ``None`` keeps them for ever.
+        repair:
+            Compare every file of the copy with its checksum, and download again what differs or has none.
         response_format:
             As for ``scan``. File ids, and so the copy's files, differ between the formats.
         options:
@@ -287,7 +290,9 @@ class SharedTable:
         # What writes and reads logs is of no use to a read.
         from delta_sharing_client.replica import replicate
 
-        return replicate(self.rest, self.name, directory, read, options or self.options, retention=retention)
+        return replicate(
+            self.rest, self.name, directory, read, options or self.options, retention=retention, repair=repair
+        )
 
     def _describe(self, version: int | None, timestamp: Timestamp, response_format: ResponseFormat | str) -> TableHead:
         if version is not None and timestamp is not None:

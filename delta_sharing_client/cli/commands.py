@@ -572,6 +572,9 @@ def copy(
             "--watch", metavar="SECONDS", min=0.1, help="Do it again and again, so long apart; Ctrl-C ends it."
         ),
     ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Compare all files with their checksums, and mend the copy.")
+    ] = False,
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -588,7 +591,9 @@ def copy(
     settings = Settings.of(context, profile, as_json)
     shared, shown = open_table(settings.profile, table), None
     while True:
-        done = shared.replicate(directory, version=version, timestamp=timestamp, retention=told.retention(keep_days))
+        done = shared.replicate(
+            directory, version=version, timestamp=timestamp, retention=told.retention(keep_days), repair=repair
+        )
         if done.version != shown:
             output.print_json(told.copy_facts(done)) if settings.as_json else output.print_text(told.copy_text(done))
             sys.stdout.flush()

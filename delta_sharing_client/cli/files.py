@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -17,31 +19,71 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.cli.output import compact_json
 from delta_sharing_client.cli.target import FileFormat
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import DeltaSharingError, UsageError
+from delta_sharing_client.file_lock import try_lock
 
 Write = Callable[[pa.RecordBatch], None]
+_TEMPORARY_SUFFIX = ".part"
 
 
 def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Path, file_format: FileFormat) -> int:
     """Write ``batches``, which all have ``schema``, to ``target`` and return the number of rows.
 
-    The file appears under its name only when it is complete; an existing one stays as it was if the read fails.
-    UsageError if the folder cannot be written to.
+    The file appears under its name only when it is complete; an existing one stays as it was if the read fails or the
+    process is ended. UsageError if ``target`` cannot be written.
     """
+    if target.is_dir():
+        raise UsageError(f"Cannot write '{target}': it is a directory, and the name of a file was expected.")
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise UsageError(f"Cannot write {str(target)!r}: {error.strerror}.") from error
-    try:
-        with os.fdopen(handle, "wb") as sink:
-            rows = write_stream(batches, schema, sink, file_format)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+        _remove_left_behind(target)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_TEMPORARY_SUFFIX, dir=target.parent)
+        try:
+            with _ended_by_signals(), os.fdopen(handle, "wb") as sink:
+                try_lock(handle)
+                rows = write_stream(batches, schema, sink, file_format)
+                sink.flush()
+                os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+    except DeltaSharingError:
         raise
+    except OSError as error:
+        reason = error.strerror or "the system refused it"
+        raise UsageError(f"Cannot write '{target}': {reason}. Make room, or choose another place.") from None
     return rows
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the process as Ctrl-C does, so that nothing half done stays behind."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            # What was told to be ignored (nohup) still is.
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _remove_left_behind(target: Path) -> None:
+    """Remove what processes that were killed had written of ``target``; one that is at work holds its file locked."""
+    for entry in os.scandir(target.parent):
+        if entry.name.startswith(f".{target.name}.") and entry.name.endswith(_TEMPORARY_SUFFIX):
+            with contextlib.suppress(OSError), open(entry.path, "r+b") as stream:
+                if try_lock(stream.fileno()):
+                    os.unlink(entry.path)
 
 
 def write_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, file_format: FileFormat) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import hashlib
 import os
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +23,7 @@ from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Stale, Transfers
 from delta_sharing_client.download.report import Progress, ScanReport
 from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.parquet.byte_ranges import ByteRange, split
+from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import RetryPolicy
 from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.steps import start
@@ -31,6 +34,8 @@ TEMPORARY_SUFFIX = ".part"
 
 # Held in memory between network and disk, once for each request in flight.
 _PART = 4 * 1024 * 1024
+# A file that is said to be larger is asked for its size first.
+_BELIEVED = 1 << 30
 
 
 class Copies:
@@ -59,8 +64,8 @@ class Copies:
     def __exit__(self, *exc: object) -> None:
         self._closing.close()
 
-    def files(self, wanted: Iterable[tuple[FileTask, Path]]) -> None:
-        """Download each task's data file to its path, byte for byte.
+    def files(self, wanted: Iterable[tuple[FileTask, Path]]) -> dict[Path, str]:
+        """Download each task's data file to its path, byte for byte; return the checksum (``digest_of``) of each.
 
         A path exists only once its file is complete and on the disk: the bytes go to a name beside it first, which
         ends in ``TEMPORARY_SUFFIX``. Broken connections are resumed, lengths checked, several files go side by side.
@@ -75,6 +80,7 @@ class Copies:
         missing = list(wanted)
         total = sum(task.size for task, _ in missing if task.size > 0)
         under_way: deque[_Download] = deque()
+        digests: dict[Path, str] = {}
 
         def tick() -> None:
             report = self._report
@@ -84,11 +90,12 @@ class Copies:
         def finish_first() -> None:
             first = under_way[0]
             try:
-                first.finish(tick)
+                digest = first.finish(tick)
             except Stale:
                 first.discard()
                 first = under_way[0] = self._begin(first.number, first.task, first.target, again=True)
-                first.finish(tick)
+                digest = first.finish(tick)
+            digests[first.target] = digest
             under_way.popleft()
             self._report.add(files=1)
 
@@ -109,6 +116,7 @@ class Copies:
                 self._closing.close()
             for download in under_way:
                 download.discard()
+        return digests
 
     def vectors(self, tasks: Sequence[FileTask]) -> list[DeletionVector]:
         """Return the deletion vectors of ``tasks``, all of which must have one; close ones come in one request.
@@ -134,12 +142,14 @@ class Copies:
             file_id=task.file_id,
             expiration_ms=0 if again else task.expiration_ms,
         )
-        if file.size < 0:
-            file.size, _ = file.read_tail(1)
+        if file.size < 0 or file.size > _BELIEVED:
+            # What a server says of a file costs it nothing; its store tells how much there is.
+            total, _ = file.read_tail(1)
+            file.check_total(total)
+            file.size = total
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
-        with temporary.open("xb") as stream:
-            stream.truncate(file.size)
+        temporary.open("xb").close()
 
         def fill(part: ByteRange) -> None:
             data = file.read(part)
@@ -147,11 +157,11 @@ class Copies:
                 stream.seek(part.start)
                 stream.write(data)
 
-        parts = [
-            self._downloads.submit((number, place), part.length, lambda part=part: fill(part))  # type: ignore[misc]
-            for place, part in enumerate(split(ByteRange(0, file.size), _PART))
-        ]
-        return _Download(number, task, file, temporary, target, parts)
+        parts = (
+            self._downloads.submit((number, place), part.length, functools.partial(fill, part))
+            for place, part in enumerate(_parts(file.size))
+        )
+        return _Download(number, task, file, temporary, target, parts, deque(islice(parts, self._ahead)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,12 +171,15 @@ class _Download:
     file: RemoteFile
     temporary: Path
     target: Path
-    parts: list[Future[None]]
+    later: Iterator[Future[None]]
+    under_way: deque[Future[None]]
 
-    def finish(self, tick: Callable[[], None]) -> None:
-        """Wait for the parts, each followed by a ``tick``, and give the file its name."""
-        for part in self.parts:
-            part.result()
+    def finish(self, tick: Callable[[], None]) -> str:
+        """Wait for the parts, each followed by a ``tick``, and give the file its name; return its checksum."""
+        while self.under_way:
+            self.under_way[0].result()
+            self.under_way.popleft()
+            self.under_way.extend(islice(self.later, 1))
             tick()
         try:
             pq.read_metadata(self.temporary)
@@ -175,8 +188,24 @@ class _Download:
         # A name in a log must not outlive, in a power cut, the bytes that it stands for.
         with self.temporary.open("r+b") as stream:
             os.fsync(stream.fileno())
+        digest = digest_of(self.temporary)
         os.replace(self.temporary, self.target)
+        return digest
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):
             self.temporary.unlink(missing_ok=True)
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while data := stream.read(_PART):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _parts(size: int) -> Iterator[ByteRange]:
+    for first in range(0, size, _PART):
+        yield ByteRange(first, min(first + _PART, size))

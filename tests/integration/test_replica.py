@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import errno
+import hashlib
 import json
+import os
 import pathlib
 import shutil
+import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -14,8 +19,9 @@ import pytest
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.file_lock import FileLock
-from delta_sharing_client.replica import APPLICATION
+from delta_sharing_client.replica import APPLICATION, CHECKSUM
 from tests.integration import spark_rows
 from tests.tables import TableWriter, rows_of
 
@@ -244,13 +250,110 @@ def test_what_broken_off_updates_left_behind_is_removed(shared: Shared, copy: pa
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy)
     orphan, temporary = copy / "data" / f"{'0' * 40}.parquet", copy / "data" / ".x.parquet.1.part"
+    unfinished = copy / "_delta_log" / f".{1:020}.json.{'0a' * 16}.tmp"
     foreign = copy / "data" / "mine.parquet"
-    for path in (orphan, temporary, foreign):
+    for path in (orphan, temporary, unfinished, foreign):
         path.write_bytes(b"left over")
 
     shared.table.replicate(copy)
 
-    assert [path.exists() for path in (orphan, temporary, foreign)] == [False, False, True]
+    assert [path.exists() for path in (orphan, temporary, unfinished, foreign)] == [False, False, False, True]
+
+
+def test_repair_finds_what_changed_on_the_disk_and_fetches_it_again(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.insert(shared.writer.file(rows_of([1, 2])), shared.writer.file(rows_of([3])))
+    shared.table.replicate(copy)
+    (first, second) = sorted((copy / "data").iterdir())
+    good = first.read_bytes()
+    first.write_bytes(good[:20] + bytes([good[20] ^ 1]) + good[21:])  # of the right length, and still Parquet
+
+    assert shared.table.replicate(copy).downloaded_files == 0
+    mended = shared.table.replicate(copy, repair=True)
+
+    assert (mended.downloaded_files, mended.local_version, first.read_bytes() == good) == (1, 0, True)
+    assert shared.table.replicate(copy, repair=True).downloaded_files == 0
+    second.write_bytes(b"short")
+    assert shared.table.replicate(copy).downloaded_files == 1
+    assert ids(copy) == [1, 2, 3]
+
+
+def test_checksums_survive_checkpoints_and_tombstones(shared: Shared, copy: pathlib.Path) -> None:
+    files = [shared.writer.file(rows_of([number])) for number in range(2)]
+    shared.writer.insert(*files)
+    for number in range(11):
+        shared.writer.commit(add=[shared.writer.file(rows_of([10 + number]))], remove=files[:1] if number == 2 else [])
+        shared.table.replicate(copy)
+
+    assert list((copy / "_delta_log").glob("*.checkpoint.parquet"))
+    snapshot = DeltaLog.open(copy).snapshot(want=Want.STATS | Want.TOMBSTONES)
+    for item in (*snapshot.files, *snapshot.tombstones):
+        assert item.tags is not None
+        assert item.tags[CHECKSUM] == hashlib.sha256((copy / item.path).read_bytes()).hexdigest()
+    assert shared.table.replicate(copy, repair=True, version=1).downloaded_files == 0
+
+
+def test_repair_mends_a_deletion_vector(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+    table = spark_rows.SparkTable("deletion-vectors")
+    with mock_server.running(tables={"s.d.t": table.path}) as server, ds.SharingClient(server.profile) as client:
+        client.table("s.d.t").replicate(copy)
+        expected = ids(copy)
+        (vector, *_) = (copy / "vectors").iterdir()
+        vector.write_bytes(bytes(len(vector.read_bytes())))
+        with pytest.raises(ds.DataError):
+            ids(copy)
+        client.table("s.d.t").replicate(copy, repair=True)
+
+    assert ids(copy) == expected
+
+
+def test_four_updates_at_once_leave_one_right_copy(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.insert(*(shared.writer.file(rows_of([number])) for number in range(6)))
+
+    def update(number: int) -> str:
+        try:
+            return str(shared.table.replicate(copy).num_files)
+        except ds.UsageError as error:
+            return "refused" if "is running" in str(error) else str(error)
+
+    for number in range(3):
+        with ThreadPoolExecutor(4) as pool:
+            assert set(pool.map(update, range(4))) <= {str(6 + number), "refused"}
+        assert shared.table.replicate(copy).num_files == 6 + number
+        assert len(ids(copy)) == 6 + number
+        shared.writer.insert(shared.writer.file(rows_of([10 + number])))
+
+
+def test_a_file_declared_as_ten_terabytes_is_asked_for_its_size_first(shared: Shared, copy: pathlib.Path) -> None:
+    shared.writer.insert(shared.writer.file(rows_of([1])))
+    log = shared.writer.path / "_delta_log" / f"{1:020}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"]["size"] = 10**13
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tracemalloc.start()
+
+    with pytest.raises(ds.DataError, match="10000000000000"):
+        shared.table.replicate(copy)
+
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
+    assert not list((copy / "data").glob("*") if (copy / "data").exists() else ())
+
+
+def test_a_full_disk_is_told_in_a_sentence(shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared.writer.insert(shared.writer.file(rows_of([1])))
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ds.UsageError, match=r"No space left on device.*make room"):
+        shared.table.replicate(copy)
+    monkeypatch.undo()
+
+    assert not list(copy.rglob("*.part"))
+    assert shared.table.replicate(copy).num_files == 1
 
 
 def test_a_checkpoint_comes_after_every_tenth_version(shared: Shared, copy: pathlib.Path) -> None:

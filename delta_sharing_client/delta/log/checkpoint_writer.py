@@ -90,6 +90,7 @@ _SCHEMA = pa.schema(
                     ("extendedFileMetadata", pa.bool_()),
                     ("partitionValues", _TEXTS),
                     ("size", pa.int64()),
+                    ("tags", _TEXTS),
                     ("deletionVector", _VECTOR),
                     ("baseRowId", pa.int64()),
                     ("defaultRowCommitVersion", pa.int64()),

@@ -7,6 +7,7 @@ and checkpoints are added one by one. Every file appears under its name only whe
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +25,8 @@ from delta_sharing_client.delta.paths import is_url
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import UsageError
 
-TEMPORARY_SUFFIX = ".tmp"
+UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
+"""The names of files that a writer here had not finished when it ended."""
 
 
 def write_log(directory: str | os.PathLike[str], snapshot: Snapshot) -> Path:
@@ -140,7 +142,7 @@ class _Published:
     def __init__(self, path: Path, *, replace: bool = False) -> None:
         self._path = path
         self._replace = replace
-        self._temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+        self._temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
 
     def __enter__(self) -> Path:
         return self._temporary

@@ -3,7 +3,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import resource
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,3 +97,60 @@ def test_an_unknown_ending_is_refused_with_the_known_ones() -> None:
 def test_a_missing_folder_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Cannot write '.*nowhere/t\.csv': No such file or directory"):
         write_file(BATCHES, SCHEMA, tmp_path / "nowhere" / "t.csv", FileFormat.CSV)
+
+
+def test_a_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").mkdir()
+
+    with pytest.raises(UsageError, match="is a directory"):
+        write_file(iter(BATCHES), SCHEMA, tmp_path / "t.csv", FileFormat.CSV)
+
+
+@pytest.mark.parametrize("file_format", list(FileFormat))
+def test_a_disk_without_room_is_told_in_a_sentence(tmp_path: Path, file_format: FileFormat) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    rows = pa.RecordBatch.from_pydict({"id": range(10_000), "tags": [None] * 10_000, "at": [None] * 10_000}, SCHEMA)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+    try:
+        with pytest.raises(UsageError, match=r"Cannot write '.*t\.out': File too large\. Make room"):
+            write_file([rows] * 20, SCHEMA, tmp_path / "t.out", file_format)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+import pyarrow as pa
+from delta_sharing_client.cli.files import write_file
+from delta_sharing_client.cli.target import FileFormat
+
+def batches():
+    yield pa.RecordBatch.from_pydict({"id": [1]})
+    print("begun", flush=True)
+    time.sleep(60)
+
+write_file(batches(), pa.schema([("id", pa.int64())]), Path(sys.argv[1]), FileFormat.CSV)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
+def test_a_process_that_is_ended_leaves_nothing_that_the_next_does_not_remove(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "t.csv"
+    command = [sys.executable, "-c", WRITER, str(target)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        # One that is at work is left alone.
+        write_file(iter(BATCHES), SCHEMA, target, FileFormat.CSV)
+        assert len(list(tmp_path.iterdir())) == 2
+        run.send_signal(getattr(signal, name))
+        code = run.wait(20)
+
+    number = getattr(signal, name)
+    assert code == (-number if name == "SIGKILL" else 128 + number)
+    assert len(list(tmp_path.iterdir())) == (2 if name == "SIGKILL" else 1)
+    write_file(iter(BATCHES), SCHEMA, target, FileFormat.CSV)
+    assert list(tmp_path.iterdir()) == [target]
