@@ -28,6 +28,10 @@ class SharingClient:
 
     All methods raise ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
     ``ProfileError`` once the token has expired.
+
+    >>> client = SharingClient("demo.share")
+    >>> [str(table) for table in client.list_all_tables()]
+    ['demo.shop.orders', 'demo.shop.products', 'demo.weather.readings']
     """
 
     def __init__(self, profile: ProfileSource = None, options: ReadOptions | None = None) -> None:
@@ -50,6 +54,9 @@ class SharingClient:
         """Return a shared table, given by value or as ``share.schema.table`` (the share may contain dots).
 
         Nothing is asked of the server yet.
+
+        >>> SharingClient("demo.share").table("demo.shop.orders")
+        SharedTable(demo.shop.orders)
         """
         if isinstance(name, Table):
             name = TableName(name.share, name.schema, name.name)
@@ -57,7 +64,11 @@ class SharingClient:
         return SharedTable(table, self.rest, self.rest.options)
 
     def __getitem__(self, share: str) -> Contents:
-        """Return what a share contains: ``client["share"]["schema"]["table"]``. Nothing is asked of the server yet."""
+        """Return what a share contains: ``client["share"]["schema"]["table"]``. Nothing is asked of the server yet.
+
+        >>> SharingClient("demo.share")["demo"]["shop"]["orders"]
+        SharedTable(demo.shop.orders)
+        """
         return Contents(self, (share,))
 
     def _ipython_key_completions_(self) -> list[str]:

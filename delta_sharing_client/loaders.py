@@ -69,6 +69,11 @@ def load_as_pandas(
     ------
     DeltaSharingError
         See ``errors``.
+
+    >>> load_as_pandas("demo.share#demo.shop.orders", columns=["order_id", "country"], filter="order_id <= 2")
+       order_id country
+    0         1      DE
+    1         2      DE
     """
     scan = _scan(
         url,
@@ -98,7 +103,11 @@ def load_as_arrow(
     row_lineage: bool = False,
     options: ReadOptions | None = None,
 ) -> pa.Table:
-    """Return a shared table as a ``pyarrow.Table``; parameters as in ``load_as_pandas``."""
+    """Return a shared table as a ``pyarrow.Table``; parameters as in ``load_as_pandas``.
+
+    >>> load_as_arrow("demo.share#demo.shop.orders", columns=["order_id"], limit=2).num_rows
+    2
+    """
     return _scan(
         url,
         jsonPredicateHints,
@@ -126,7 +135,11 @@ def load_as_polars(
     row_lineage: bool = False,
     options: ReadOptions | None = None,
 ) -> pl.DataFrame:
-    """Return a shared table as a Polars frame (extra ``polars``); parameters as in ``load_as_pandas``."""
+    """Return a shared table as a Polars frame (extra ``polars``); parameters as in ``load_as_pandas``.
+
+    >>> load_as_polars("demo.share#demo.shop.orders", limit=2).shape
+    (2, 6)
+    """
     return _scan(
         url,
         jsonPredicateHints,
@@ -155,6 +168,11 @@ def scan_polars(
     What the query selects, filters and limits reaches the read, so that only the bytes it needs are fetched; see
     ``Scan.to_polars``. ``url``, ``columns``, ``filter``, ``version``, ``timestamp``, ``options``: as in
     ``SharedTable.scan``.
+
+    >>> import polars as pl
+    >>> orders = scan_polars("demo.share#demo.shop.orders")
+    >>> orders.filter(pl.col("order_id") <= 2).select("country").collect()["country"].to_list()
+    ['DE', 'DE']
     """
     scan = _table(url).scan(columns, filter, version=version, timestamp=timestamp, options=options)
     return lazy_frame(scan)
@@ -173,6 +191,11 @@ def load_as_duckdb(
     """Return a shared table as a DuckDB relation (extra ``duckdb``) into which queries are pushed.
 
     See ``Scan.to_duckdb``; other parameters as in ``SharedTable.scan``.
+
+    >>> import duckdb
+    >>> orders = load_as_duckdb("demo.share#demo.shop.orders", duckdb.connect())
+    >>> orders.filter("order_id <= 2").project("country").fetchall()
+    [('DE',), ('DE',)]
     """
     scan = _table(url).scan(columns, filter, version=version, timestamp=timestamp, options=options)
     return scan.to_duckdb(connection)
@@ -201,6 +224,12 @@ def attach(
     ------
     DeltaSharingError
         See ``errors``.
+
+    >>> import duckdb
+    >>> connection = duckdb.connect()
+    >>> attach(connection, "demo.share")
+    >>> connection.sql("SELECT count(*) FROM demo.shop.orders WHERE order_id <= 2").fetchall()
+    [(2,)]
     """
     client = SharingClient(profile, options=options)
     tables = client.list_all_tables(share)
@@ -252,6 +281,12 @@ def load_table_changes_as_pandas(
 
     Bounds, columns, filter and limit are those of ``SharedTable.changes``. As in the incumbent, ``_commit_timestamp``
     is an integer of epoch milliseconds unless ``use_delta_format`` is ``True``, and a UTC timestamp if it is.
+
+    >>> url, columns = "demo.share#demo.shop.orders", ["order_id", "_change_type"]
+    >>> load_table_changes_as_pandas(url, starting_version=4, columns=columns, limit=2)
+       order_id     _change_type
+    0        22  update_preimage
+    1        34  update_preimage
     """
     bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
     frame = _changes(url, bounds, use_delta_format, columns, filter, limit, options).to_pandas(dtype_backend)
@@ -324,7 +359,11 @@ def load_table_changes_as_spark(
 
 
 def get_table_version(url: str, starting_timestamp: Timestamp = None) -> int:
-    """Return the current version of a shared table, or the earliest one at or after ``starting_timestamp``."""
+    """Return the current version of a shared table, or the earliest one at or after ``starting_timestamp``.
+
+    >>> get_table_version("demo.share#demo.shop.orders")
+    6
+    """
     return _table(url).version(starting_timestamp)
 
 

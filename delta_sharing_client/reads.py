@@ -66,11 +66,24 @@ class Read(abc.ABC):
     # === Describing ===
 
     def select(self: ReadT, *columns: ColumnName) -> ReadT:
-        """Return a copy that reads only ``columns`` (names, dotted paths or sequences of names), in this order."""
+        """Return a copy that reads only ``columns`` (names, dotted paths or sequences of names), in this order.
+
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan().select("order_id", "country").schema.names
+        ['order_id', 'country']
+        """
         return self._asking(columns=columns)
 
     def where(self: ReadT, condition: Filter) -> ReadT:
-        """Return a copy that also applies ``condition``: SQL text, tuples or ``ds.col("a") > 1``."""
+        """Return a copy that also applies ``condition``: SQL text, tuples or ``ds.col("a") > 1``.
+
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> import delta_sharing_client as ds
+        >>> table.scan(filter="amount > 100").where(ds.col("country") == "DE")
+        Scan(demo.shop.orders, filter="amount > 100 AND country = 'DE'")
+        """
         added = parse_filter(condition)
         present = self._asked.filter
         both = added if present is None else present if added is None else And((present, added))
@@ -114,6 +127,12 @@ class Read(abc.ABC):
         Every batch has exactly ``schema``. The iterator is a context manager; ``close``, from any thread, ends the read
         and all that is in flight for it, and so does dropping the iterator. Who asks a closed one for more gets a
         ``UsageError``, as does a process that was forked off while the read was under way.
+
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> with table.scan(columns=["order_id"]).to_batches() as batches:
+        ...     sum(batch.num_rows for batch in batches)
+        2755
         """
         return self._run(self.plan())
 
@@ -177,7 +196,13 @@ class Read(abc.ABC):
         return SharedDataset(self)
 
     def count(self) -> int:
-        """Return the number of rows: from the log where it tells, else from the files, of which no column is read."""
+        """Return the number of rows: from the log where it tells, else from the files, of which no column is read.
+
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan().count()
+        2755
+        """
         plan = self.select().plan()
         if plan.known_rows is not None:
             return plan.known_rows

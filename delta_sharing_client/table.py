@@ -78,7 +78,15 @@ class VersionChanges:
 
 @dataclasses.dataclass(frozen=True)
 class SharedTable:
-    """A shared table; made by ``SharingClient.table``. Nothing is asked of the server until a method needs it."""
+    """A shared table; made by ``SharingClient.table``. Nothing is asked of the server until a method needs it.
+
+    >>> from delta_sharing_client import SharingClient
+    >>> table = SharingClient("demo.share").table("demo.shop.orders")
+    >>> table.version()
+    6
+    >>> table.metadata().partition_columns
+    ('country',)
+    """
 
     name: TableName
     rest: RestClient = dataclasses.field(repr=False)
@@ -143,7 +151,15 @@ class SharedTable:
         columns: Sequence[ColumnName] | None = None,
         filter: Filter = None,  # noqa: A002 - as in scan
     ) -> pd.DataFrame:
-        """Return the first ``rows`` rows as a pandas frame; ``columns`` and ``filter`` as in ``scan``."""
+        """Return the first ``rows`` rows as a pandas frame; ``columns`` and ``filter`` as in ``scan``.
+
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.head(2, columns=["order_id", "country"])
+           order_id country
+        0         9      US
+        1        10      US
+        """
         return self.scan(columns, filter, rows).to_pandas()
 
     def scan(
@@ -181,6 +197,11 @@ class SharedTable:
         ------
         UsageError
             For arguments that cannot be used as given; what needs the schema is checked when the read runs.
+
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan(columns=["order_id"], filter="amount > 100", limit=5)
+        Scan(demo.shop.orders, columns=('order_id',), filter='amount > 100', limit=5)
         """
         request = ScanRequest(
             columns=_listed(columns),
@@ -210,6 +231,11 @@ class SharedTable:
 
         ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. The
         other arguments are those of ``scan``. Without an end, the feed ends at the latest version.
+
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.changes(3, 4).count()
+        419
         """
         request = ChangesRequest(
             starting_version=starting_version,
@@ -232,6 +258,11 @@ class SharedTable:
         ------
         RequestError
             The table's change data feed is not shared, or not from ``starting_version`` on.
+
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> [(one.version, one.inserts, one.deletes) for one in table.history(2, 3)]
+        [(2, 600, 0), (3, 0, 245)]
         """
         feed = self.changes(starting_version, ending_version)
         counts: dict[tuple[int, datetime.datetime], Counter[str]] = {}

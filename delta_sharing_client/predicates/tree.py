@@ -404,6 +404,9 @@ def col(name: str | Iterable[str]) -> ColumnBuilder:
     ------
     UsageError
         The name is empty or its backticks do not match.
+
+    >>> print((col("amount") > 100) & col("country").is_in(["DE", "FR"]))
+    amount > 100 AND country IN ('DE', 'FR')
     """
     return ColumnBuilder(Column(parse_path(name)))
 

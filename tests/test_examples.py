@@ -1,0 +1,74 @@
+"""The examples in the docstrings of public names run, and the names that people use most have one."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import delta_sharing_client as ds
+
+MOST_USED = {
+    "SharedTable",
+    "SharedTable.changes",
+    "SharedTable.head",
+    "SharedTable.history",
+    "SharedTable.scan",
+    "SharingClient",
+    "SharingClient.table",
+    "Scan.count",
+    "Scan.select",
+    "Scan.to_batches",
+    "Scan.where",
+    "attach",
+    "col",
+    "get_table_version",
+    "load_as_arrow",
+    "load_as_duckdb",
+    "load_as_pandas",
+    "load_as_polars",
+    "load_table_changes_as_pandas",
+    "scan_polars",
+}
+
+
+def _examples() -> dict[str, doctest.DocTest]:
+    found = {}
+    for name in ds.__all__:
+        value = getattr(ds, name)
+        members = {name: value}
+        if inspect.isclass(value):
+            members |= {
+                f"{name}.{member}": getattr(value, member) for member in dir(value) if not member.startswith("__")
+            }
+        for path, member in members.items():
+            text = inspect.getdoc(member) if callable(member) else None
+            if text and ">>>" in text:
+                module = inspect.getmodule(member)
+                scope = dict(vars(module)) if module is not None else {}
+                found[path] = doctest.DocTestParser().get_doctest(text, scope, path, None, 0)
+    return found
+
+
+EXAMPLES = _examples()
+
+
+def test_the_names_that_people_use_most_have_examples() -> None:
+    assert set(EXAMPLES) >= MOST_USED
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_of_docstrings_run(
+    name: str, serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
+    monkeypatch.chdir(tmp_path)
+    told: list[str] = []
+    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(EXAMPLES[name], out=told.append)
+
+    assert result.attempted
+    assert result.failed == 0, "".join(told)
