@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.protocol.profile import Profile
     from delta_sharing_client.reads import Changes, Scan
     from delta_sharing_client.replica import Replica
+    from delta_sharing_client.scan.partitions import Partition
     from delta_sharing_client.table import SharedTable, TableDetails
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "DeltaSharingError",
     "Expression",
     "NotFoundError",
+    "Partition",
     "Profile",
     "ProfileError",
     "ProtocolError",
@@ -138,6 +140,7 @@ _HOMES = {
     "delta_sharing_client.protocol.profile": ("Profile",),
     "delta_sharing_client.reads": ("Changes", "Scan"),
     "delta_sharing_client.replica": ("Replica",),
+    "delta_sharing_client.scan.partitions": ("Partition",),
     "delta_sharing_client.download.report": ("ScanReport",),
     "delta_sharing_client.table": ("SharedTable", "TableDetails"),
 }

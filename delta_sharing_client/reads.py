@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from delta_sharing_client import optional
 from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.outputs import polars
@@ -27,8 +28,9 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.scan.execute import Batches, execute
 from delta_sharing_client.scan.explain import explain
+from delta_sharing_client.scan.partitions import Partition, partition
 from delta_sharing_client.scan.progress import watched
-from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
+from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
 from delta_sharing_client.scan.tasks import ScanPlan
 
 if TYPE_CHECKING:
@@ -135,6 +137,22 @@ class Read(abc.ABC):
         2755
         """
         return self._run(self.plan())
+
+    def partitions(self, count: int) -> list[Partition]:
+        """Plan the read and return it in at most ``count`` parts, for an engine that distributes them.
+
+        Each part pickles, has a ``schema`` and is read by its ``read()``, as record batches, in any process that has
+        this package; their rows in order are those of ``to_batches``. Parts have about the same bytes: large files
+        are cut at their row groups, for which their footers are read here. None is empty, and there is none where
+        nothing is to be read. A read with a limit is one part.
+
+        Parts renew their URLs when those expire, for the version that was planned. Their pickles hold the profile's
+        credentials for that: keep them where you would keep the profile.
+        """
+        number = whole_number(count)
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise UsageError(f"The number of partitions must be an integer of 1 or more, not {count!r}.")
+        return partition(self.plan(), number)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a ``pyarrow.RecordBatchReader`` over ``to_batches()``."""

@@ -81,7 +81,7 @@ def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Pa
     urls = None if plan.context.urls is None else SharedUrls(plan_id or uuid.uuid4().hex, plan.context.urls)
     context = dataclasses.replace(plan.context, urls=urls)
     if plan.limit is not None:
-        return [Partition(context, plan.tasks, plan.limit)] if plan.tasks else []
+        return [Partition(context, plan.tasks, plan.limit)] if plan.tasks and plan.limit else []
     return [Partition(context, tasks) for tasks in pack(_cut(plan, count), count)]
 
 

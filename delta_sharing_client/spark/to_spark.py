@@ -110,17 +110,22 @@ def check_workers(session: SparkSession) -> None:
 
 @functools.cache
 def _what_lacks(program: str) -> str | None:
-    ask = "import importlib.util as u, sys; print(*sys.version_info[:2], sep='.'); print(u.find_spec(sys.argv[1]))"
+    ask = """if True:
+        import sys
+        print(*sys.version_info[:2], sep=".")
+        try:
+            import delta_sharing_client.planning, delta_sharing_client.scan.partitions
+        except ImportError as error:
+            print(error)
+    """
     try:
-        answer = subprocess.run(
-            [program, "-c", ask, "delta_sharing_client"], capture_output=True, text=True, timeout=60, check=True
-        )
+        answer = subprocess.run([program, "-c", ask], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         return f"cannot be run ({type(error).__name__})"
-    version, found = answer.stdout.split("\n")[:2]
+    version, *problem = answer.stdout.splitlines()
     if version != _OWN_VERSION:
         return f"is Python {version}"
-    return "does not have the package" if found == "None" else None
+    return f"says: {problem[0]}" if problem else None
 
 
 def _place(program: str) -> str:

@@ -37,8 +37,8 @@ def test_workers_with_this_interpreter_or_one_that_has_the_package_or_that_canno
 @pytest.mark.parametrize(
     ("program", "lacks"),
     [
-        (lambda folder: interpreter(folder, "-I", "-S"), "does not have the package"),
-        (lambda folder: interpreter(folder, before="echo 3.7; echo None; exit 0"), "is Python 3.7"),
+        (lambda folder: interpreter(folder, "-I", "-S"), "says: No module named"),
+        (lambda folder: interpreter(folder, before="echo 3.7; exit 0"), "is Python 3.7"),
         (lambda folder: str(folder / "none"), "cannot be run"),
         (lambda folder: interpreter(folder, before="exit 3"), "cannot be run"),
     ],

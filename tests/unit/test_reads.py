@@ -109,6 +109,43 @@ def test_report_is_of_the_last_read(table: ds.SharedTable) -> None:
     assert scan.limit(1).report is None
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 100, np.int64(3)])
+def test_partitions_are_the_read_in_order(table: ds.SharedTable, count: int) -> None:
+    for read in (table.scan(filter="a > 0"), table.changes(1, columns=["b", "_change_type"]), table.scan().select("b")):
+        parts = [pickle.loads(pickle.dumps(part)) for part in read.partitions(count)]
+        assert 1 <= len(parts) <= count
+        assert all(part.files and part.schema == read.schema for part in parts)
+        whole = pa.Table.from_batches([batch for part in parts for batch in part.read()], read.schema)
+        assert whole.to_pylist() == read.to_arrow().to_pylist()
+        assert [batch.num_rows for batch in parts[0].read()] == [batch.num_rows for batch in parts[0].read()]
+
+
+def test_partitions_of_nothing_and_of_a_limit(table: ds.SharedTable) -> None:
+    assert table.scan(limit=0).partitions(3) == []
+    [part] = table.scan(limit=3).partitions(3)
+    assert sum(batch.num_rows for batch in part.read()) == 3
+    for wrong in (0, -1, 1.5, True, "2"):
+        with pytest.raises(ds.UsageError, match="integer of 1 or more"):
+            table.scan().partitions(wrong)  # type: ignore[arg-type]
+
+
+def test_large_file_is_cut_at_its_row_groups_and_read_once(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "t"
+    rows = pa.table({"a": pa.array(np.random.default_rng(1).integers(0, 2**62, 1_500_000))})
+    made = HandMadeTable(root).create(rows.schema)
+    made.commit(made.file(rows[:10]), made.file(rows, row_group_size=100_000))
+    with mock_server.running(tables={"s.s.t": root}) as server, ds.SharingClient(server.profile) as client:
+        scan = client.table("s.s.t").scan()
+        parts = scan.partitions(4)
+        sizes = [sum(batch.num_rows for batch in part.read()) for part in parts]
+        assert len(parts) == 4
+        assert sum(sizes) == 1_500_010
+        assert max(sizes) <= 500_000
+        together = pa.Table.from_batches([batch for part in parts for batch in part.read()])
+        assert together == scan.to_arrow()
+        assert server.profile["bearerToken"] not in repr(parts)
+
+
 def test_closing_the_batches_early_is_fine(table: ds.SharedTable) -> None:
     batches = table.scan().to_batches()
     assert next(batches).num_rows == 1
