@@ -248,14 +248,14 @@ class Answers:
         if forced is not None:
             limit = max(1, int(forced.value))
         stop = _page_end(plan.items, start, limit)
-        repeated = self._faults.take("repeat-page-token")
+        repeated, endless = self._faults.take("repeat-page-token"), self._faults.take("endless-pages")
         token = None
-        if stop < len(plan.items) or repeated:
+        if stop < len(plan.items) or repeated or endless:
             content = {
                 "table": entry.id,
                 "version": plan.version,
                 "end": plan.end,
-                "offset": start if repeated else stop,
+                "offset": start if repeated or endless else stop,
                 "checksum": cut.checksum,
             }
             same = paging.token if repeated and paging.token else None

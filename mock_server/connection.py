@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import struct
+from collections.abc import Iterable
 from typing import Any, cast
 
 import h11
@@ -62,6 +63,19 @@ class Connection:
         """Write bytes outside HTTP's framing; `close` must follow instead of an ordinary end of the response."""
         self._protocol.cycle.disconnected = True  # uvicorn must not complete or complain about this response
         self._protocol.transport.write(data)
+
+    async def pour(self, pieces: Iterable[bytes], *, pause: float = 0.0) -> None:
+        """Write bytes outside HTTP's framing until they or the connection end, ``pause`` seconds after each."""
+        for piece in pieces:
+            if self._protocol.transport.is_closing():
+                break
+            self.write_raw(piece)
+            await asyncio.sleep(pause)
+            while self._protocol.transport.get_write_buffer_size() > _FALLBACK_BYTES:
+                if self._protocol.transport.is_closing():
+                    break
+                await asyncio.sleep(0.001)
+        self.close()
 
     def close(self) -> None:
         """Close the connection after what was written, wherever the response stands."""

@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mock_server import hostile
 from mock_server.connection import EXTENSION, Connection
 from mock_server.faults import FaultSet, Target
 from mock_server.stats import Stats
 from mock_server.throttle import Throttle
 
-_STATUS_FAULTS = (("503-first", 503), ("500-first", 500), ("429-retry-after", 429), ("401-first", 401))
+_STATUS_FAULTS = (
+    ("503-first", 503),
+    ("500-first", 500),
+    ("429-retry-after", 429),
+    ("throttle", 429),
+    ("401-first", 401),
+)
 _CODES = {503: "TEMPORARILY_UNAVAILABLE", 500: "INTERNAL_ERROR", 429: "RESOURCE_EXHAUSTED", 401: "UNAUTHENTICATED"}
 _REASONS = {200: b"OK", 206: b"Partial Content"}
 
@@ -42,35 +50,39 @@ class Delivery:
         self._latency = latency
         self._throttle = Throttle(bandwidth) if bandwidth else None
         self._describe = describe
+        self._active = dict.fromkeys(Target, 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind, file = self._describe(scope)
         target = Target.DATA if file is not None else Target.API
         answer = _Answer(scope, send, self._faults, target, self._throttle)
         self._stats.begin(kind)
+        self._active[target] += 1
         try:
             if self._latency:
                 await asyncio.sleep(self._latency)
-            if not await self._spoil(scope, answer.send, target):
+            if not await self._spoil(scope, answer, target):
                 await self._app(scope, receive, answer.send)
         except ConnectionError:
             answer.close()
         finally:
+            self._active[target] -= 1
             self._stats.end(kind, answer.status, answer.sent, file)
 
-    async def _spoil(self, scope: Scope, send: Send, target: Target) -> bool:
+    async def _spoil(self, scope: Scope, answer: _Answer, target: Target) -> bool:
+        send = answer.send
         for name, status in _STATUS_FAULTS:
             fault = self._faults.take(name, target)
-            if fault is None:
+            if fault is None or (name == "throttle" and self._active[target] <= fault.value):
                 continue
             body = f'{{"errorCode":"{_CODES[status]}","message":"fault {name}"}}'.encode()
             headers = [(b"content-type", b"application/json; charset=utf-8"), (b"content-length", b"%d" % len(body))]
             if status == 429:
-                headers.append((b"retry-after", b"%d" % math.ceil(fault.value)))
+                headers.append((b"retry-after", b"%d" % (1 if name == "throttle" else math.ceil(fault.value))))
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
             return True
-        return False
+        return await hostile.answer(scope, send, answer.connection, self._faults, target)
 
 
 class _Answer:
@@ -84,12 +96,12 @@ class _Answer:
         self._faults = faults
         self._target = target
         self._throttle = throttle
-        self._connection: Connection | None = scope.get("extensions", {}).get(EXTENSION)
+        self.connection: Connection | None = scope.get("extensions", {}).get(EXTENSION)
         self._spoilt: _SpoiltBody | None = None
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        if self.connection is not None:
+            self.connection.close()
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -105,8 +117,8 @@ class _Answer:
                     await asyncio.sleep(slow.value)
                 return
             await self._send(message)
-        elif self._spoilt is not None and self._connection is not None:
-            await self._spoilt.add(message, self._connection, self._write)
+        elif self._spoilt is not None and self.connection is not None:
+            await self._spoilt.add(message, self.connection, self._write)
         elif message["type"] == "http.response.zerocopysend":
             await self._send_file(message)
         else:
@@ -134,16 +146,16 @@ class _Answer:
         await self._send({"type": "http.response.body", "body": b"", "more_body": more})
 
     async def _send_file(self, message: Message) -> None:
-        assert self._connection is not None
+        assert self.connection is not None
         file, offset, count = message["file"], message["offset"], message["count"]
         if self._throttle is None:
-            await self._connection.send_file(file, offset, count)
+            await self.connection.send_file(file, offset, count)
             self.sent += count
             return
         while count:
             piece = min(count, self._throttle.piece)
             await self._throttle.wait(piece)
-            await self._connection.send_file(file, offset, piece)
+            await self.connection.send_file(file, offset, piece)
             offset, count = offset + piece, count - piece
             self.sent += piece
 
@@ -160,7 +172,7 @@ class _SpoiltBody:
     def take(cls, faults: FaultSet, target: Target) -> _SpoiltBody | None:
         """Return the spoiler of this answer, or ``None`` if no fault of the body is in force."""
         names = ("truncate-body", "cut-connection-after", "wrong-content-length", "close-delimited", "lose-lines",
-                 "corrupt-body")  # fmt: skip
+                 "corrupt-body", "gzip", "cut-gzip", "cut-chunked", "trickle")  # fmt: skip
         found = {name: fault.value for name in names if (fault := faults.take(name, target)) is not None}
         return cls(found) if found else None
 
@@ -180,6 +192,10 @@ class _SpoiltBody:
         if "corrupt-body" in self._faults and body:
             middle = len(body) // 2
             body = body[:middle] + bytes([body[middle] ^ 0x01]) + body[middle + 1 :]
+        for name in ("gzip", "cut-gzip"):
+            if name in self._faults:
+                body = _gzip(body, self._faults[name] if name == "cut-gzip" else None)
+                promised = len(body)
         promised += int(self._faults.get("wrong-content-length", 0))
         keep = len(body)
         if "truncate-body" in self._faults:
@@ -187,7 +203,13 @@ class _SpoiltBody:
         if "cut-connection-after" in self._faults:
             keep = min(keep, int(self._faults["cut-connection-after"]))
         await account(body[:keep])
-        connection.write_raw(self._head(promised) + body[:keep])
+        connection.write_raw(self._head(promised))
+        if "cut-chunked" in self._faults:
+            connection.write_raw(b"%x\r\n%s" % (promised, body[: keep // 2]))
+        elif "trickle" in self._faults:
+            await connection.pour((body[at : at + 1] for at in range(keep)), pause=self._faults["trickle"])
+        else:
+            connection.write_raw(body[:keep])
         if "cut-connection-after" in self._faults:
             await connection.reset()
         else:
@@ -197,7 +219,20 @@ class _SpoiltBody:
         status: int = self.start["status"]
         headers: list[Any] = [pair for pair in self.start["headers"] if pair[0].lower() != b"content-length"]
         headers.append((b"connection", b"close"))
-        if "close-delimited" not in self._faults:
+        if "gzip" in self._faults or "cut-gzip" in self._faults:
+            headers.append((b"content-encoding", b"gzip"))
+        if "cut-chunked" in self._faults:
+            headers.append((b"transfer-encoding", b"chunked"))
+        elif "close-delimited" not in self._faults:
             headers.append((b"content-length", b"%d" % promised))
         head = b"HTTP/1.1 %d %s\r\n" % (status, _REASONS[status])
         return head + b"".join(b"%s: %s\r\n" % (name, value) for name, value in headers) + b"\r\n"
+
+
+def _gzip(body: bytes, kept: float | None) -> bytes:
+    """Return ``body`` compressed; with ``kept``, only this fraction of its lines, whole ones, and no trailer."""
+    packer = zlib.compressobj(wbits=31)
+    lines = body.splitlines(keepends=True)
+    if kept is None:
+        return packer.compress(body) + packer.flush()
+    return packer.compress(b"".join(lines[: int(len(lines) * kept)])) + packer.flush(zlib.Z_SYNC_FLUSH)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
-from email.utils import formatdate
+from email.utils import formatdate, parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -41,6 +42,7 @@ class FileServer:
 
     def __init__(self, catalog: Callable[[], Catalog], signer: Signer, faults: FaultSet) -> None:
         self._catalog = catalog
+        self._given: Counter[Path] = Counter()
         self._known: Catalog | None = None
         self._roots: dict[str, Path] = {}
         self._signer = signer
@@ -56,6 +58,9 @@ class FileServer:
         if problem is not None:
             return await _refuse(scope, send, 403, *_PROBLEMS[problem])
         path = self._locate(raw_path)
+        replaced = self._faults.take("replaced-after", Target.DATA)
+        if replaced is not None and path is not None and scope["method"] == "GET":
+            path = self._replaced(path, replaced.value)
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path is not None and path.is_file() else None
         except (OSError, ValueError):  # a name with a zero byte is no file's
@@ -76,6 +81,10 @@ class FileServer:
         root = self._root(table.decode("latin-1"))
         return None if root is None else root / relative
 
+    def _replaced(self, path: Path, after: float) -> Path:
+        self._given[path] += 1
+        return path.with_name(f"{path.name}.replaced") if self._given[path] > after else path
+
     def _root(self, table_id: str) -> Path | None:
         catalog = self._catalog()
         if catalog is not self._known:
@@ -85,14 +94,22 @@ class FileServer:
     async def _answer(self, scope: Scope, send: Send, file: int) -> None:
         info = os.fstat(file)
         size = info.st_size
+        validators = self._validators(info)
+        given: dict[bytes, bytes] = dict(scope["headers"])
+        if not _holds(given, validators):
+            return await _refuse(
+                scope, send, 412, "PreconditionFailed", "At least one of the preconditions you specified did not hold"
+            )
         headers = [
             (b"content-type", b"application/octet-stream"),
             (b"accept-ranges", b"bytes"),
-            (b"etag", f'"{info.st_ino:x}-{info.st_mtime_ns:x}-{size:x}"'.encode()),
-            (b"last-modified", formatdate(info.st_mtime, usegmt=True).encode()),
+            *validators.items(),
         ]
         start, stop, status = 0, size, 200
-        wanted = next((value for name, value in scope["headers"] if name == b"range"), None)
+        wanted = given.get(b"range")
+        condition = given.get(b"if-range")
+        if condition is not None and (condition.startswith(b"W/") or condition not in validators.values()):
+            wanted = None  # RFC 9110, section 13.1.5: the whole of what it is now
         if wanted is not None and self._faults.take("ignore-range", Target.DATA) is None:
             span = _span(wanted, size)
             if span is None:
@@ -108,6 +125,32 @@ class FileServer:
             await _send_body(scope, send, file, start, stop)
         await send({"type": "http.response.body", "body": b""})
         return None
+
+    def _validators(self, info: os.stat_result) -> dict[bytes, bytes]:
+        """Return ``ETag`` and ``Last-Modified`` of a file, as far as no fault keeps them back."""
+        found: dict[bytes, bytes] = {}
+        if self._faults.take("no-etag", Target.DATA) is None:
+            weak = b"W/" if self._faults.take("weak-etag", Target.DATA) is not None else b""
+            found[b"etag"] = weak + f'"{info.st_ino:x}-{info.st_mtime_ns:x}-{info.st_size:x}"'.encode()
+        if self._faults.take("no-last-modified", Target.DATA) is None:
+            found[b"last-modified"] = formatdate(info.st_mtime, usegmt=True).encode()
+        return found
+
+
+def _holds(given: dict[bytes, bytes], validators: dict[bytes, bytes]) -> bool:
+    """Whether the preconditions of a request hold (RFC 9110, sections 13.1.1 and 13.1.4); a weak tag matches none."""
+    if b"if-match" in given:
+        tag = validators.get(b"etag", b"W/")
+        wanted = [item.strip() for item in given[b"if-match"].split(b",")]
+        return wanted == [b"*"] or (not tag.startswith(b"W/") and tag in wanted)
+    if b"if-unmodified-since" in given:
+        try:
+            limit = parsedate_to_datetime(given[b"if-unmodified-since"].decode("latin-1"))
+            changed = parsedate_to_datetime(validators[b"last-modified"].decode())
+            return changed.timestamp() <= limit.timestamp()
+        except (ValueError, TypeError, KeyError, OverflowError):
+            return True
+    return True
 
 
 async def _send_body(scope: Scope, send: Send, file: int, start: int, stop: int) -> None:

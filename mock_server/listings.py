@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,6 +50,8 @@ class Listings:
             size = min(size, max(1, int(forced.value)))
         if self._faults.take("repeat-page-token"):
             return {"items": items[:size], "nextPageToken": _token(listing, 0)}
+        if self._faults.take("endless-pages"):
+            return {"items": items[:size], "nextPageToken": _token(f"{listing}\n{uuid.uuid4()}", 0)}
         empty = self._faults.take("empty-items") is not None
         if empty and token is None:
             return {"nextPageToken": _token(listing, 0)}
@@ -85,7 +88,7 @@ def _token(listing: str, offset: int) -> str:
 def _offset(listing: str, token: str, count: int) -> int:
     try:
         offset, _, of = base64.urlsafe_b64decode(token.encode("ascii")).decode().partition(" ")
-        if of == listing and 0 <= int(offset) <= count:
+        if of.partition("\n")[0] == listing and 0 <= int(offset) <= count:
             return int(offset)
     except (ValueError, binascii.Error):
         pass
