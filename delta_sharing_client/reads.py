@@ -216,13 +216,15 @@ class Read(abc.ABC):
     def count(self) -> int:
         """Return the number of rows: from the log where it tells, else from the files, of which no column is read.
 
+        Deletion vectors are read: what the log says of them must be what they are.
+
         >>> from delta_sharing_client import SharingClient
         >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan().count()
         2755
         """
         plan = self.select().plan()
-        if plan.known_rows is not None:
+        if plan.known_rows is not None and not plan.has_vectors:
             return plan.known_rows
         with self._run(plan) as batches:
             return sum(batch.num_rows for batch in batches)

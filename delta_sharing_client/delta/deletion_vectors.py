@@ -123,6 +123,11 @@ class DeletionVector:
         """How many rows are deleted."""
         return len(self._bitmap)
 
+    @property
+    def last_position(self) -> int:
+        """The greatest deleted position, -1 if there is none."""
+        return int(self._bitmap.max()) if self._bitmap else -1
+
     def positions(self) -> npt.NDArray[np.uint64]:
         """Return the deleted positions in ascending order (8 bytes each)."""
         return _to_array(self._bitmap)
@@ -170,8 +175,7 @@ class DeletionVector:
         return isinstance(other, DeletionVector) and bool(self._bitmap == other._bitmap)
 
     def __hash__(self) -> int:
-        last = self._bitmap.max() if self._bitmap else -1
-        return hash((DeletionVector, len(self._bitmap), last))
+        return hash((DeletionVector, len(self._bitmap), self.last_position))
 
     def __repr__(self) -> str:
         return f"DeletionVector(cardinality={self.cardinality})"

@@ -34,6 +34,7 @@ class Selection:
     """Which physical rows of a file are visible: not in ``without`` and, where given, in ``only``."""
 
     def __init__(self, without: DeletionVector | None, only: DeletionVector | None) -> None:
+        self._last = max((vector.last_position for vector in (without, only) if vector is not None), default=-1)
         if only is not None and without is not None:
             only, without = only - without, None
         self._without = without
@@ -45,6 +46,14 @@ class Selection:
             others = self._only.keep_mask(start, length)
             return pa.repeat(pa.scalar(False), length) if others is None else pc.invert(others)
         return None if self._without is None else self._without.keep_mask(start, length)
+
+    def check(self, rows: int) -> None:
+        """Raise ``DataError`` if a vector names a row that a file of ``rows`` rows does not have."""
+        if self._last >= rows:
+            raise DataError(
+                f"The deletion vector names the row {self._last}, but the file has {rows} rows, counted from 0; the "
+                "vector is of another file."
+            )
 
     def count(self, rows: int) -> int:
         """Return how many of the file's first ``rows`` rows are visible."""

@@ -95,14 +95,17 @@ class FileRead:
     def _units(self) -> Steps[list[Future[Unit]]]:
         task = self._task
         needs_file = self._r.shape.needs_file(task) or task.row_groups is not None
-        if not needs_file and task.live_records is not None:
-            return [self._constant_unit(task.live_records)]
         selecting = start(self._select())
+        if not needs_file and task.num_records is not None:
+            counted: Selection = yield selecting
+            counted.check(task.num_records)
+            return [self._constant_unit(counted.count(task.num_records))]
         if needs_file and self._wants_whole():
             return (yield from self._whole(selecting))
         tail = yield from self._footer()
         footer = parse_footer(tail, self._file.size)
         selection: Selection = yield selecting
+        selection.check(footer.metadata.num_rows)
         if not needs_file:
             return [self._constant_unit(selection.count(footer.metadata.num_rows))]
         held = Block(self._file.size - int(tail.size), tail)
@@ -221,6 +224,7 @@ class FileRead:
             layout = self._lay_out(footer, whole=True)
             self._count(layout)
             selection: Selection = yield selecting
+            selection.check(footer.metadata.num_rows)
             pieces = self._pieces(layout, selection, _DECODE_UNIT)
             bytes_ = _Shared(lambda: self._r.fetched.release(order), len(pieces))
         except BaseException:

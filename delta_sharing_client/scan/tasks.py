@@ -193,6 +193,11 @@ class ScanPlan:
         return self.context.output_schema
 
     @property
+    def has_vectors(self) -> bool:
+        """Whether a file has deletion vectors."""
+        return any(task.without is not None or task.only is not None for task in self.tasks)
+
+    @property
     def known_rows(self) -> int | None:
         """How many rows the plan has, where the log tells; ``None`` where only reading does."""
         if self.context.predicate is not None:

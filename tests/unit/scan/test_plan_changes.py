@@ -386,3 +386,17 @@ def test_a_protocol_that_we_do_not_read_is_refused(feed: Feed) -> None:
     feed.actions.append(VersionedProtocol(4, Protocol(3, 7, ["geospatial"], ["geospatial"])))
     with pytest.raises(UnsupportedFeatureError, match="geospatial"):
         feed.plan()
+
+
+@pytest.mark.parametrize("columns", [["id"], ["_change_type"], []])
+@pytest.mark.parametrize("before", [None, (1, 77)])
+def test_a_vector_that_points_past_the_files_end_is_an_error_in_a_feed_too(
+    feed: Feed, columns: list[str], before: tuple[int, ...] | None
+) -> None:
+    shared = {"deletion_vector": vector(*before)} if before else {}
+    feed.remove(1, "a", range(10), **shared)
+    feed.add(1, "a", range(10), deletion_vector=vector(1, 77))
+    if before:
+        feed.actions[-1].deletion_vector = vector(1, 2, 77)
+    with pytest.raises(DataError, match=r"names the row 77, but the file has 10 rows.*id-a"):
+        feed.read(columns)

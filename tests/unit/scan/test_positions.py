@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -86,19 +87,40 @@ def test_only_the_vectors_that_are_needed_are_fetched(make_table: MakeTable, sto
     assert first.size_in_bytes > 50_000
 
 
-def test_positions_beyond_32_bits_do_no_harm(make_table: MakeTable) -> None:
-    table = make_table(SCHEMA)
-    vector = DeletionVector.from_positions([1, 2**32 + 1, 2**40])
-    table.add(ids(0, 3), deletion_vector=encode_inline(vector))
-    assert table.read()["id"].to_pylist() == [0, 2]
-
-
-def test_counting_visible_rows_needs_neither_file_nor_vector(make_table: MakeTable, storage: Storage) -> None:
+def test_counting_visible_rows_needs_the_vector_and_not_the_file(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SCHEMA)
     (descriptor,) = stored(storage, DeletionVector.from_positions([1, 2, 3]))
     table.add(ids(0, 10), deletion_vector=descriptor, stats={"numRecords": 10})
     assert sum(batch.num_rows for batch in execute(table.plan(columns=[]))) == 7
-    assert storage.requests == []
+    assert len(storage.requests) == len(storage.requested("dv.bin")) == 1
+
+
+KINDS_OF_READ: dict[str, dict[str, Any]] = {
+    "all": {},
+    "no columns": {"columns": []},
+    "limit": {"limit": 1},
+    "filter": {"filter": col("id") >= 0},
+    "filter that needs no file": {"columns": [], "filter": col("id").is_null() | (col("id") > -1)},
+    "row ids": {"row_lineage": True},
+    "no columns, limit": {"columns": [], "limit": 1},
+}
+
+
+@pytest.mark.parametrize("past", [10, 2**32 + 1, 2**40])
+@pytest.mark.parametrize("stats", [None, {"numRecords": 10}])
+@pytest.mark.parametrize("storage_type", ["inline", "stored"])
+@pytest.mark.parametrize("kind", KINDS_OF_READ)
+def test_a_vector_that_points_past_the_files_end_is_an_error_in_every_kind_of_read(
+    make_table: MakeTable, storage: Storage, kind: str, storage_type: str, stats: Any, past: int
+) -> None:
+    table = make_table(SCHEMA, delta__enableRowTracking="true")
+    vector = DeletionVector.from_positions([1, past])
+    descriptor = encode_inline(vector) if storage_type == "inline" else stored(storage, vector)[0]
+    table.add(
+        ids(0, 10), deletion_vector=descriptor, stats=stats, base_row_id=0, default_row_commit_version=1, name="bad"
+    )
+    with pytest.raises(DataError, match=rf"names the row {past}, but the file has 10 rows.*id-bad"):
+        table.read(**KINDS_OF_READ[kind])
 
 
 def test_a_limit_counts_visible_rows(make_table: MakeTable) -> None:
