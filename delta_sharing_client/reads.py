@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 
 import pandas as pd
@@ -21,6 +23,8 @@ from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.outputs import polars
 from delta_sharing_client.outputs.dataset import SharedDataset
+from delta_sharing_client.outputs.file_formats import FileFormat
+from delta_sharing_client.outputs.files import write_file
 from delta_sharing_client.planning import plan_change_feed, plan_table
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
@@ -208,6 +212,26 @@ class Read(abc.ABC):
         connection each.
         """
         return optional.load("delta_sharing_client.outputs.duckdb", "duckdb").relation(self, connection)
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> int:
+        """Write the rows into one Parquet file, in bounded memory, and return how many there are.
+
+        The file appears under its name when it is complete; one that was there stays as it was if the read fails.
+        ``UsageError`` if it cannot be written.
+        """
+        return self._to_file(path, FileFormat.PARQUET)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> int:
+        """As ``to_parquet``, into a CSV file with a header; nested values are JSON text."""
+        return self._to_file(path, FileFormat.CSV)
+
+    def to_ipc(self, path: str | os.PathLike[str]) -> int:
+        """As ``to_parquet``, into an Arrow IPC file (also known as Feather)."""
+        return self._to_file(path, FileFormat.ARROW)
+
+    def _to_file(self, path: str | os.PathLike[str], file_format: FileFormat) -> int:
+        with self.to_reader() as reader:
+            return write_file(reader, reader.schema, Path(path), file_format)
 
     def to_dataset(self) -> SharedDataset:
         """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one."""

@@ -18,9 +18,7 @@ import typer.core
 
 from delta_sharing_client.cli.exits import ExitCode, Stopped
 from delta_sharing_client.cli.target import (
-    FileFormat,
     Settings,
-    format_of,
     names_of_tables,
     open_client,
     open_table,
@@ -29,6 +27,7 @@ from delta_sharing_client.cli.target import (
 )
 from delta_sharing_client.columns import split_names
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.outputs.file_formats import FileFormat, format_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -437,7 +436,7 @@ def head(
     Example: delta-sharing head demo.shop.orders -n 3 --columns order_id,amount
     """
     from delta_sharing_client.cli import output
-    from delta_sharing_client.cli.files import json_rows
+    from delta_sharing_client.outputs.files import json_rows
 
     settings = Settings.of(context, profile, as_json, verbose)
     read = open_table(settings.profile, table).scan(
@@ -505,7 +504,7 @@ def sql(
     Example: delta-sharing sql "SELECT * FROM demo.shop.orders WHERE amount > 900" -o large.parquet
     """
     from delta_sharing_client.cli import output
-    from delta_sharing_client.cli.files import json_rows
+    from delta_sharing_client.outputs.files import json_rows
 
     settings = Settings.of(context, profile, as_json)
     with run_sql(settings.profile, query) as reader:
@@ -627,7 +626,7 @@ def _write_rows(
     reader: pa.RecordBatchReader, to: Path | None, file_format: FileFormat | None, settings: Settings
 ) -> None:
     from delta_sharing_client.cli import output
-    from delta_sharing_client.cli.files import write_file, write_stream
+    from delta_sharing_client.outputs.files import write_file, write_stream
 
     if settings.as_json:
         if file_format not in (None, FileFormat.JSONL):

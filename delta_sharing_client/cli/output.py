@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
@@ -13,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from delta_sharing_client.outputs.file_formats import compact_json
 from delta_sharing_client.redact import printable
 
 _NULL = Text("null", style="dim")
@@ -22,11 +22,6 @@ _LONGEST_CELL = 40
 _GAP = 2
 _Columns = list[tuple[Text, list[Text]]]
 _PIPE_WIDTH = 100_000
-
-
-def compact_json(value: object) -> str:
-    """Return ``value`` as JSON text on one line, with characters outside ASCII as they are."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def print_json(value: object) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -44,36 +42,6 @@ class Settings:
         """Return the options given after the command, completed by those given before it."""
         before: Settings = context.obj or cls()
         return cls(profile or before.profile, as_json or before.as_json, verbose or before.verbose)
-
-
-class FileFormat(str, enum.Enum):
-    """How rows are written; the values are the names on the command line."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
-    ARROW = "arrow"
-    JSONL = "jsonl"
-
-
-_BY_SUFFIX = {
-    ".parquet": FileFormat.PARQUET,
-    ".csv": FileFormat.CSV,
-    ".arrow": FileFormat.ARROW,
-    ".feather": FileFormat.ARROW,
-    ".jsonl": FileFormat.JSONL,
-    ".ndjson": FileFormat.JSONL,
-}
-
-
-def format_of(target: Path) -> FileFormat:
-    """Return the format that the ending of ``target`` names. UsageError for any other ending."""
-    try:
-        return _BY_SUFFIX[target.suffix.lower()]
-    except KeyError:
-        raise UsageError(
-            f"Cannot tell the format of {str(target)!r} from its ending; "
-            f"expected one of {', '.join(_BY_SUFFIX)}; or choose with --format."
-        ) from None
 
 
 def open_client(profile: str | None) -> SharingClient:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_sharing_client.cli.files import write_file, write_stream
-from delta_sharing_client.cli.target import FileFormat, format_of
 from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.outputs.file_formats import FileFormat, format_of
+from delta_sharing_client.outputs.files import write_file, write_stream
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("at", pa.timestamp("us", "UTC"))])
 BATCHES = [
@@ -124,8 +124,8 @@ WRITER = """
 import sys, time
 from pathlib import Path
 import pyarrow as pa
-from delta_sharing_client.cli.files import write_file
-from delta_sharing_client.cli.target import FileFormat
+from delta_sharing_client.outputs.files import write_file
+from delta_sharing_client.outputs.file_formats import FileFormat
 
 def batches():
     yield pa.RecordBatch.from_pydict({"id": [1]})

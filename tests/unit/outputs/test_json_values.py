@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.cli.files import json_rows, json_values
-from delta_sharing_client.cli.output import compact_json
+from delta_sharing_client.outputs.file_formats import compact_json
+from delta_sharing_client.outputs.files import json_rows, json_values
 
 
 @pytest.mark.parametrize(

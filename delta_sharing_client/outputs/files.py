@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from delta_sharing_client.cli.output import compact_json
-from delta_sharing_client.cli.target import FileFormat
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.file_lock import try_lock
+from delta_sharing_client.outputs.file_formats import FileFormat, compact_json
 
 Write = Callable[[pa.RecordBatch], None]
 _TEMPORARY_SUFFIX = ".part"
