@@ -63,11 +63,9 @@ async def _refuse(scope: Scope, send: Send, fault: Fault) -> None:
         status = 307
         host = next((value for name, value in scope["headers"] if name == b"host"), b"127.0.0.1")
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
-        place = (
-            b"http://[::1"
-            if fault.name == "bad-redirect"
-            else scope["scheme"].encode() + b"://" + host + scope["raw_path"] + query
-        )
+        place = scope["scheme"].encode() + b"://" + host + scope["raw_path"] + query
+        if fault.name == "bad-redirect":
+            place = b"http://[::1"
         headers.append((b"location", place))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     left = 0 if scope["method"] == "HEAD" else size

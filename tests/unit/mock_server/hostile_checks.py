@@ -24,7 +24,7 @@ def pour(server: RunningServer, most: int, seconds: float = 2.0, path: str = f"{
     parts = urlsplit(server.endpoint)
     data, deadline = b"", time.monotonic() + seconds
     with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=seconds) as connection:
-        lines = [f"GET {parts.path}{path} HTTP/1.1", f"Host: {parts.netloc}"]
+        lines = [f"GET {parts.path}{path} HTTP/1.1", f"Host: {parts.netloc}", "Connection: close"]
         lines += [f"Authorization: Bearer {server.profile['bearerToken']}", "", ""]
         connection.sendall("\r\n".join(lines).encode())
         while len(data) < most and time.monotonic() < deadline:
