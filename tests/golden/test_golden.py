@@ -12,7 +12,7 @@ import pytest
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.delta import features
-from delta_sharing_client.delta.log.table import table as log
+from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.errors import DeltaSharingError
 from tests.golden import corpus
 

@@ -15,7 +15,7 @@ import pytest
 
 import mock_server
 from delta_sharing_client.delta import features
-from delta_sharing_client.delta.log.table import table as log
+from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from tests.golden import corpus
 from tests.tables_spark.make_tables import rows

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,10 +32,11 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.calendars import hybrid_calendar
 from delta_sharing_client.delta.data_types import PrimitiveType
+from delta_sharing_client.delta.log.directory import LogDirectory
 from delta_sharing_client.delta.log.lines import convert_action, read_actions
 from delta_sharing_client.delta.log.listing import Checkpoint
 from delta_sharing_client.delta.partition_values import serialize_partition_value
-from delta_sharing_client.delta.paths import is_absolute, resolve
+from delta_sharing_client.delta.paths import is_absolute
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.errors import DataError, ProtocolError
 
@@ -388,7 +388,7 @@ _OTHER: dict[str, type] = {
 }
 
 
-def read_checkpoint(checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator[Action]:
+def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator[Action]:
     """Stream the actions of a checkpoint, its sidecars' included.
 
     ``remove`` actions come only with :attr:`Want.TOMBSTONES`, ``stats`` of files only with :attr:`Want.STATS`; where a
@@ -402,70 +402,69 @@ def read_checkpoint(checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator
         A row is not a valid action, a sidecar names sidecars, or the checkpoint says it is of another version.
     """
     sidecars: list[Sidecar] = []
-    for path in checkpoint.files:
-        for action in _manifest_actions(path, want):
+    directory.expect(checkpoint.files)
+    for name in checkpoint.files:
+        for action in _manifest_actions(directory, name, want):
             if isinstance(action, Sidecar):
                 sidecars.append(action)
             elif isinstance(action, CheckpointMetadata) and action.version != checkpoint.version:
                 raise ProtocolError(
-                    f"'{path.name}' must be the checkpoint of version {checkpoint.version}, but says {action.version}."
+                    f"'{name}' must be the checkpoint of version {checkpoint.version}, but says {action.version}."
                 )
             else:
                 yield action
-    for sidecar in sidecars:
-        yield from _sidecar_actions(_sidecar_path(sidecar, checkpoint.files[0].parent), want)
+    paths = [item.path if is_absolute(item.path) else f"{SIDECAR_DIRECTORY}/{item.path}" for item in sidecars]
+    directory.expect(paths)
+    for path in paths:
+        yield from _sidecar_actions(directory, path, want)
 
 
-def read_table_state(checkpoint: Checkpoint) -> Iterator[Action]:
+def read_table_state(directory: LogDirectory, checkpoint: Checkpoint) -> Iterator[Action]:
     """Stream only the actions of a checkpoint that are not about files: protocol, metadata and their like."""
-    for path in checkpoint.files:
-        if path.suffix == ".json":
-            yield from (action for action in _manifest_actions(path, Want.NOTHING) if type(action) in _OTHER.values())
+    for name in checkpoint.files:
+        if name.endswith(".json"):
+            actions = _manifest_actions(directory, name, Want.NOTHING)
+            yield from (action for action in actions if type(action) in _OTHER.values())
         else:
-            with _opened(path) as parquet:
-                yield from _other_actions(parquet, path)
+            with _opened(directory, name) as parquet:
+                yield from _other_actions(parquet, name)
 
 
-def _manifest_actions(path: Path, want: Want) -> Iterator[Action]:
-    if path.suffix == ".json":
+def _manifest_actions(directory: LogDirectory, name: str, want: Want) -> Iterator[Action]:
+    if name.endswith(".json"):
         try:
-            with path.open("rb") as stream:
-                yield from read_actions(stream, path.name)
+            with directory.open(name) as stream:
+                yield from read_actions(stream, name)
         except OSError as error:
-            raise DataError(f"The checkpoint '{path.name}' cannot be read: {error.strerror}.") from None
+            raise DataError(f"The checkpoint '{name}' cannot be read: {error.strerror}.") from None
         return
-    with _opened(path) as parquet:
-        yield from _other_actions(parquet, path)
-        yield from _file_actions(parquet, path, want)
+    with _opened(directory, name) as parquet:
+        yield from _other_actions(parquet, name)
+        yield from _file_actions(parquet, name, want)
 
 
-def _sidecar_actions(path: Path, want: Want) -> Iterator[Action]:
-    with _opened(path) as parquet:
-        if any(isinstance(action, Sidecar) for action in _other_actions(parquet, path)):
-            raise ProtocolError(f"The sidecar '{path.name}' must hold file actions only, but it names sidecars.")
-        yield from _file_actions(parquet, path, want)
+def _sidecar_actions(directory: LogDirectory, path: str, want: Want) -> Iterator[Action]:
+    name = path.rpartition("/")[2]
+    with _opened(directory, path) as parquet:
+        if any(isinstance(action, Sidecar) for action in _other_actions(parquet, name)):
+            raise ProtocolError(f"The sidecar '{name}' must hold file actions only, but it names sidecars.")
+        yield from _file_actions(parquet, name, want)
 
 
-def _sidecar_path(sidecar: Sidecar, log_directory: Path) -> Path:
-    if is_absolute(sidecar.path):
-        return resolve(log_directory, sidecar.path)
-    return resolve(log_directory / SIDECAR_DIRECTORY, sidecar.path)
-
-
-def _other_actions(parquet: pq.ParquetFile, path: Path) -> Iterator[Action]:
+def _other_actions(parquet: pq.ParquetFile, source: str) -> Iterator[Action]:
     columns = [name for name in parquet.schema_arrow.names if name in _OTHER]
     if not columns:
         return
     for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
         for name in columns:
-            yield from other_rows(batch.column(name), _OTHER[name], path.name)
+            yield from other_rows(batch.column(name), _OTHER[name], source)
 
 
-def _file_actions(parquet: pq.ParquetFile, path: Path, want: Want) -> Iterator[Action]:
+def _file_actions(parquet: pq.ParquetFile, source: str, want: Want) -> Iterator[Action]:
     for column, wanted in (("add", True), ("remove", Want.TOMBSTONES in want)):
         if not wanted or column not in parquet.schema_arrow.names:
             continue
-        rows = FileRows(parquet, column, want, path.name)
+        rows = FileRows(parquet, column, want, source)
         for group in range(parquet.metadata.num_row_groups):
             yield from _group_actions(parquet, rows, column, group)
 
@@ -487,13 +486,14 @@ def _batches(parquet: pq.ParquetFile, group: int, leaves: list[str]) -> Iterator
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+def _opened(directory: LogDirectory, path: str) -> Iterator[pq.ParquetFile]:
+    name = path.rpartition("/")[2]
     try:
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+        with directory.open(path) as stream, pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet:
             names = parquet.schema_arrow.names
             if len(set(names)) != len(names):
-                raise ProtocolError(f"The checkpoint file '{path.name}' must have each column once, found {names}.")
+                raise ProtocolError(f"The checkpoint file '{name}' must have each column once, found {names}.")
             yield parquet
     except (OSError, pa.ArrowException, EOFError, UnicodeError) as error:
         reason = "it does not exist" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
-        raise DataError(f"The checkpoint file '{path.name}' cannot be read: {reason}.") from None
+        raise DataError(f"The checkpoint file '{name}' cannot be read: {reason}.") from None

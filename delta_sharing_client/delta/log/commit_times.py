@@ -55,7 +55,7 @@ class CommitTimes:
         if self.enablement is None or version < self.enablement.version:
             return self._monotonic()[version]
         if version not in self._in_commit:
-            self._in_commit[version] = _in_commit_timestamp(commit, self.listing.table)
+            self._in_commit[version] = _in_commit_timestamp(commit, self.listing)
         return self._in_commit[version]
 
     def newest_at_or_before(self, timestamp_ms: int, versions: list[int]) -> int | None:
@@ -123,17 +123,17 @@ def _number(properties: dict[str, str], name: str, table: str) -> int | None:
     return int(text)
 
 
-def _in_commit_timestamp(commit: LogFile, table: str) -> int:
+def _in_commit_timestamp(commit: LogFile, listing: LogListing) -> int:
     try:
-        with commit.path.open("rb") as stream:
-            first = next(iter(read_actions([stream.readline()], commit.path.name)), None)
+        with listing.directory.open(commit.name) as stream:
+            first = next(iter(read_actions([stream.readline()], commit.name)), None)
     except OSError as error:
-        raise DataError(f"Commit {commit.first} cannot be read: {error.strerror}.", table=table) from None
+        raise DataError(f"Commit {commit.first} cannot be read: {error.strerror}.", table=listing.table) from None
     if not isinstance(first, CommitInfo) or first.in_commit_timestamp is None:
         raise ProtocolError(
             f"The table has in-commit timestamps, so commit {commit.first} must begin with a 'commitInfo' that holds "
             "one.",
-            table=table,
+            table=listing.table,
             version=commit.first,
         )
     return first.in_commit_timestamp

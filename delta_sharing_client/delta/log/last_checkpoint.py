@@ -31,13 +31,12 @@ def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
         The file exists but is damaged (not JSON, a wrong checksum, a field of a wrong type), or names a checkpoint that
         does not exist or is not complete.
     """
-    path = listing.directory / FILE_NAME
     try:
-        if not path.is_file():
-            return None
-        with path.open("rb") as stream:
+        with listing.directory.open(FILE_NAME) as stream:
             text = stream.read(MAX_BYTES).decode("utf-8")
         return _find(listing, text)
+    except (FileNotFoundError, IsADirectoryError):
+        return None
     except (OSError, ValueError, RecursionError) as error:
         reason = "the JSON nests too deep" if isinstance(error, RecursionError) else str(error)
         warnings.warn(

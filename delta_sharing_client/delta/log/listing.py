@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
+from delta_sharing_client.delta.log.directory import LOG_DIRECTORY, LogDirectory, LogEntry
 from delta_sharing_client.errors import DataError, UsageError
-
-LOG_DIRECTORY = "_delta_log"
 
 _COMMIT = re.compile(r"(\d{20})\.json\Z")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json\Z")
@@ -25,7 +22,7 @@ _CHECKPOINT = re.compile(
 class LogFile:
     """A commit (``first == last``) or a compacted log file for the versions ``first`` to ``last``."""
 
-    path: Path
+    name: str
     first: int
     last: int
     modified_ms: int
@@ -36,13 +33,13 @@ class Checkpoint:
     """A complete checkpoint: one file, or all parts in order."""
 
     version: int
-    files: tuple[Path, ...]
+    files: tuple[str, ...]
     modified_ms: int
 
     @property
     def name(self) -> str:
         """The name of its (first) file."""
-        return self.files[0].name
+        return self.files[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +59,10 @@ class LogListing:
     commits: Mapping[int, LogFile]
     compacted: Mapping[int, Sequence[LogFile]]
     checkpoints: Mapping[int, Sequence[Checkpoint]]
-    directory: Path = field(default=Path())
+    directory: LogDirectory
 
     @classmethod
-    def read(cls, directory: Path, table: str) -> LogListing:
+    def read(cls, directory: LogDirectory, table: str) -> LogListing:
         """List ``directory``.
 
         Raises
@@ -77,20 +74,21 @@ class LogListing:
         compacted: dict[int, list[LogFile]] = {}
         parts: dict[tuple[int, str], dict[int, LogFile]] = {}
         try:
-            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-        except (FileNotFoundError, NotADirectoryError):
+            entries = sorted(directory.entries())
+        except FileNotFoundError:
             raise DataError(
                 f"A Delta table must have the directory '{LOG_DIRECTORY}', which was not found.", table=table
             ) from None
         for entry in entries:
             name = entry.name
+            # An empty file: a writer that died left it behind. The commits say the same as what it would have held.
             if match := _COMMIT.match(name):
                 version = int(match[1])
                 commits[version] = _log_file(entry, version, version)
             elif match := _COMPACTED.match(name):
-                if int(match[1]) <= int(match[2]) and not _is_empty(entry):
+                if int(match[1]) <= int(match[2]) and entry.size:
                     compacted.setdefault(int(match[1]), []).append(_log_file(entry, int(match[1]), int(match[2])))
-            elif (match := _CHECKPOINT.match(name)) and not _is_empty(entry):
+            elif (match := _CHECKPOINT.match(name)) and entry.size:
                 version = int(match["version"])
                 group = f"parts {match['parts']}" if match["parts"] else name
                 parts.setdefault((version, group), {})[int(match["part"] or 1)] = _log_file(entry, version, version)
@@ -191,22 +189,8 @@ class LogListing:
         return max(usable, key=lambda item: item.last, default=self.commits.get(first))
 
 
-def _is_empty(entry: os.DirEntry[str]) -> bool:
-    # A writer that died leaves it behind. The commits say the same as what it would have held; empty, it says nothing.
-    try:
-        return entry.stat().st_size == 0
-    except FileNotFoundError:
-        return False
-
-
-def _log_file(entry: os.DirEntry[str], first: int, last: int) -> LogFile:
-    try:
-        nanoseconds = entry.stat().st_mtime_ns
-    except FileNotFoundError:
-        # Cleaned up between listing and looking: opening it will say so if it is needed.
-        nanoseconds = 0
-    # A time set through a float (os.utime) may lie some hundred nanoseconds below the millisecond that was meant.
-    return LogFile(Path(entry.path), first, last, (nanoseconds + 1000) // 1_000_000)
+def _log_file(entry: LogEntry, first: int, last: int) -> LogFile:
+    return LogFile(entry.name, first, last, entry.modified_ms)
 
 
 def _complete(parts: Mapping[tuple[int, str], Mapping[int, LogFile]]) -> dict[int, list[Checkpoint]]:
@@ -214,9 +198,9 @@ def _complete(parts: Mapping[tuple[int, str], Mapping[int, LogFile]]) -> dict[in
     for (version, group), files in sorted(parts.items(), key=_preference):
         expected = int(group.split(" ")[1]) if group.startswith("parts ") else 1
         if len(files) == expected and sorted(files) == list(range(1, expected + 1)):
-            paths = tuple(files[number].path for number in sorted(files))
+            names = tuple(files[number].name for number in sorted(files))
             modified = max(item.modified_ms for item in files.values())
-            checkpoints.setdefault(version, []).append(Checkpoint(version, paths, modified))
+            checkpoints.setdefault(version, []).append(Checkpoint(version, names, modified))
     return checkpoints
 
 

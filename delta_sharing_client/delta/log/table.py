@@ -1,4 +1,4 @@
-"""A Delta table on local disk, read through its log (Delta log protocol, "Delta Log Entries" and "Checkpoints")."""
+"""A Delta table, read through its log (Delta log protocol, "Delta Log Entries" and "Checkpoints")."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.log.checkpoint_reader import read_checkpoint, read_table_state
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.commit_times import CommitTimes, enablement_of
+from delta_sharing_client.delta.log.directory import LOG_DIRECTORY, LocalDirectory, LogDirectory
 from delta_sharing_client.delta.log.last_checkpoint import hinted_checkpoint
 from delta_sharing_client.delta.log.lines import read_actions
-from delta_sharing_client.delta.log.listing import LOG_DIRECTORY, LogFile, LogListing, LogSegment
+from delta_sharing_client.delta.log.listing import LogFile, LogListing, LogSegment
 from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled, without_conflicts
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, UsageError
 
@@ -26,23 +27,24 @@ class DeltaLog:
     :class:`Snapshot` stays as it was. Errors name the table by its directory's name.
     """
 
-    def __init__(self, table_root: Path) -> None:
-        self.table_root = table_root
-        self._table = table_root.name
+    def __init__(self, directory: LogDirectory, table: str) -> None:
+        self.directory = directory
+        self._table = table
 
     def __repr__(self) -> str:
-        return f"DeltaLog({str(self.table_root)!r})"
+        return f"DeltaLog({self._table!r})"
 
     @classmethod
     def open(cls, table_root: str | os.PathLike[str]) -> DeltaLog:
-        """Open the table in the directory ``table_root``.
+        """Open the table in the local directory ``table_root``.
 
         Raises
         ------
         DataError
             There is no ``_delta_log`` in it, or that holds neither a commit nor a complete checkpoint.
         """
-        log = cls(Path(os.path.abspath(table_root)))
+        root = Path(os.path.abspath(table_root))
+        log = cls(LocalDirectory(root / LOG_DIRECTORY), root.name)
         log._list()
         return log
 
@@ -111,6 +113,7 @@ class DeltaLog:
                 version=missing,
             )
         times = self._latest_times(listing)
+        listing.directory.expect([listing.commits[version].name for version in range(start, end + 1)])
         return (self._commit(listing.commits[version], times) for version in range(start, end + 1))
 
     def commit_timestamp(self, version: int) -> int:
@@ -173,14 +176,15 @@ class DeltaLog:
         return found
 
     def _list(self) -> LogListing:
-        return LogListing.read(self.table_root / LOG_DIRECTORY, self._table)
+        return LogListing.read(self.directory, self._table)
 
     def _sources(self, listing: LogListing, segment: LogSegment, want: Want) -> Iterator[Iterable[Action]]:
         if segment.checkpoint is not None:
-            yield read_checkpoint(segment.checkpoint, want)
+            yield read_checkpoint(listing.directory, segment.checkpoint, want)
+        listing.directory.expect([delta.name for delta in segment.deltas])
         for delta in segment.deltas:
             if delta.first == delta.last:
-                yield without_conflicts(self._read(delta), delta.path.name)
+                yield without_conflicts(self._read(delta), delta.name)
             else:
                 yield from self._compacted(listing, delta)
 
@@ -193,21 +197,21 @@ class DeltaLog:
         for version in range(delta.first, delta.last + 1):
             if version not in listing.commits:
                 raise ProtocolError(
-                    f"'{delta.path.name}' must hold one action for each file, and the commits it stands for are gone.",
+                    f"'{delta.name}' must hold one action for each file, and the commits it stands for are gone.",
                     table=self._table,
                 )
             commit = listing.commits[version]
-            yield without_conflicts(self._read(commit), commit.path.name)
+            yield without_conflicts(self._read(commit), commit.name)
 
     def _read(self, delta: LogFile) -> Iterator[Action]:
         try:
-            with delta.path.open("rb") as stream:
-                yield from read_actions(stream, delta.path.name)
+            with self.directory.open(delta.name) as stream:
+                yield from read_actions(stream, delta.name)
         except OSError as error:
-            raise DataError(f"The log file '{delta.path.name}' cannot be read: {error.strerror}.") from None
+            raise DataError(f"The log file '{delta.name}' cannot be read: {error.strerror}.") from None
 
     def _commit(self, file: LogFile, times: CommitTimes) -> Commit:
-        actions = self._named(without_conflicts(self._read(file), file.path.name), file.first)
+        actions = self._named(without_conflicts(self._read(file), file.name), file.first)
         commit = Commit.from_actions(file.first, times.at(file.first), actions)
         if commit.protocol is not None:
             check_readable(commit.protocol, operation=Operation.CHANGES, table=self._table)
@@ -242,7 +246,7 @@ class DeltaLog:
             actions = self._named(self._read(listing.commits[version]), version)
             yield [action for action in actions if isinstance(action, kept)]
         if base >= 0:
-            yield list(self._named(read_table_state(listing.checkpoints[base][0]), base))
+            yield list(self._named(read_table_state(listing.directory, listing.checkpoints[base][0]), base))
 
     def _times(self, listing: LogListing, protocol: Protocol, metadata: Metadata) -> CommitTimes:
         return CommitTimes(listing, enablement_of(protocol, metadata, self._table))

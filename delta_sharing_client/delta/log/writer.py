@@ -18,9 +18,9 @@ from delta_sharing_client.delta.actions import Action, Metadata, Protocol
 from delta_sharing_client.delta.log.checkpoint_writer import last_checkpoint_text, write_checkpoint
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.commit_times import enablement_of
+from delta_sharing_client.delta.log.directory import LOG_DIRECTORY
 from delta_sharing_client.delta.log.last_checkpoint import FILE_NAME
 from delta_sharing_client.delta.log.lines import action_line
-from delta_sharing_client.delta.log.listing import LOG_DIRECTORY
 from delta_sharing_client.delta.paths import is_url
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import UsageError

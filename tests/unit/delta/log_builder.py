@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from delta_sharing_client.delta.log.listing import LOG_DIRECTORY, LogListing
+from delta_sharing_client.delta.log.listing import LogListing
 from delta_sharing_client.delta.log.table import DeltaLog
 
 SCHEMA = json.dumps(
@@ -61,4 +61,4 @@ class LogBuilder:
 
 def earliest_version(log: DeltaLog) -> int:
     """Return the oldest version that can be rebuilt."""
-    return LogListing.read(log.table_root / LOG_DIRECTORY, log.table_root.name).earliest
+    return LogListing.read(log.directory, "table").earliest

@@ -26,10 +26,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows_of(log: DeltaLog, add: AddFile) -> pa.Table:
     """The live rows of a file, read without any code of the scan."""
-    table = pq.ParquetFile(resolve(log.table_root, add.path)).read()
+    table = pq.ParquetFile(resolve(log.directory.path.parent, add.path)).read()
     if add.deletion_vector is None:
         return table
-    blob = (log.table_root / relative_path(add.deletion_vector)).read_bytes()
+    blob = (log.directory.path.parent / relative_path(add.deletion_vector)).read_bytes()
     offset = add.deletion_vector.offset or 0
     keep = decode_file(blob[offset:], add.deletion_vector, base=offset).keep_mask(0, table.num_rows)
     return table if keep is None else table.filter(keep)
@@ -77,7 +77,7 @@ def test_the_feed_accounts_for_every_row(root: Path) -> None:
             if isinstance(action, AddFile):
                 counts["insert"] += rows_of(log, action).num_rows
             elif "_change_data" in action.path:
-                kinds = pq.ParquetFile(resolve(log.table_root, action.path)).read()["_change_type"]
+                kinds = pq.ParquetFile(resolve(log.directory.path.parent, action.path)).read()["_change_type"]
                 for kind in counts:
                     counts[kind] += pc.sum(pc.equal(kinds, kind)).as_py() or 0
             else:
@@ -102,7 +102,7 @@ def test_row_ids_are_unique_and_follow_their_rows(root: Path) -> None:
     def ids(version: int) -> dict[int, int]:
         found: dict[int, int] = {}
         for add in log.snapshot(version).files:
-            whole = pq.ParquetFile(resolve(log.table_root, add.path)).read()
+            whole = pq.ParquetFile(resolve(log.directory.path.parent, add.path)).read()
             assert add.base_row_id is not None
             stored = whole[demo._ROW_ID] if demo._ROW_ID in whole.column_names else pa.nulls(whole.num_rows, pa.int64())
             default = pa.array(range(add.base_row_id, add.base_row_id + whole.num_rows), pa.int64())

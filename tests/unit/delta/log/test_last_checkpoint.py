@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delta_sharing_client.delta.log.directory import LocalDirectory
 from delta_sharing_client.delta.log.last_checkpoint import (
     LastCheckpointWarning,
     canonical_json,
@@ -62,7 +63,7 @@ def _listing(tmp_path: Path, text: str | None, *names: str) -> LogListing:
         (tmp_path / name).write_text("{}", "utf-8")
     if text is not None:
         (tmp_path / "_last_checkpoint").write_text(text, encoding="utf-8")
-    return LogListing.read(tmp_path, "t")
+    return LogListing.read(LocalDirectory(tmp_path), "t")
 
 
 CLASSIC = f"{3:020}.checkpoint.parquet"
