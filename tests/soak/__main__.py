@@ -6,10 +6,10 @@ import argparse
 import sys
 from types import ModuleType
 
-from tests.soak import early_ends
+from tests.soak import early_ends, faults
 
 # A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
-SOAKS: dict[str, ModuleType] = {"early-ends": early_ends}
+SOAKS: dict[str, ModuleType] = {"early-ends": early_ends, "faults": faults}
 
 
 def main() -> int:
