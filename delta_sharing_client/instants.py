@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime
 import re
 import zoneinfo
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from delta_sharing_client.errors import UsageError
 
@@ -209,15 +209,15 @@ def days_of_date(date: datetime.date) -> int:
     return date.toordinal() - _EPOCH.toordinal()
 
 
-def civil_of(days: int) -> tuple[int, int, int]:
-    """Return (year, month, day) of the date ``days`` after 1970-01-01."""
+def civil_of(days: Any) -> tuple[Any, Any, Any]:
+    """Return (year, month, day) of the date ``days`` after 1970-01-01; of an array of integers, arrays."""
     # 400 years are 146097 days.
     cycle, day_of_cycle = divmod(days + _DAYS_0000_TO_1970 - _MARCH, 146_097)
     year_of_cycle = (day_of_cycle - day_of_cycle // 1460 + day_of_cycle // 36_524 - day_of_cycle // 146_096) // 365
     day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle // 4 - year_of_cycle // 100)
     shifted = (5 * day_of_year + 2) // 153
     day = day_of_year - (153 * shifted + 2) // 5 + 1
-    month = shifted + 3 if shifted < 10 else shifted - 9
+    month = shifted + 3 - 12 * (shifted >= 10)
     return cycle * 400 + year_of_cycle + (month < 3), month, day
 
 

@@ -10,13 +10,17 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.instants import MICROS_PER_DAY, civil_of
+from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.tree import (
     And,
+    Call,
     Column,
     Comparison,
     Expression,
@@ -27,8 +31,11 @@ from delta_sharing_client.predicates.tree import (
     Not,
     NullSafeEqual,
     Op,
+    Operand,
     Or,
     StartsWith,
+    columns,
+    has_calls,
 )
 from delta_sharing_client.predicates.values import Day, Moment, Value
 
@@ -61,8 +68,13 @@ def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
     rows = batch.num_rows
     found: _Truth = None
     for part in expression.children if isinstance(expression, And) else (expression,):
-        answer = _full(_evaluate(part, batch), rows).fill_null(False)
-        found = answer if found is None else pc.and_(found, answer)
+        if found is None:
+            found = _full(_evaluate(part, batch), rows).fill_null(False)
+        elif has_calls(part) and found.true_count < rows:
+            # It may fail for rows that the conditions before it rule out.
+            found = pc.replace_with_mask(found, found, _evaluate_where(found, part, batch).fill_null(False))
+        else:
+            found = pc.and_(found, _full(_evaluate(part, batch), rows).fill_null(False))
         # What one conjunct rules out, the others cannot bring back.
         if found.true_count == 0:
             break
@@ -76,39 +88,53 @@ def _full(truth: _Truth, rows: int) -> _Array:
 def _evaluate(expression: Expression, batch: pa.RecordBatch) -> _Truth:
     match expression:
         case And(children=children):
-            return _fold(pc.and_kleene, children, batch)
+            return _fold(pc.and_kleene, children, batch, decisive=False)
         case Or(children=children):
-            return _fold(pc.or_kleene, children, batch)
+            return _fold(pc.or_kleene, children, batch, decisive=True)
         case Not(child=inner):
             return pc.invert(_evaluate(inner, batch))
         case Literal(value=value):
             return pa.scalar(value, pa.bool_())
-        case Comparison(op=op, left=Column() as left, right=Column() as right):
-            return _compare_columns(op, left, right, batch)
-        case Comparison(op=op, left=Column() as left, right=Literal(value=value)):
-            return _on_column(left, batch, lambda array: _compare(op, array, left, value))
-        case NullSafeEqual(left=Column() as left, right=Column() as right):
-            return _null_safe(left, right, batch)
-        case NullSafeEqual(left=Column() as left, right=Literal(value=value)):
-            found = _on_column(left, batch, lambda array: _compare(Op.EQ, array, left, value))
+        case Comparison(op=op, left=left, right=Literal(value=value)):
+            return _on_values(left, batch, lambda array: _compare(op, array, value))
+        case Comparison(op=op, left=left, right=right):
+            return _compare_columns(op, _decoded(left, batch), _decoded(right, batch))
+        case NullSafeEqual(left=left, right=Literal(value=value)):
+            found = _on_values(left, batch, lambda array: _compare(Op.EQ, array, value))
             return pc.fill_null(found, False)
+        case NullSafeEqual(left=left, right=right):
+            return _null_safe(_decoded(left, batch), _decoded(right, batch))
         case In(child=child, values=values):
-            return _on_column(child, batch, lambda array: _in(array, child, values))
+            return _on_values(child, batch, lambda array: _in(array, values))
         case IsNull(child=child):
-            return _is_null(_column(child, batch))
+            return _is_null(_column(child, batch) if isinstance(child, Column) else _decoded(child, batch))
         case Like(child=child):
-            return _on_column(child, batch, lambda array: _like(array, expression))
+            return _on_values(child, batch, lambda array: _like(array, expression))
         case StartsWith(child=child, prefix=prefix):
-            return _on_column(child, batch, lambda array: pc.starts_with(array, pattern=prefix))
+            return _on_values(child, batch, lambda array: pc.starts_with(array, pattern=prefix))
     raise TypeError(f"not a bound predicate: {expression}")
 
 
-def _fold(combine: Callable[..., _Truth], children: tuple[Expression, ...], batch: pa.RecordBatch) -> _Truth:
-    answers = iter(children)
-    found = _evaluate(next(answers), batch)
-    for child in answers:
-        found = combine(found, _evaluate(child, batch))
+def _fold(
+    combine: Callable[..., _Truth], children: tuple[Expression, ...], batch: pa.RecordBatch, *, decisive: bool
+) -> _Truth:
+    """Join conditions from left to right; one that may fail is only asked of rows that are not ``decisive`` yet."""
+    found = _evaluate(children[0], batch)
+    for child in children[1:]:
+        if not has_calls(child):
+            found = combine(found, _evaluate(child, batch))
+            continue
+        found = _full(found, batch.num_rows)
+        undecided = (pc.invert(found) if decisive else found).fill_null(True)
+        answer = combine(found.filter(undecided), _evaluate_where(undecided, child, batch))
+        found = pc.replace_with_mask(found, undecided, answer)
     return found
+
+
+def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.RecordBatch) -> _Array:
+    """Return what ``expression`` says of some of the rows."""
+    some = batch.select(sorted({path[0] for path in columns(expression)})).filter(rows)
+    return _full(_evaluate(expression, some), rows.true_count)
 
 
 # === Columns ===
@@ -128,8 +154,11 @@ def _column(column: Column, batch: pa.RecordBatch) -> _Array:
     return array
 
 
-def _on_column(column: Column, batch: pa.RecordBatch, test: Callable[[_Array], _Truth]) -> _Truth:
-    """Apply ``test`` to a column; to the dictionary's values only, where that is less work."""
+def _on_values(operand: Operand, batch: pa.RecordBatch, test: Callable[[_Array], _Truth]) -> _Truth:
+    """Apply ``test`` to an operand; to the values of a column's dictionary only, where that is less work."""
+    if not isinstance(operand, Column):
+        return test(_decoded(operand, batch))
+    column = operand
     array = _column(column, batch)
     if isinstance(array, pa.DictionaryArray):
         if len(array.dictionary) <= len(array):
@@ -157,9 +186,13 @@ def _as_bound(array: _Array, column: Column) -> _Array:
     raise DataError(f"Column {column} is {array.type} in the batch, but the filter is bound to {wanted}.")
 
 
-def _decoded(column: Column, batch: pa.RecordBatch) -> _Array:
-    array = _column(column, batch)
-    return _as_bound(array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array, column)
+def _decoded(operand: Operand, batch: pa.RecordBatch) -> _Array:
+    if isinstance(operand, Call):
+        return _computed(operand, batch)
+    if isinstance(operand, Literal):
+        raise TypeError("a constant stands beside a column, or in a call")
+    array = _column(operand, batch)
+    return _as_bound(array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array, operand)
 
 
 def _is_null(array: _Array) -> _Array:
@@ -177,7 +210,7 @@ _KERNELS: dict[Op, Callable[..., _Truth]] = {
 }  # fmt: skip
 
 
-def _compare(op: Op, array: _Array, column: Column, value: Value) -> _Truth:
+def _compare(op: Op, array: _Array, value: Value) -> _Truth:
     kernel = _KERNELS[op]
     if kind_of(array.type) is not Kind.FLOATING:
         return kernel(array, _constants([value], array.type)[0])
@@ -207,7 +240,7 @@ def _constants(values: Iterable[Value], data_type: pa.DataType) -> _Array:
     return pa.array(plain, data_type)
 
 
-def _in(array: _Array, column: Column, values: tuple[Literal, ...]) -> _Truth:
+def _in(array: _Array, values: tuple[Literal, ...]) -> _Truth:
     wanted = [item.value for item in values if item.value is not None]
     floating = kind_of(array.type) is Kind.FLOATING
     nan = floating and any(isinstance(value, float) and math.isnan(value) for value in wanted)
@@ -244,14 +277,12 @@ def _like(array: _Array, like: Like) -> _Truth:
 # === Two columns ===
 
 
-def _null_safe(left: Column, right: Column, batch: pa.RecordBatch) -> _Truth:
-    equal = _compare_columns(Op.EQ, left, right, batch).fill_null(False)
-    both = pc.and_(_is_null(_column(left, batch)), _is_null(_column(right, batch)))
-    return pc.or_(equal, both)
+def _null_safe(a: _Array, b: _Array) -> _Truth:
+    equal = _compare_columns(Op.EQ, a, b).fill_null(False)
+    return pc.or_(equal, pc.and_(a.is_null(), b.is_null()))
 
 
-def _compare_columns(op: Op, left: Column, right: Column, batch: pa.RecordBatch) -> _Array:
-    a, b = _decoded(left, batch), _decoded(right, batch)
+def _compare_columns(op: Op, a: _Array, b: _Array) -> _Array:
     kinds = {kind_of(a.type), kind_of(b.type)}
     if Kind.FLOATING in kinds:
         return _compare_doubles(op, _as_double(a), _as_double(b))
@@ -297,13 +328,93 @@ def _widen(array: _Array, common: pa.DataType) -> _Array:
     return array.cast(common)
 
 
-_DAY_MICROS = 86_400_000_000
-
-
 def _as_microseconds(array: _Array) -> _Array:
     # Decimals, because the microseconds of most dates do not fit 64 bits.
     if pa.types.is_date(array.type):
         days = array.cast(pa.int32()).cast(pa.decimal128(10, 0))
-        return pc.multiply(days, pa.scalar(_DAY_MICROS).cast(pa.decimal128(20, 0))).cast(pa.decimal128(38, 0))
+        return pc.multiply(days, pa.scalar(MICROS_PER_DAY).cast(pa.decimal128(20, 0))).cast(pa.decimal128(38, 0))
     micros = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
     return micros.cast(pa.decimal128(20, 0)).cast(pa.decimal128(38, 0))
+
+
+# === Operators and functions ===
+
+
+def _computed(call: Call, batch: pa.RecordBatch) -> _Array:
+    arguments: list[Any] = [item if isinstance(item, Literal) else _decoded(item, batch) for item in call.arguments]
+    if call.name == "coalesce":
+        filled = [_argument(item, call.type) for item in arguments]
+        return _full(pc.coalesce(*filled), batch.num_rows)
+    if call.name in functions.OPERATORS:
+        return _arithmetic(call, arguments)
+    (array,) = arguments
+    if call.name == "length":
+        kernel = pc.binary_length if kind_of(array.type) is Kind.BINARY else pc.utf8_length
+        return kernel(array).cast(pa.int32())
+    if call.name in ("lower", "upper"):
+        return _cased(call.name, array)
+    return _date_part(call.name, array)
+
+
+def _argument(argument: Any, data_type: pa.DataType) -> Any:
+    """Return an argument, an array or a constant, as the type in which its call computes."""
+    if isinstance(argument, Literal):
+        return _constants([functions.as_type(argument.value, data_type)], data_type)[0]
+    if argument.type == data_type:
+        return argument
+    if pa.types.is_floating(data_type):
+        return _as_double(argument).cast(data_type)
+    if pa.types.is_decimal(data_type) and pa.types.is_integer(argument.type):
+        return argument.cast(pa.decimal128(20, 0)).cast(data_type)
+    return argument.cast(data_type)
+
+
+def _arithmetic(call: Call, arguments: list[Any]) -> _Array:
+    if pa.types.is_decimal(call.type):
+        sides = [_argument(item, functions.decimal_type(_given(item))) for item in arguments]
+    else:
+        sides = [_argument(item, call.type) for item in arguments]
+    if call.name == "/":
+        both = sides[0].is_valid() if _is_array(sides[0]) else pa.scalar(True)
+        if pc.any(pc.and_(_full(pc.equal(sides[1], 0.0), max(map(len, filter(_is_array, sides)))), both)).as_py():
+            raise functions.division_by_zero(str(call))
+    kernel = pc.negate_checked if len(sides) == 1 else _ARITHMETIC[call.name]
+    try:
+        return kernel(*sides).cast(call.type)
+    except pa.ArrowInvalid:
+        raise functions.overflow(str(call), call.type) from None
+
+
+def _is_array(side: Any) -> bool:
+    return isinstance(side, pa.Array)
+
+
+def _given(argument: Any) -> Any:
+    return argument.value if isinstance(argument, Literal) else argument.type
+
+
+_ARITHMETIC: dict[str, Callable[..., _Array]] = {
+    "+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "/": pc.divide,
+}  # fmt: skip
+
+
+def _cased(name: str, array: _Array) -> _Array:
+    if pc.all(pc.string_is_ascii(array), min_count=0).as_py() is not False:
+        return (pc.ascii_lower if name == "lower" else pc.ascii_upper)(array)
+    # Arrow maps character by character; Unicode has ß to SS, and a sigma of its own for the end of a word.
+    found = array.dictionary_encode()
+    values = [functions.apply(name, [value], array.type, name) for value in found.dictionary.to_pylist()]
+    return pa.array(values, array.type).take(found.indices)
+
+
+def _date_part(name: str, array: _Array) -> _Array:
+    if pa.types.is_date(array.type):
+        days = _numbers(array.cast(pa.int32()))
+    else:
+        days = _numbers(array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())) // MICROS_PER_DAY
+    part = civil_of(days)[("year", "month", "day").index(name)]
+    return pa.array(part.astype(np.int32), mask=array.is_null().to_numpy(zero_copy_only=False))
+
+
+def _numbers(array: _Array) -> Any:
+    return array.fill_null(0).to_numpy().astype(np.int64)

@@ -15,16 +15,20 @@ from __future__ import annotations
 import decimal
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Union
 
 import pyarrow as pa
 
 from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import days_of
+from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.kinds import NUMBERS, Kind, describe, kind_of
 from delta_sharing_client.predicates.tree import (
     And,
+    Call,
     Column,
     Comparison,
     Expression,
@@ -39,6 +43,7 @@ from delta_sharing_client.predicates.tree import (
     Or,
     StartsWith,
     any_of,
+    call,
     evaluate,
 )
 from delta_sharing_client.predicates.values import (
@@ -54,9 +59,11 @@ from delta_sharing_client.predicates.values import (
 )
 
 UNKNOWN = Literal(None)
+# What a constant is compared with: bound, so of a known type.
+Typed = Union[Column, Call]
 
 
-def compare(op: Op, column: Column, value: Value) -> Expression:
+def compare(op: Op, column: Typed, value: Value) -> Expression:
     """Return ``column op value`` with constants of the column's type only; ``column`` is bound."""
     kind = kind_of(column.type)
     if kind is Kind.OTHER:
@@ -76,7 +83,7 @@ def compare(op: Op, column: Column, value: Value) -> Expression:
     return _rewrite(op, column, value, grid)
 
 
-def _admit(column: Column, kind: Kind, value: Value) -> Value:
+def _admit(column: Typed, kind: Kind, value: Value) -> Value:
     """Check that a constant compares with the column; read strings for dates and timestamps, doubles for floats."""
     if kind in NUMBERS and isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool):
         return as_double(value) if kind is Kind.FLOATING else value
@@ -103,11 +110,11 @@ def _admit(column: Column, kind: Kind, value: Value) -> Value:
     )
 
 
-def _read(column: Column, parse: Callable[[str], Day | Moment], text: str) -> Day | Moment:
+def _read(column: Typed, parse: Callable[[str], Day | Moment], text: str) -> Day | Moment:
     try:
         return parse(text)
     except UsageError as error:
-        raise UsageError(f"Column {column} is {describe(column.type)}: {error.message}") from None
+        raise UsageError(f"Column {column} is {describe(column.type)}. {error.message}") from None
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ class _Grid:
     exact: Callable[[Value], Value]
 
 
-def _rewrite(op: Op, column: Column, value: Value, grid: _Grid) -> Expression:
+def _rewrite(op: Op, column: Typed, value: Value, grid: _Grid) -> Expression:
     """Compare with the neighbours of a constant between two values of the column's type, or beyond all of them."""
     first = _search(grid, lambda ordering: ordering >= 0, value)
     last = _search(grid, lambda ordering: ordering > 0, value) - 1
@@ -279,9 +286,10 @@ class _Binder:
             case NullSafeEqual(left=left, right=right):
                 return self._null_safe(self._operand(left), self._operand(right))
             case In(child=child, values=values):
-                return self._in(self._column(child), values)
+                return self._in(self._operand(child), values)
             case IsNull(child=child):
-                return IsNull(self._column(child))
+                operand = self._operand(child)
+                return Literal(operand.value is None) if isinstance(operand, Literal) else IsNull(operand)
             case Like(child=child, pattern=pattern, escape=escape):
                 return self._text(child, "LIKE", lambda column: Like(column, pattern, escape))
             case StartsWith(child=child, prefix=prefix):
@@ -292,31 +300,29 @@ class _Binder:
         raise TypeError(f"not a predicate: {type(expression).__name__}")
 
     def _operand(self, operand: Operand) -> Operand:
-        return self._column(operand) if isinstance(operand, Column) else operand
-
-    def _column(self, column: Column) -> Column:
-        fields = resolve_path(column.path, self.schema)
-        return Column(tuple(field.name for field in fields), fields[-1].type)
+        if isinstance(operand, Column):
+            fields = resolve_path(operand.path, self.schema)
+            return Column(tuple(field.name for field in fields), fields[-1].type)
+        if isinstance(operand, Call):
+            return _bind_call(operand, [self._operand(item) for item in operand.arguments])
+        return operand
 
     def _comparison(self, op: Op, left: Operand, right: Operand) -> Expression:
-        if isinstance(left, Column) and isinstance(right, Column):
-            check_columns(left, right)
-            return UNKNOWN if Kind.VOID in (_kind(left), _kind(right)) else Comparison(op, left, right)
-        if isinstance(left, Column) and isinstance(right, Literal):
-            return compare(op, left, right.value)
-        if isinstance(left, Literal) and isinstance(right, Column):
-            return compare(op.flipped, right, left.value)
-        return Literal(_constant(Comparison(op, left, right)))
+        if isinstance(left, Literal):
+            if isinstance(right, Literal):
+                return Literal(_constant(Comparison(op, left, right)))
+            return _solved(compare(op.flipped, right, left.value))
+        if isinstance(right, Literal):
+            return _solved(compare(op, left, right.value))
+        check_columns(left, right)
+        return UNKNOWN if Kind.VOID in (_kind(left), _kind(right)) else Comparison(op, left, right)
 
     def _null_safe(self, left: Operand, right: Operand) -> Expression:
-        if isinstance(left, Literal) and isinstance(right, Column):
+        if isinstance(left, Literal):
             left, right = right, left
-        if isinstance(left, Column) and isinstance(right, Column):
-            check_columns(left, right)
-            if _kind(left) is Kind.VOID:
-                return IsNull(right)
-            return IsNull(left) if _kind(right) is Kind.VOID else NullSafeEqual(left, right)
-        if isinstance(left, Column) and isinstance(right, Literal):
+        if isinstance(left, Literal):
+            return Literal(_constant(NullSafeEqual(left, right)))
+        if isinstance(right, Literal):
             if right.value is None:
                 return IsNull(left)
             equal = compare(Op.EQ, left, right.value)
@@ -324,9 +330,14 @@ class _Binder:
                 return NullSafeEqual(equal.left, equal.right)
             # Not a single value: unknown must become false.
             return And((equal, Not(IsNull(left))))
-        return Literal(_constant(NullSafeEqual(left, right)))
+        check_columns(left, right)
+        if _kind(left) is Kind.VOID:
+            return IsNull(right)
+        return IsNull(left) if _kind(right) is Kind.VOID else NullSafeEqual(left, right)
 
-    def _in(self, column: Column, values: tuple[Literal, ...]) -> Expression:
+    def _in(self, column: Operand, values: tuple[Literal, ...]) -> Expression:
+        if isinstance(column, Literal):
+            return Literal(_constant(In(column, values)))
         nulls = tuple(item for item in values if item.value is None)
         single: dict[Literal, None] = {}
         ranges: list[Expression] = []
@@ -339,13 +350,15 @@ class _Binder:
             else:
                 ranges.append(equal)
         if single:
-            ranges.insert(0, In(column, (*single, *nulls)))
+            ranges.insert(0, _solved(In(column, (*single, *nulls))))
         elif nulls:
             ranges.append(UNKNOWN)
         return any_of(dict.fromkeys(ranges))
 
-    def _text(self, child: Column, what: str, build: Callable[[Column], Expression]) -> Expression:
-        column = self._column(child)
+    def _text(self, child: Operand, what: str, build: Callable[[Operand], Expression]) -> Expression:
+        column = self._operand(child)
+        if isinstance(column, Literal):
+            return Literal(_constant(build(column)))
         kind = _kind(column)
         if kind is Kind.VOID:
             return UNKNOWN
@@ -354,11 +367,70 @@ class _Binder:
         return build(column)
 
 
-# === Columns ===
+# === Operands ===
 
 
-def _kind(column: Column) -> Kind:
-    return kind_of(column.type)
+def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
+    """Return a call of bound arguments with its type, or the constant that it is."""
+    name, shown = unbound.name, str(unbound)
+    nulls = [_is_void(item) for item in arguments]
+    if name == "coalesce":
+        arguments = [item for item, is_null in zip(arguments, nulls, strict=True) if not is_null]
+        if len(arguments) < 2 or isinstance(arguments[0], Literal):
+            return arguments[0] if arguments else Literal(None)
+    elif any(nulls):
+        return Literal(None)
+    if all(isinstance(item, Literal) for item in arguments):
+        return call(name, *arguments)
+    data_type = functions.result_type(
+        name, [item.value if isinstance(item, Literal) else item.type for item in arguments], shown
+    )
+    if name == "coalesce":
+        arguments = [_as_argument(item, data_type) for item in arguments]
+    return Call(name, tuple(arguments), data_type)
+
+
+def _is_void(operand: Operand) -> bool:
+    return operand.value is None if isinstance(operand, Literal) else _kind(operand) is Kind.VOID
+
+
+def _as_argument(operand: Operand, data_type: pa.DataType) -> Operand:
+    if not isinstance(operand, Literal):
+        return operand
+    value = operand.value
+    if isinstance(value, str) and kind_of(data_type) is not Kind.STRING:
+        value = parse_date(value) if kind_of(data_type) is Kind.DATE else parse_moment(value)
+    return Literal(functions.as_type(value, data_type))
+
+
+def _solved(bound: Expression) -> Expression:
+    """Return the same with each test of a year as one of the date, which statistics and servers know about."""
+    match bound:
+        case Comparison(op=op, left=Call(name="year", arguments=(date,)), right=Literal(value=int(year))) if not (
+            isinstance(date, Literal)
+        ):
+            return _in_years(op, date, year)
+        case In(child=Call(name="year", arguments=(Column(),)) as child, values=values):
+            return any_of(UNKNOWN if item.value is None else _solved(Comparison(Op.EQ, child, item)) for item in values)
+        case And(children=children):
+            return And(tuple(map(_solved, children)))
+        case Not(child=inner):
+            return Not(_solved(inner))
+    return bound
+
+
+def _in_years(op: Op, date: Typed, year: int) -> Expression:
+    first, following = (Day(days_of(number, 1, 1) or 0) for number in (year, year + 1))
+    if op in (Op.EQ, Op.NE):
+        equal = And((compare(Op.GE, date, first), compare(Op.LT, date, following)))
+        return equal if op is Op.EQ else Not(equal)
+    # The year begins with its first day, and ends before that of the following one.
+    start = first if op in (Op.LT, Op.GE) else following
+    return compare(Op.LT if op in (Op.LT, Op.LE) else Op.GE, date, start)
+
+
+def _kind(operand: Typed) -> Kind:
+    return kind_of(operand.type)
 
 
 _COMPARABLE = (
@@ -368,16 +440,16 @@ _COMPARABLE = (
 )
 
 
-def check_columns(left: Column, right: Column) -> None:
-    """Raise ``UsageError`` if two bound columns do not compare."""
+def check_columns(left: Typed, right: Typed) -> None:
+    """Raise ``UsageError`` if two bound columns, or what is computed from them, do not compare."""
     pair = {_kind(left), _kind(right)}
     if Kind.OTHER not in pair and (
         len(pair) == 1 or Kind.VOID in pair or any(pair <= family for family in _COMPARABLE)
     ):
         return
+    hint = " Columns of such types can only be tested with IS NULL." if Kind.OTHER in pair else ""
     raise UsageError(
-        f"Column {left} ({describe(left.type)}) does not compare with column {right} ({describe(right.type)})"
-        + ("; columns of such types can only be tested with IS NULL." if Kind.OTHER in pair else ".")
+        f"Column {left} ({describe(left.type)}) does not compare with column {right} ({describe(right.type)}).{hint}"
     )
 
 

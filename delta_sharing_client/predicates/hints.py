@@ -87,15 +87,15 @@ class _Weakening:
                 return self._comparison(op, column, value)
             case NullSafeEqual(left=Column() as column, right=Literal(value=value)):
                 return self._comparison(Op.EQ, column, value)
-            case In(child=column, values=values):
+            case In(child=Column() as column, values=values):
                 return self._in(column, [item.value for item in values if item.value is not None])
-            case Not(child=In(child=column, values=values)) if Literal(None) not in values:
+            case Not(child=In(child=Column() as column, values=values)) if Literal(None) not in values:
                 return _join([self._comparison(Op.NE, column, item.value) for item in values[:MAX_IN_VALUES]])
-            case IsNull(child=column) | Not(child=IsNull(child=column)) if self._is_partition(column):
-                return expression
-            case Like(child=column):
+            case IsNull(child=Column() as column) | Not(child=IsNull(child=Column() as column)):
+                return expression if self._is_partition(column) else None
+            case Like(child=Column() as column):
                 return self._prefix(column, expression.prefix)
-            case StartsWith(child=column, prefix=prefix):
+            case StartsWith(child=Column() as column, prefix=prefix):
                 return self._prefix(column, prefix)
         return None
 

@@ -20,7 +20,6 @@ from delta_sharing_client.predicates.tree import (
     Literal,
     Not,
     Op,
-    Operand,
     Or,
     truth,
 )
@@ -100,7 +99,7 @@ def _write(expression: Expression) -> dict[str, Any]:
             return {"op": "or", "children": [_write(child) for child in children]}
         case Not(child=inner):
             return {"op": "not", "children": [_write(inner)]}
-        case IsNull(child=column):
+        case IsNull(child=Column() as column):
             return {"op": "isNull", "children": [_write_column(column)]}
         case Comparison(op=Op.NE, left=left, right=right):
             return _write(Not(Comparison(Op.EQ, left, right)))
@@ -179,7 +178,7 @@ class _Reader:
             return Comparison(op.flipped, b, a)
         return Comparison(op, a, b)
 
-    def _leaf(self, node: Any, where: str, depth: int) -> tuple[Operand, str]:
+    def _leaf(self, node: Any, where: str, depth: int) -> tuple[Column | Literal, str]:
         op = self._op(node, where, depth)
         if op not in ("column", "literal"):
             raise UsageError(f"Expected a column or a literal at {where}; found {op!r}.")

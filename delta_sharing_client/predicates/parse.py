@@ -18,6 +18,7 @@ from delta_sharing_client.predicates.tree import (
     Not,
     NullSafeEqual,
     Op,
+    Operand,
     StartsWith,
     all_of,
     any_of,
@@ -41,7 +42,7 @@ def parse_filter(filter: Filter) -> Expression | None:  # noqa: A002 - the publi
         - ``(column, op, value)`` tuples in a list, all of which must hold: ``[("a", ">", 1), ("b", "in", [1, 2])]``;
           or a list of such lists, any of which must hold, as in pyarrow. ``op`` is one of ``= == != <> < <= > >= <=>``,
           ``in``, ``not in``, ``like``, ``not like``, ``starts_with``, ``is`` and ``is not`` (with ``None`` or a bool).
-          The column is a name as :func:`~.expressions.col` takes it.
+          The column is a name as :func:`~.tree.col` takes it, or what that returns.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def _condition(item: object) -> Expression:
         raise UsageError(f"Expected a condition (column, operator, value); found {item!r}.")
     name, op, value = item
     if isinstance(name, ColumnBuilder):
-        column = name.column
+        column: Operand = name.operand
     elif isinstance(name, (str, tuple)):
         column = Column(parse_path(name))
     else:
@@ -91,26 +92,26 @@ def _condition(item: object) -> Expression:
     return build(column, value)
 
 
-def _comparison(op: Op) -> Callable[[Column, Any], Expression]:
+def _comparison(op: Op) -> Callable[[Operand, Any], Expression]:
     return lambda column, value: Comparison(op, column, _operand(column, value))
 
 
-def _operand(column: Column, value: Any) -> Column | Literal:
+def _operand(column: Operand, value: Any) -> Operand:
     if isinstance(value, ColumnBuilder):
-        return value.column
+        return value.operand
     if isinstance(value, (list, tuple, set, frozenset)):
         raise UsageError(f"Column {column} is compared with a {type(value).__name__}; use 'in' for a list of values.")
     return Literal(value)
 
 
-def _in(column: Column, value: Any) -> Expression:
+def _in(column: Operand, value: Any) -> Expression:
     # An array's own iteration gives its scalars, those of pyarrow included.
     if hasattr(value, "to_pylist"):
         value = value.to_pylist()
     return membership(column, value)
 
 
-def _is(column: Column, value: Any) -> Expression:
+def _is(column: Operand, value: Any) -> Expression:
     if value is None or (isinstance(value, str) and value.lower() == "null"):
         return IsNull(column)
     if isinstance(value, bool):
@@ -118,8 +119,8 @@ def _is(column: Column, value: Any) -> Expression:
     raise UsageError(f"'is' on column {column} takes None, True or False; found {value!r}.")
 
 
-def _pattern(build: Callable[[Column, str], Expression], name: str) -> Callable[[Column, Any], Expression]:
-    def convert(column: Column, value: Any) -> Expression:
+def _pattern(build: Callable[[Operand, str], Expression], name: str) -> Callable[[Operand, Any], Expression]:
+    def convert(column: Operand, value: Any) -> Expression:
         if not isinstance(value, str):
             raise UsageError(f"{name!r} on column {column} takes a string; found {type(value).__name__}.")
         return build(column, value)
@@ -127,17 +128,17 @@ def _pattern(build: Callable[[Column, str], Expression], name: str) -> Callable[
     return convert
 
 
-def _negated(build: Callable[[Column, Any], Expression]) -> Callable[[Column, Any], Expression]:
+def _negated(build: Callable[[Operand, Any], Expression]) -> Callable[[Operand, Any], Expression]:
     return lambda column, value: Not(build(column, value))
 
 
-def _not_in(column: Column, value: Any) -> Expression:
+def _not_in(column: Operand, value: Any) -> Expression:
     found = _in(column, value)
     # NOT IN of nothing holds for every row.
     return Literal(True) if isinstance(found, Literal) else Not(found)
 
 
-_OPERATORS: dict[str, Callable[[Column, Any], Expression]] = {
+_OPERATORS: dict[str, Callable[[Operand, Any], Expression]] = {
     "=": _comparison(Op.EQ),
     "==": _comparison(Op.EQ),
     "!=": _comparison(Op.NE),

@@ -32,6 +32,7 @@ from delta_sharing_client.predicates.tree import (
     Op,
     Or,
     StartsWith,
+    has_calls,
     push_not,
 )
 from delta_sharing_client.predicates.values import Day, Moment, Value
@@ -147,6 +148,8 @@ def _any(tests: list[_Test]) -> _Test:
 
 
 def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
+    if has_calls(expression):
+        return None  # what is computed from bounds is not bounded by them
     match expression:
         case Comparison(left=Column() as left, right=Column() as right, op=op):
             return _pair(op, left, right)
@@ -161,14 +164,14 @@ def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
             differs = _on_values(column, _comparison(Op.NE, column, value))
             null = _on_bounds(column, _may_be_null)
             return _any([differs, null])
-        case In(child=column, values=values):
+        case In(child=Column() as column, values=values):
             return _on_values(column, _not_in(column, values) if negated else _in(column, values))
-        case IsNull(child=column):
+        case IsNull(child=Column() as column):
             return _on_values(column, _possible) if negated else _on_bounds(column, _may_be_null)
-        case Like(child=column):
+        case Like(child=Column() as column):
             pattern = re.compile(expression.regex())
             return _on_values(column, _text(expression.prefix, lambda t: bool(pattern.fullmatch(t)), negated=negated))
-        case StartsWith(child=column, prefix=prefix):
+        case StartsWith(child=Column() as column, prefix=prefix):
             return _on_values(column, _text(prefix, lambda text: text.startswith(prefix), negated=negated))
     raise TypeError(f"not a bound predicate: {expression}")
 

@@ -1,7 +1,7 @@
 """SQL text to predicate tree; the other way is ``str(expression)``.
 
-sqlglot reads the grammar; :mod:`.sql_strings` the string literals. Whatever sqlglot accepts beyond the nodes listed
-here is refused by name.
+String literals are read here, as Spark does, and shielded; sqlglot reads the grammar around them. Whatever it accepts
+beyond the nodes listed here is refused by name.
 """
 
 from __future__ import annotations
@@ -30,77 +30,15 @@ from delta_sharing_client.predicates.tree import (
     Operand,
     Or,
     StartsWith,
+    call,
     membership,
 )
 from delta_sharing_client.predicates.values import Moment, Value, Zone, parse_date, parse_moment
 
-
-def shield(text: str) -> str:
-    """Replace every string literal by one of hexadecimal digits, which no SQL reader interprets."""
-
-    def replace(match: re.Match[str]) -> str:
-        if match["skip"]:
-            return match[0]
-        if match["broken"]:
-            raise UsageError(f"the text after {match.start() + 1} characters is an unfinished or malformed literal.")
-        if match["binary"]:
-            return f"'{_BINARY}{match['binary'][2:-1]}'"
-        value = match["raw"][2:-1] if match["raw"] else _unescape(match["string"])
-        try:
-            return f"'{_MARK}{value.encode().hex()}'"
-        except UnicodeEncodeError:
-            raise UsageError("a string literal has a lone surrogate, which no UTF-8 string has.") from None
-
-    return _TOKEN.sub(replace, text)
-
-
-def unshield(text: str) -> str | bytes:
-    """Return what a shielded literal was: text, or binary for ``X'...'``."""
-    if text.startswith(_BINARY):
-        return bytes.fromhex(text[len(_BINARY) :])
-    # Numbers with a type suffix (1.5BD) come as strings that were never shielded.
-    return bytes.fromhex(text[len(_MARK) :]).decode() if text.startswith(_MARK) else text
-
-
-_MARK, _BINARY = "_h", "_x"
-_TOKEN = re.compile(
-    r"""(?P<skip>`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)
-    |(?P<binary>(?<!\w)[xX]'(?:[0-9A-Fa-f]{2})*')
-    |(?P<raw>(?<!\w)[rR](?:'[^']*'|"[^"]*"))
-    |(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-    |(?P<broken>['"])""",
-    re.DOTALL | re.VERBOSE,
-)
-_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([01][0-7]{2})|(.))|(''|\"\")", re.DOTALL)
-_ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
-
-
-def _unescape(literal: str) -> str:
-    quote = literal[0]
-
-    def replace(match: re.Match[str]) -> str:
-        short, long, octal, char, doubled = match.groups()
-        if doubled:
-            return quote if doubled[0] == quote else doubled
-        if char is not None:
-            return _ESCAPED.get(char, char)
-        code = int(octal, 8) if octal else int(short or long, 16)
-        if code > 0x10FFFF:
-            raise UsageError(f"{match[0]} is beyond Unicode.")
-        return chr(code)
-
-    found = _ESCAPE.sub(replace, literal[1:-1])
-    # Two \u escapes may spell one character as a surrogate pair.
-    return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _paired(found) else found
-
-
-def _paired(text: str) -> bool:
-    return re.search("[\ud800-\udbff][\udc00-\udfff]", text) is not None
-
-
 _SUPPORTED = (
-    "comparisons (= <> < <= > >= <=>) of columns and constants, AND, OR, NOT, IN, BETWEEN, LIKE, startswith(),"
-    " IS [NOT] NULL, IS [NOT] TRUE or FALSE, and IS [NOT] DISTINCT FROM"
+    "comparisons (= <> < <= > >= <=>), AND, OR, NOT, IN, BETWEEN, LIKE, startswith(), IS [NOT] NULL, IS [NOT] TRUE or"
+    " FALSE and IS [NOT] DISTINCT FROM, of columns, constants, + - * / and the functions lower, upper, length, year,"
+    " month, day and coalesce"
 )
 
 
@@ -120,14 +58,14 @@ def parse_sql(text: str) -> Expression:
         The text is no condition, or uses SQL beyond the supported set; the message names what.
     """
     try:
-        tree: Any = sqlglot.parse_one(shield(text), read="databricks", into=exp.Condition)
+        tree: Any = sqlglot.parse_one(_shield(text), read="databricks", into=exp.Condition)
         return _predicate(tree)
     except UsageError as error:
-        raise UsageError(f"Cannot use the filter {_shorten(text)}: {error.message}") from None
+        raise UsageError(f"The filter {_shorten(text)} cannot be used. {error.message}") from None
     except sqlglot.errors.SqlglotError:
         raise UsageError(
-            f"Cannot read the filter {_shorten(text)} as a SQL condition; write strings in single quotes, put backticks"
-            f" around names that are keywords or have special characters. Supported are {_SUPPORTED}."
+            f"The filter {_shorten(text)} cannot be read as a SQL condition. Write strings in single quotes, and put"
+            f" backticks around names that are keywords or have special characters. Supported are {_SUPPORTED}."
         ) from None
     except RecursionError:
         raise UsageError(f"The filter {_shorten(text)} is nested too deeply; flatten its parentheses.") from None
@@ -168,7 +106,7 @@ def _not(node: exp.Expression) -> Expression:
 
 def _null_safe(node: exp.Expression) -> Expression:
     left, right = _operand(_part(node, "this")), _operand(_part(node, "expression"))
-    if isinstance(left, Literal) and isinstance(right, Column):
+    if isinstance(left, Literal):
         left, right = right, left
     return NullSafeEqual(left, right)
 
@@ -186,7 +124,7 @@ def _between(node: exp.Expression) -> Expression:
 
 def _in(node: exp.Expression) -> Expression:
     _only(node, "this", "expressions")
-    column = _column(_part(node, "this"))
+    column = _computed(_part(node, "this"))
     values = [_constant(item) for item in node.expressions]
     if not values:
         raise UsageError("IN needs at least one value.")
@@ -196,16 +134,16 @@ def _in(node: exp.Expression) -> Expression:
 def _is(node: exp.Expression) -> Expression:
     right = _part(node, "expression")
     if isinstance(right, exp.Null):
-        return IsNull(_column(_part(node, "this")))
+        return IsNull(_computed(_part(node, "this")))
     if isinstance(right, exp.Boolean):
-        return NullSafeEqual(_column(_part(node, "this")), Literal(bool(right.this)))
+        return NullSafeEqual(_computed(_part(node, "this")), Literal(bool(right.this)))
     raise UsageError("IS takes NULL, TRUE, FALSE or DISTINCT FROM.")
 
 
 def _like(node: exp.Expression, escape: str = "\\") -> Expression:
     _only(node, "this", "expression", "negate")
     pattern = _text(_part(node, "expression"), "The pattern of LIKE")
-    like = Like(_column(_part(node, "this")), pattern, escape)
+    like = Like(_computed(_part(node, "this")), pattern, escape)
     return Not(like) if node.args.get("negate") else like
 
 
@@ -219,22 +157,22 @@ def _escape(node: exp.Expression) -> Expression:
 def _starts_with(node: exp.Expression) -> Expression:
     _only(node, "this", "expression")
     return StartsWith(
-        _column(_part(node, "this")), _text(_part(node, "expression"), "The second argument of startswith")
+        _computed(_part(node, "this")), _text(_part(node, "expression"), "The second argument of startswith")
     )
 
 
 def _anonymous(node: exp.Expression) -> Expression:
     name = str(node.this).lower()
     if name in ("isnull", "isnotnull") and len(node.expressions) == 1:
-        test = IsNull(_column(node.expressions[0]))
+        test = IsNull(_computed(node.expressions[0]))
         return test if name == "isnull" else Not(test)
-    raise UsageError(f"function {name}() is not supported; supported are {_SUPPORTED}.")
+    raise _unsupported(node)
 
 
 def _bare(node: exp.Expression) -> Expression:
     # A column or a constant where a condition is due
     operand = _operand(node)
-    return Comparison(Op.EQ, operand, Literal(True)) if isinstance(operand, Column) else operand
+    return operand if isinstance(operand, Literal) else Comparison(Op.EQ, operand, Literal(True))
 
 
 _PREDICATES: dict[type[exp.Expression], Callable[[exp.Expression], Expression]] = {
@@ -259,7 +197,7 @@ _PREDICATES: dict[type[exp.Expression], Callable[[exp.Expression], Expression]] 
 
 
 def _compare(op: Op, left: Operand, right: Operand) -> Expression:
-    if isinstance(left, Literal) and isinstance(right, Column):
+    if isinstance(left, Literal) and not isinstance(right, Literal):
         return Comparison(op.flipped, right, left)
     return Comparison(op, left, right)
 
@@ -285,18 +223,47 @@ def _operand(node: exp.Expression) -> Operand:
         return _operand(_only(node, "this"))
     if isinstance(node, (exp.Column, exp.Dot)):
         return _column(node)
+    if type(node) in _OPERATORS:
+        sides = (_operand(_part(node, "this")), _operand(_part(node, "expression")))
+        return call(_OPERATORS[type(node)], *sides)
+    if isinstance(node, exp.Neg):
+        inner = _operand(_only(node, "this"))
+        return _negated(inner.value, node) if isinstance(inner, Literal) else call("-", inner)
+    if type(node) in _FUNCTIONS:
+        return _function(node)
     return _constant(node)
 
 
+_OPERATORS: dict[type[exp.Expression], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+_FUNCTIONS: dict[type[exp.Expression], str] = {
+    exp.Lower: "lower", exp.Upper: "upper", exp.Length: "length", exp.Coalesce: "coalesce",
+    exp.Year: "year", exp.Month: "month", exp.Day: "day", exp.DayOfMonth: "day",
+}  # fmt: skip
+
+
+def _function(node: exp.Expression) -> Operand:
+    first = _only(node, "this", "expressions", "is_nvl", "is_null")
+    if isinstance(first, exp.TsOrDsToDate):  # sqlglot's way to say that year() takes text, too
+        first = _only(first, "this")
+    others = node.args.get("expressions") or []
+    return call(_FUNCTIONS[type(node)], *map(_operand, (first, *others)))
+
+
+def _computed(node: exp.Expression) -> Operand:
+    """Return a column, or what is computed from columns."""
+    operand = _operand(node)
+    if isinstance(operand, Literal):
+        raise UsageError(f"A column was expected, found the constant {operand}. Names take backticks, not quotes.")
+    return operand
+
+
 def _column(node: exp.Expression) -> Column:
-    while isinstance(node, exp.Paren):
-        node = _only(node, "this")
     if isinstance(node, exp.Dot):
         return Column((*_column(_part(node, "this")).path, _name(_part(node, "expression"))))
     if isinstance(node, exp.Column):
         parts: list[Any] = list(node.parts)
         return Column(tuple(_name(part) for part in parts))
-    raise UsageError(f"expected a column, found {_describe(node)}.")
+    raise UsageError(f"A column was expected, found {_describe(node)}.")
 
 
 def _name(node: exp.Expression) -> str:
@@ -313,15 +280,22 @@ def _constant(node: exp.Expression) -> Literal:
     if isinstance(node, exp.Boolean):
         return Literal(bool(node.this))
     if isinstance(node, exp.Literal):
-        return Literal(unshield(str(node.this)) if node.is_string else _number(str(node.this)))
-    if isinstance(node, exp.Neg):
-        value = _constant(_only(node, "this")).value
-        if isinstance(value, decimal.Decimal):
-            return Literal(value.copy_negate())  # a minus sign would round to the 28 digits of the thread's context
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return Literal(-value)
+        return Literal(_unshield(str(node.this)) if node.is_string else _number(str(node.this)))
+    if isinstance(node, exp.Neg) or type(node) in _OPERATORS or type(node) in _FUNCTIONS:
+        operand = _operand(node)
+        if isinstance(operand, Literal):
+            return operand
+        raise UsageError(f"A constant was expected, found {operand}.")
     if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
         return Literal(_cast(_constant(_part(node, "this")).value, node.to))
+    raise _unsupported(node)
+
+
+def _negated(value: Value, node: exp.Expression) -> Literal:
+    if isinstance(value, decimal.Decimal):
+        return Literal(value.copy_negate())  # a minus sign would round to the 28 digits of the thread's context
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return Literal(-value)
     raise _unsupported(node)
 
 
@@ -360,7 +334,7 @@ def _cast(value: Value, target: exp.DataType) -> Value:
             return moment
         if name in ("TEXT", "VARCHAR", "STRING") and not target.expressions:
             return value
-    raise UsageError(f"casting {value!r} to {name} is not supported; write the constant in that type.")
+    raise UsageError(f"Casting {value!r} to {name} is not supported; write the constant in that type.")
 
 
 def _to_integer(value: Value, name: str) -> int:
@@ -410,6 +384,72 @@ def _text(node: exp.Expression, what: str) -> str:
     return value
 
 
+# === String literals ===
+
+
+def _shield(text: str) -> str:
+    """Replace every string literal by one of hexadecimal digits, which no SQL reader interprets."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match["skip"]:
+            return match[0]
+        if match["broken"]:
+            raise UsageError(f"The text after {match.start() + 1} characters is an unfinished or malformed literal.")
+        if match["binary"]:
+            return f"'{_BINARY}{match['binary'][2:-1]}'"
+        value = match["raw"][2:-1] if match["raw"] else _unescape(match["string"])
+        try:
+            return f"'{_MARK}{value.encode().hex()}'"
+        except UnicodeEncodeError:
+            raise UsageError("A string literal has a lone surrogate, which no UTF-8 string has.") from None
+
+    return _TOKEN.sub(replace, text)
+
+
+def _unshield(text: str) -> str | bytes:
+    """Return what a shielded literal was: text, or binary for ``X'...'``."""
+    if text.startswith(_BINARY):
+        return bytes.fromhex(text[len(_BINARY) :])
+    # Numbers with a type suffix (1.5BD) come as strings that were never shielded.
+    return bytes.fromhex(text[len(_MARK) :]).decode() if text.startswith(_MARK) else text
+
+
+_MARK, _BINARY = "_h", "_x"
+_TOKEN = re.compile(
+    r"""(?P<skip>`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)
+    |(?P<binary>(?<!\w)[xX]'(?:[0-9A-Fa-f]{2})*')
+    |(?P<raw>(?<!\w)[rR](?:'[^']*'|"[^"]*"))
+    |(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    |(?P<broken>['"])""",
+    re.DOTALL | re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([01][0-7]{2})|(.))|(''|\"\")", re.DOTALL)
+_ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+
+def _unescape(literal: str) -> str:
+    quote = literal[0]
+
+    def replace(match: re.Match[str]) -> str:
+        short, long, octal, char, doubled = match.groups()
+        if doubled:
+            return quote if doubled[0] == quote else doubled
+        if char is not None:
+            return _ESCAPED.get(char, char)
+        code = int(octal, 8) if octal else int(short or long, 16)
+        if code > 0x10FFFF:
+            raise UsageError(f"{match[0]} is beyond Unicode.")
+        return chr(code)
+
+    found = _ESCAPE.sub(replace, literal[1:-1])
+    # Two \u escapes may spell one character as a surrogate pair.
+    return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _paired(found) else found
+
+
+def _paired(text: str) -> bool:
+    return re.search("[\ud800-\udbff][\udc00-\udfff]", text) is not None
+
+
 # === Checked access to sqlglot's nodes ===
 
 
@@ -428,26 +468,35 @@ def _only(node: exp.Expression, *keys: str) -> exp.Expression:
 
 
 def _unsupported(node: exp.Expression) -> UsageError:
-    return UsageError(f"{_describe(node)} is not supported here; supported are {_SUPPORTED}.")
+    described = _describe(node)
+    return UsageError(f"{described[0].upper()}{described[1:]} is not supported. Supported are {_SUPPORTED}.")
+
+
+_NAMED: dict[type[exp.Expression], str] = {
+    exp.Mod: "the operator '%'", exp.IntDiv: "the operator 'DIV'", exp.DPipe: "the operator '||'",
+    exp.BitwiseAnd: "the operator '&'", exp.BitwiseOr: "the operator '|'", exp.BitwiseXor: "the operator '^'",
+    exp.BitwiseNot: "the operator '~'", exp.Bracket: "a subscript in square brackets", exp.Case: "CASE",
+    exp.Interval: "an INTERVAL", exp.Placeholder: "a parameter", exp.Parameter: "a parameter", exp.Star: "a star",
+    exp.JSONExtract: "a path into JSON", exp.Lambda: "a lambda", exp.Cast: "a cast of something other than a constant",
+    exp.Subquery: "a subquery", exp.Select: "a subquery", exp.Column: "a column", exp.Dot: "a column",
+    exp.ILike: "ILIKE", exp.RegexpLike: "RLIKE",
+}  # fmt: skip
 
 
 def _describe(node: exp.Expression) -> str:
-    if isinstance(node, (exp.Subquery, exp.Select)) or node.args.get("query"):
+    if node.args.get("query"):
         return "a subquery"
-    if isinstance(node, (exp.Column, exp.Dot)):
-        return "a column"
     if isinstance(node, exp.Literal):
-        return f"the constant {unshield(str(node.this))!r}"
+        return f"the constant {_unshield(str(node.this))!r}"
     if isinstance(node, exp.Anonymous):
-        return f"function {str(node.this).lower()}()"
+        return f"the function '{str(node.this).lower()}'"
+    if type(node) in _NAMED:
+        return _NAMED[type(node)]
     if type(node) in _PREDICATES or type(node) in _COMPARISONS:
         return "a condition as a value"
-    if isinstance(node, exp.Cast):
-        return "a cast of something other than a constant"
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
-        return f"function {node.sql_name().lower()}()"
-    # sqlglot's own word for it: Add, Interval, Bracket, Placeholder
-    return f"{type(node).__name__} syntax"
+        return f"the function '{node.sql_name().lower()}'"
+    return f"the SQL syntax '{type(node).__name__}'"
 
 
 def _shorten(text: str) -> str:

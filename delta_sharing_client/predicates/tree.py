@@ -9,6 +9,7 @@ interpreter (Arrow, statistics, hints) is tested against it.
 
 from __future__ import annotations
 
+import decimal
 import enum
 import math
 import re
@@ -20,7 +21,8 @@ import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnPath, parse_path, quote_name
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.values import Value, format_value, normalise, order
+from delta_sharing_client.predicates import functions
+from delta_sharing_client.predicates.values import Value, as_double, format_value, normalise, order
 
 
 class Op(enum.Enum):
@@ -115,16 +117,26 @@ class Literal(Expression):
         return format_value(self.value)
 
 
-Operand = Union[Column, Literal]
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or function of operands, see :mod:`.functions`. ``type`` is set by binding."""
+
+    name: str
+    arguments: tuple[Operand, ...]
+    type: pa.DataType | None = None
+
+    def __str__(self) -> str:
+        return functions.format_call(self.name, self.arguments)
 
 
-class ColumnLike:
-    """Base of the builder, which stands for a column until it is compared."""
+Operand = Union[Column, Literal, Call]
 
-    __slots__ = ("column",)
 
-    def __init__(self, column: Column) -> None:
-        self.column = column
+def call(name: str, *arguments: Operand) -> Operand:
+    """Return a call, or its value if all arguments are constant; ``UsageError`` if it has none."""
+    found = Call(name, arguments)
+    values = [item.value for item in arguments if isinstance(item, Literal)]
+    return found if len(values) < len(arguments) else Literal(functions.fold(name, values, str(found)))
 
 
 # === Predicates ===
@@ -155,15 +167,21 @@ class NullSafeEqual(Expression):
 
 @dataclass(frozen=True, slots=True)
 class In(Expression):
-    """``child IN (values)``; a null among the values makes every miss unknown. Repeated values are dropped."""
+    """``child IN (values)``; a null among the values makes every miss unknown. Repeated values are dropped.
 
-    child: Column
+    All sides have one type, as in Spark: a double among the numbers makes all of them doubles, the child, too.
+    """
+
+    child: Operand
     values: tuple[Literal, ...]
 
     def __post_init__(self) -> None:
         if not self.values:
             raise UsageError(f"IN needs at least one value for column {self.child}.")
-        object.__setattr__(self, "values", tuple(dict.fromkeys(self.values)))
+        values = self.values
+        if any(isinstance(item.value, float) for item in values):
+            values = tuple(Literal(_double(item.value)) for item in values)
+        object.__setattr__(self, "values", tuple(dict.fromkeys(values)))
 
     def __str__(self) -> str:
         return f"{self.child} IN ({', '.join(map(str, self.values))})"
@@ -173,7 +191,7 @@ class In(Expression):
 class IsNull(Expression):
     """``child IS NULL``, for a column of any type."""
 
-    child: Column
+    child: Operand
 
     def __str__(self) -> str:
         return f"{self.child} IS NULL"
@@ -183,7 +201,7 @@ class IsNull(Expression):
 class Like(Expression):
     r"""``child LIKE pattern``: ``%`` is any text, ``_`` one character, ``escape`` (a backslash) quotes either."""
 
-    child: Column
+    child: Operand
     pattern: str
     escape: str = "\\"
 
@@ -233,7 +251,7 @@ class Like(Expression):
 class StartsWith(Expression):
     """``startswith(child, prefix)``."""
 
-    child: Column
+    child: Operand
     prefix: str
 
     def __post_init__(self) -> None:
@@ -300,8 +318,8 @@ def as_expression(value: object) -> Expression:
     """Return ``value`` as a predicate: a predicate as it is, a column builder as ``column = TRUE``, a bool."""
     if isinstance(value, Expression):
         return value
-    if isinstance(value, ColumnLike):
-        return Comparison(Op.EQ, value.column, Literal(True))
+    if isinstance(value, ColumnBuilder):
+        return Comparison(Op.EQ, value.operand, Literal(True))
     if isinstance(value, bool):
         return Literal(value)
     raise UsageError(f"Expected a condition such as col('a') > 1; found {type(value).__name__}.")
@@ -316,6 +334,11 @@ def _flatten(kind: type[And] | type[Or], children: Iterable[Expression]) -> tupl
     return tuple(flat)
 
 
+def _double(value: Value) -> Value:
+    is_number = isinstance(value, (int, decimal.Decimal)) and not isinstance(value, bool)
+    return as_double(value) if is_number else value  # type: ignore[arg-type]
+
+
 def _regex_quote(char: str) -> str:
     return char if char.isalnum() or ord(char) > 127 else f"\\x{ord(char):02x}"
 
@@ -323,29 +346,62 @@ def _regex_quote(char: str) -> str:
 # === Builder ===
 
 
-class ColumnBuilder(ColumnLike):
-    """What :func:`col` returns: comparing it gives a predicate; alone it stands for a boolean column."""
+class ColumnBuilder:
+    """What :func:`col` returns, and computing with it: comparing gives a predicate; alone it stands for a boolean.
 
-    __slots__ = ()
+    ``operand`` is what is compared.
+    """
+
+    __slots__ = ("operand",)
     __hash__ = None  # type: ignore[assignment]
 
+    def __init__(self, operand: Operand) -> None:
+        self.operand = operand
+
     def __eq__(self, other: object) -> Comparison:  # type: ignore[override]
-        return Comparison(Op.EQ, self.column, _operand(other))
+        return Comparison(Op.EQ, self.operand, _operand(other))
 
     def __ne__(self, other: object) -> Comparison:  # type: ignore[override]
-        return Comparison(Op.NE, self.column, _operand(other))
+        return Comparison(Op.NE, self.operand, _operand(other))
 
     def __lt__(self, other: object) -> Comparison:
-        return Comparison(Op.LT, self.column, _operand(other))
+        return Comparison(Op.LT, self.operand, _operand(other))
 
     def __le__(self, other: object) -> Comparison:
-        return Comparison(Op.LE, self.column, _operand(other))
+        return Comparison(Op.LE, self.operand, _operand(other))
 
     def __gt__(self, other: object) -> Comparison:
-        return Comparison(Op.GT, self.column, _operand(other))
+        return Comparison(Op.GT, self.operand, _operand(other))
 
     def __ge__(self, other: object) -> Comparison:
-        return Comparison(Op.GE, self.column, _operand(other))
+        return Comparison(Op.GE, self.operand, _operand(other))
+
+    def __add__(self, other: object) -> ColumnBuilder:
+        return self._call("+", other)
+
+    def __radd__(self, other: object) -> ColumnBuilder:
+        return ColumnBuilder(call("+", _operand(other), self.operand))
+
+    def __sub__(self, other: object) -> ColumnBuilder:
+        return self._call("-", other)
+
+    def __rsub__(self, other: object) -> ColumnBuilder:
+        return ColumnBuilder(call("-", _operand(other), self.operand))
+
+    def __mul__(self, other: object) -> ColumnBuilder:
+        return self._call("*", other)
+
+    def __rmul__(self, other: object) -> ColumnBuilder:
+        return ColumnBuilder(call("*", _operand(other), self.operand))
+
+    def __truediv__(self, other: object) -> ColumnBuilder:
+        return self._call("/", other)
+
+    def __rtruediv__(self, other: object) -> ColumnBuilder:
+        return ColumnBuilder(call("/", _operand(other), self.operand))
+
+    def __neg__(self) -> ColumnBuilder:
+        return self._call("-")
 
     def __and__(self, other: object) -> Expression:
         return as_expression(self) & other
@@ -360,19 +416,50 @@ class ColumnBuilder(ColumnLike):
         raise UsageError(NO_TRUTH_VALUE)
 
     def __repr__(self) -> str:
-        return f"col({str(self.column)!r})"
+        return f"col({str(self.operand)!r})" if isinstance(self.operand, Column) else str(self.operand)
+
+    def _call(self, name: str, *others: object) -> ColumnBuilder:
+        return ColumnBuilder(call(name, self.operand, *map(_operand, others)))
+
+    def lower(self) -> ColumnBuilder:
+        """The text in lower case."""
+        return self._call("lower")
+
+    def upper(self) -> ColumnBuilder:
+        """The text in upper case."""
+        return self._call("upper")
+
+    def length(self) -> ColumnBuilder:
+        """The number of characters of a text, or of bytes."""
+        return self._call("length")
+
+    def year(self) -> ColumnBuilder:
+        """The year of a date, or of a timestamp in UTC."""
+        return self._call("year")
+
+    def month(self) -> ColumnBuilder:
+        """The month, 1 to 12, of a date, or of a timestamp in UTC."""
+        return self._call("month")
+
+    def day(self) -> ColumnBuilder:
+        """The day of the month, of a date, or of a timestamp in UTC."""
+        return self._call("day")
+
+    def coalesce(self, *others: object) -> ColumnBuilder:
+        """The first of this and ``others`` (columns or values) that is not null."""
+        return self._call("coalesce", *others)
 
     def is_in(self, values: Iterable[object]) -> Expression:
         """``IN``: an empty list matches nothing, a ``None`` in it makes misses unknown."""
-        return membership(self.column, values)
+        return membership(self.operand, values)
 
     def is_null(self) -> Expression:
         """``IS NULL``."""
-        return IsNull(self.column)
+        return IsNull(self.operand)
 
     def is_not_null(self) -> Expression:
         """``IS NOT NULL``."""
-        return Not(IsNull(self.column))
+        return Not(IsNull(self.operand))
 
     def between(self, low: object, high: object) -> Expression:
         """``BETWEEN low AND high``, both ends included."""
@@ -380,15 +467,15 @@ class ColumnBuilder(ColumnLike):
 
     def like(self, pattern: str, escape: str = "\\") -> Expression:
         """``LIKE``."""
-        return Like(self.column, pattern, escape)
+        return Like(self.operand, pattern, escape)
 
     def starts_with(self, prefix: str) -> Expression:
         """Whether the string starts with ``prefix``."""
-        return StartsWith(self.column, prefix)
+        return StartsWith(self.operand, prefix)
 
     def equals_null_safe(self, other: object) -> Expression:
         """``<=>``: null equals null, and the answer is never unknown."""
-        return NullSafeEqual(self.column, _operand(other))
+        return NullSafeEqual(self.operand, _operand(other))
 
 
 def col(name: str | Iterable[str]) -> ColumnBuilder:
@@ -411,7 +498,7 @@ def col(name: str | Iterable[str]) -> ColumnBuilder:
     return ColumnBuilder(Column(parse_path(name)))
 
 
-def membership(column: Column, values: Iterable[object]) -> Expression:
+def membership(column: Operand, values: Iterable[object]) -> Expression:
     """Return ``column IN (values)``, ``FALSE`` if there are none."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise UsageError(f"IN on column {column} needs a list of values; found {type(values).__name__}.")
@@ -420,9 +507,9 @@ def membership(column: Column, values: Iterable[object]) -> Expression:
 
 
 def _operand(value: object) -> Operand:
-    if isinstance(value, ColumnLike):
-        return value.column
-    if isinstance(value, (Column, Literal)):
+    if isinstance(value, ColumnBuilder):
+        return value.operand
+    if isinstance(value, (Column, Literal, Call)):
         return value
     return _literal(value)
 
@@ -464,7 +551,7 @@ def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
             answers = [order(_value(child, row), item.value) for item in values]
             return True if 0 in answers else None if None in answers else False
         case IsNull(child=child):
-            return _lookup(child, row) is None
+            return (_lookup(child, row) if isinstance(child, Column) else _value(child, row)) is None
         case Like(child=child):
             text = _text(child, row)
             return None if text is None else re.fullmatch(expression.regex(), text) is not None
@@ -486,15 +573,31 @@ def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
 def columns(expression: Expression) -> frozenset[ColumnPath]:
     """Return the paths of all columns that ``expression`` reads."""
     match expression:
-        case Comparison(left=left, right=right) | NullSafeEqual(left=left, right=right):
-            return frozenset(side.path for side in (left, right) if isinstance(side, Column))
-        case In(child=child) | IsNull(child=child) | Like(child=child) | StartsWith(child=child):
-            return frozenset((child.path,))
         case Not(child=inner):
             return columns(inner)
         case And(children=children) | Or(children=children):
             return frozenset().union(*map(columns, children))
-    return frozenset()
+    return frozenset(path for operand in operands(expression) for path in _paths(operand))
+
+
+def operands(expression: Expression) -> tuple[Operand, ...]:
+    """Return what a comparison or test compares; nothing for ``AND``, ``OR``, ``NOT`` and constants."""
+    match expression:
+        case Comparison(left=left, right=right) | NullSafeEqual(left=left, right=right):
+            return left, right
+        case In(child=child) | IsNull(child=child) | Like(child=child) | StartsWith(child=child):
+            return (child,)
+    return ()
+
+
+def has_calls(expression: Expression) -> bool:
+    """Whether anything in ``expression`` is computed from its columns."""
+    match expression:
+        case Not(child=inner):
+            return has_calls(inner)
+        case And(children=children) | Or(children=children):
+            return any(map(has_calls, children))
+    return any(isinstance(operand, Call) for operand in operands(expression))
 
 
 def push_not(expression: Expression, *, negate: bool = False) -> Expression:
@@ -534,12 +637,23 @@ def _lookup(column: Column, row: Mapping[str, object]) -> object:
     return found
 
 
+def _paths(operand: Operand) -> frozenset[ColumnPath]:
+    if isinstance(operand, Call):
+        return frozenset().union(*map(_paths, operand.arguments))
+    return frozenset((operand.path,)) if isinstance(operand, Column) else frozenset()
+
+
 def _value(operand: Operand, row: Mapping[str, object]) -> Value:
+    if isinstance(operand, Call):
+        if operand.type is None:
+            raise UsageError(f"The types in {operand} are not known before it is bound to a schema.")
+        values = [_value(item, row) for item in operand.arguments]
+        return functions.apply(operand.name, values, operand.type, str(operand))
     return operand.value if isinstance(operand, Literal) else normalise(_lookup(operand, row))
 
 
-def _text(column: Column, row: Mapping[str, object]) -> str | None:
-    value = _value(column, row)
+def _text(operand: Operand, row: Mapping[str, object]) -> str | None:
+    value = _value(operand, row)
     if value is None or isinstance(value, str):
         return value
-    raise UsageError(f"LIKE needs a string column; {column} is not one.")
+    raise UsageError(f"LIKE needs a string, which {operand} is not.")

@@ -181,7 +181,7 @@ def test_misuse_is_a_usage_error(build, message):
     ],
 )
 def test_column_names(name, path):
-    assert col(name).column == Column(path)
+    assert col(name).operand == Column(path)
 
 
 def test_columns_are_all_that_are_read():

@@ -1,0 +1,106 @@
+"""What is computed in a filter is what Spark computes: true, false, null and errors, row by row."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.predicates.arrow import mask
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.tree import Not
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+UTC = datetime.timezone.utc
+SCHEMA = pa.schema(
+    {
+        "i8": pa.int8(),
+        "i32": pa.int32(),
+        "i64": pa.int64(),
+        "f32": pa.float32(),
+        "f64": pa.float64(),
+        "small": pa.decimal128(10, 2),
+        "text": pa.string(),
+        "day": pa.date32(),
+        "instant": pa.timestamp("us", "UTC"),
+    }
+)
+DDL = (
+    "i8 tinyint, i32 int, i64 bigint, f32 float, f64 double, small decimal(10,2), text string, day date,"
+    " instant timestamp"
+)
+_DAY, _NIGHT = datetime.date(2024, 2, 29), datetime.datetime(2024, 12, 31, 23, 59, 59, 999_999, UTC)
+ROWS: list[tuple[Any, ...]] = [
+    (1, 2, 3, 0.1, 0.1, Decimal("1.25"), "Straße", _DAY, _NIGHT),
+    (-100, 2**30, 2**53, 16777216.0, -0.0, Decimal("-99.99"), "ΑΣ ΣΑΣ İ", datetime.date(1, 1, 1), _NIGHT),
+    (None,) * 9,
+    (
+        0,
+        -7,
+        2**53 + 1,
+        float("nan"),
+        float("inf"),
+        Decimal(0),
+        "",
+        datetime.date(1969, 12, 31),
+        _NIGHT.replace(year=1960),
+    ),
+    (
+        100,
+        7,
+        -1,
+        -1.5,
+        float("nan"),
+        Decimal("12345678.90"),
+        "ﬃx😀",
+        datetime.date(9999, 12, 31),
+        _NIGHT.replace(month=1),
+    ),
+]
+CONDITIONS = [
+    "i32 + 1 > 3", "i8 * 2 > 1", "i8 + i32 = 3", "i64 - 1 > i32", "-i32 < 0", "i32 / 2 > 1", "i8 = 0 OR i32 / i8 > 1",
+    "f32 * 2 > 0.2", "f32 + f32 = 0.2", "f32 + i32 > 1", "f32 + 1 = 16777217", "f64 * 2 > 1000", "f64 - f64 = 0",
+    "small * 2 > 2.4", "small + 0.001 > 1", "small * small > 1.5", "small * i8 > 1", "small - f64 > 1", "-small > 0",
+    "i32 + 1.5 = 3.5", "i64 + 0.5 > 9007199254740993", "small * 1E0 = 1.25", "100 * 2 - 198 = i32",
+    "lower(text) = 'straße'", "upper(text) = 'STRASSE'", "lower(text) = 'ας σας i̇'", "upper(text) = 'FFIX😀'",
+    "length(text) = 6", "length(text) > 2", "lower(text) LIKE 's%'", "length(lower(text)) = 8",
+    "year(day) = 2024", "year(day) > 1969", "year(day) <> 2024", "month(day) = 12", "day(day) = 29", "year(day) <= 1",
+    "year(instant) = 2024", "year(instant) < 2024", "month(instant) = 1", "day(instant) = 31",
+    "year(day) IN (1, 2024)", "year(day) NOT IN (1, 2024)", "year(day) <=> 2024",
+    "coalesce(i32, 5) = 5", "coalesce(i8, i64) > 1", "coalesce(f32, i32) > 0", "coalesce(small, 0) = 0",
+    "coalesce(small, i64) = 1.25", "coalesce(text, 'x') = 'x'", "coalesce(day, DATE '2020-01-01') = '2020-01-01'",
+    "coalesce(f32, 0.1) = 0.1", "(i32 + 1) IS NULL", "(i8 * 1) <=> 1", "coalesce(i32, i8) BETWEEN 1 AND 7",
+    "i64 IN (9007199254740993, 1E0)", "i64 IN (9007199254740993, 1)", "small IN (1.25, 7E0)", "f32 IN (0.1, 2)",
+    "i32 IN (2, 7.0)", "i64 NOT IN (9007199254740993, 1E0)", "i32 <> 0 AND 14 / i32 = 2",
+]  # fmt: skip
+
+
+def test_conditions_are_true_false_and_null_of_the_rows_that_spark_says(spark: Any) -> None:
+    frame = spark.createDataFrame(ROWS, DDL)
+    answers = frame.selectExpr(
+        *(f"({condition}) AS c{number}" for number, condition in enumerate(CONDITIONS))
+    ).collect()
+    batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], schema=SCHEMA)
+    for number, condition in enumerate(CONDITIONS):
+        expected = [answer[number] for answer in answers]
+        parsed = parse_filter(condition)
+        found = mask(bind(parsed, SCHEMA), batch).to_pylist()
+        denied = mask(bind(Not(parsed), SCHEMA), batch).to_pylist()
+        assert [True if yes else False if no else None for yes, no in zip(found, denied, strict=True)] == expected, (
+            condition
+        )
+
+
+@pytest.mark.parametrize("condition", ["i8 + i8 > 0", "i32 * i32 > 0", "i32 / i8 > 1", "f64 / f64 > 1"])
+def test_what_fails_in_spark_fails_here(spark: Any, condition: str) -> None:
+    with pytest.raises(Exception, match=r"ARITHMETIC_OVERFLOW|DIVIDE_BY_ZERO"):
+        spark.createDataFrame(ROWS, DDL).where(condition).collect()
+    batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], schema=SCHEMA)
+    with pytest.raises(DataError, match="at which Spark fails, too"):
+        mask(bind(parse_filter(condition), SCHEMA), batch)

@@ -1,0 +1,372 @@
+"""Operators and functions of filters: types, values, and that every interpreter agrees with the reference."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from decimal import Decimal
+from typing import Any
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.predicates.arrow import mask
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.hints import weaken
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.skipping import Bounds, may_match
+from delta_sharing_client.predicates.tree import (
+    And,
+    Call,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Op,
+    Operand,
+    Or,
+    call,
+    col,
+    columns,
+    evaluate,
+)
+from delta_sharing_client.predicates.values import Day
+from tests.unit.predicates.strategies import PATHS, SCHEMA, batch_of, constants, rows
+
+ROW = {
+    "flag": True,
+    "i8": 100,
+    "i32": 7,
+    "i64": None,
+    "f32": 0.5,
+    "f64": 2.5,
+    "small": Decimal("1.25"),
+    "wide": Decimal("1"),
+    "text": "Straße",
+    "blob": b"abc",
+    "day": Day(19_782),  # 2024-02-29
+    "instant": datetime.datetime(2024, 12, 31, 23, 59, tzinfo=datetime.timezone.utc),
+    "wall": datetime.datetime(1969, 12, 31, 23),
+    "void": None,
+    "Nest": {"n": 3, "Deep": {"t": "x"}},
+    "dotted.name": 1,
+    "list": [1],
+}
+
+
+def result_of(sql: str, row: dict[str, Any] = ROW) -> bool | None:
+    """What a filter says of a row, by the reference and by Arrow, which must agree."""
+    bound = bind(parse_filter(sql), SCHEMA)
+    answer = evaluate(bound, row)
+    batch = pa.RecordBatch.from_pylist([{**row, "day": row["day"] and datetime.date(2024, 2, 29)}], schema=SCHEMA)
+    assert mask(bound, batch).to_pylist() == [answer is True]
+    assert mask(bind(Not(parse_filter(sql)), SCHEMA), batch).to_pylist() == [answer is False]
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("i32 * 2 = 14", True),
+        ("i32 + i8 > 106", True),
+        ("2 - i32 = -5", True),
+        ("-i32 = -7", True),
+        ("i32 / 2 = 3.5", True),
+        ("i32 * 2 + 1 = 15", True),
+        ("i32 * (2 + 1) = 21", True),
+        ("i64 + 1 > 0", None),
+        ("void + 1 > 0", None),
+        ("i32 + NULL > 0", None),
+        ("small * 2 = 2.5", True),
+        ("small + 0.001 = 1.251", True),
+        ("small * small = 1.5625", True),
+        ("i8 + small = 101.25", True),
+        ("f32 * 2 = 1", True),
+        ("f64 * 1.5 = 3.75", True),
+        ("small * 2E0 = 2.5", True),
+        ("f64 > 100 * 2 - 198", True),
+        ("lower(text) = 'straße'", True),
+        ("upper(text) = 'STRASSE'", True),
+        ("upper(text) LIKE 'STR%E'", True),
+        ("startswith(lower(text), 'str')", True),
+        ("length(text) = 6", True),
+        ("length(blob) = 3", True),
+        ("lower(text) IN ('a', 'straße')", True),
+        ("lower('ABC') = 'abc'", True),
+        ("year(day) = 2024 AND month(day) = 2 AND day(day) = 29", True),
+        ("year(instant) = 2024", True),
+        ("year(instant) IN (2023, 2025)", False),
+        ("year(wall) = 1969 AND month(wall) = 12", True),
+        ("day(wall) = 31", True),
+        ("coalesce(i64, i32) = 7", True),
+        ("coalesce(i64, 5) = 5", True),
+        ("coalesce(i64, 5.5) = 5.5", True),
+        ("coalesce(void, NULL, i32) = 7", True),
+        ("coalesce(i64, i64) IS NULL", True),
+        ("(i64 + 1) IS NULL", True),
+        ("(i32 + 1) <=> 8", True),
+        ("(i64 + 1) <=> NULL", True),
+        ("i32 + 1 = i32 - -1", True),
+        ("Nest.n * 2 BETWEEN 6 AND 6", True),
+        ("nvl(text, 'x') = 'Straße'", True),
+        ("coalesce(day, '2024-01-01') > '2024-02-01'", True),
+    ],
+)
+def test_what_is_computed_is_what_spark_computes(sql: str, expected: bool | None) -> None:
+    assert result_of(sql) is expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("i8 + i8 > 0", r"\(i8 \+ i8\) in the filter overflows the type byte"),
+        ("-i8 * 100 > 0", None),
+        ("i32 / 0 > 1", r"divides by zero"),
+        ("f64 / (i32 - 7) > 1", r"divides by zero"),
+        ("i32 * 2147483647 > 0", "overflows the type integer"),
+    ],
+)
+def test_what_fails_in_spark_fails(sql: str, message: str | None) -> None:
+    if message is None:
+        return
+    bound = bind(parse_filter(sql), SCHEMA)
+    batch = pa.RecordBatch.from_pylist([{**ROW, "day": None}], schema=SCHEMA)
+    with pytest.raises(DataError, match=message):
+        evaluate(bound, ROW)
+    with pytest.raises(DataError, match=message):
+        mask(bound, batch)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "i32 <> 0 AND 10 / i32 > 1",
+        "i32 = 0 OR 10 / i32 > 1",
+        "NOT (i32 = 0 OR 10 / i32 <= 1)",
+        "flag AND i32 <> 0 AND 10 / i32 > 1 AND i32 < 100",
+        "(i32 > 0 AND 10 / i32 > 1) OR i32 = -1",
+    ],
+)
+def test_a_condition_before_it_keeps_a_failure_away(sql: str) -> None:
+    found = [{**ROW, "i32": number, "day": None} for number in (0, 5, None, -1, 50, 0)]
+    bound = bind(parse_filter(sql), SCHEMA)
+    matching = [
+        number
+        for number, kept in zip(
+            (0, 5, None, -1, 50, 0),
+            mask(bound, pa.RecordBatch.from_pylist(found, schema=SCHEMA)).to_pylist(),
+            strict=True,
+        )
+        if kept
+    ]
+    expected = {"i32 = 0 OR 10 / i32 > 1": [0, 5, 0], "(i32 > 0 AND 10 / i32 > 1) OR i32 = -1": [5, -1]}
+    assert matching == expected.get(sql, [5])
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("text + 1 > 2", r"A number was expected in \(text \+ 1\), found string and integer"),
+        ("i32 + '1' > 2", "A number was expected"),
+        ("day + 1 > day", "A number was expected"),
+        ("lower(i32) = 'x'", "A string was expected in lower"),
+        ("year(text) = 2024", "A date or timestamp was expected"),
+        ("length(i32) = 1", "A string or binary was expected"),
+        ("small / 3 > 1", "divides decimals, which rounds"),
+        ("wide * wide > 1", "may need 77 digits"),
+        ("wide * 1000 > 1", "may need 43 digits"),
+        ("coalesce(i32, text) = 1", "arguments of different types: integer, string"),
+        ("coalesce(i32, 'x') = 1", "arguments of different types"),
+        ("coalesce(day, 'soon') IS NULL", "is not a date"),
+        ("lower(nope) = 'x'", "The column 'nope' is not in the table"),
+        ("i32 + 1 = 'x'", r"Column \(i32 \+ 1\) is integer and does not compare"),
+        ("lower(text) > 5", "does not compare"),
+        ("1 / 0 > i32", "divides by zero"),
+        ("length(text, text) = 1", "is not supported"),
+        ("Nest + 1 > 2", "A number was expected"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_in_a_sentence(sql: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        bind(parse_filter(sql), SCHEMA)
+    assert caught.value.message.rstrip("'").endswith((".", "?"))
+
+
+def test_the_builder_writes_what_sql_does() -> None:
+    for built, sql in (
+        (col("i32") * 2 > 100, "i32 * 2 > 100"),
+        (1 - col("i32") / 3 <= col("f64"), "1 - i32 / 3 <= f64"),
+        (-(col("i32") + 1) == 3, "-(i32 + 1) = 3"),
+        (2 + col("i32") != 1, "2 + i32 <> 1"),
+        (3 * col("i32") < 1, "3 * i32 < 1"),
+        (6 / col("i32") < 1, "6 / i32 < 1"),
+        (col("text").lower() == "x", "lower(text) = 'x'"),
+        (col("text").upper().like("X%"), "upper(text) LIKE 'X%'"),
+        (col("text").length().is_in([1, 2]), "length(text) IN (1, 2)"),
+        (col("day").year() == 2024, "year(day) = 2024"),
+        (col("day").month().between(1, 3), "month(day) BETWEEN 1 AND 3"),
+        (col("day").day().is_not_null(), "day(day) IS NOT NULL"),
+        (col("i64").coalesce(col("i32"), 0) > 1, "coalesce(i64, i32, 0) > 1"),
+    ):
+        assert built == parse_filter(sql)
+        assert parse_filter(str(built)) == built
+    assert parse_filter([(col("text").lower(), "in", ["a"]), ("i32", ">", col("i64") + 1)]) == parse_filter(
+        "lower(text) IN ('a') AND i32 > i64 + 1"
+    )
+
+
+# === Every interpreter agrees ===
+
+
+def _numeric(depth: int) -> st.SearchStrategy[Operand]:
+    names = st.sampled_from(["i8", "i32", "i64", "f32", "f64", "small"]).map(lambda name: Column((name,)))
+    leaves: st.SearchStrategy[Operand] = names | st.one_of(
+        st.integers(-3, 3), st.floats(-4, 4), st.decimals(-9, 9, places=1)
+    ).map(Literal)
+    if depth == 0:
+        return leaves
+    inner = _numeric(depth - 1)
+    return leaves | st.builds(_called, st.sampled_from("+-*"), inner, inner) | st.builds(_called, st.just("-"), inner)
+
+
+def _called(name: str, *arguments: Operand) -> Operand:
+    try:
+        return call(name, *arguments)
+    except UsageError:  # constants that cannot be computed with
+        return Literal(1)
+
+
+def _calls() -> st.SearchStrategy[tuple[Operand, pa.DataType]]:
+    texts = st.sampled_from(["lower", "upper"]).map(lambda name: (Call(name, (Column(("text",)),)), pa.string()))
+    length = st.sampled_from(["text", "blob"]).map(lambda name: (Call("length", (Column((name,)),)), pa.int32()))
+    parts = st.tuples(st.sampled_from(["year", "month", "day"]), st.sampled_from(["day", "instant", "wall"])).map(
+        lambda found: (Call(found[0], (Column((found[1],)),)), pa.int32())
+    )
+    pairs = st.sampled_from([("i8", "i64"), ("i32", "f32"), ("i8", "small"), ("text", "text"), ("day", "day")])
+    either = pairs.map(lambda pair: (Call("coalesce", tuple(Column((name,)) for name in pair)), PATHS[pair[0],]))
+    return (
+        texts
+        | length
+        | parts
+        | either
+        | _numeric(2)
+        .filter(lambda operand: not isinstance(operand, Literal))
+        .map(lambda operand: (operand, pa.float64()))
+    )
+
+
+def _predicates() -> st.SearchStrategy[Expression]:
+    def leaf(found: tuple[Operand, pa.DataType]) -> st.SearchStrategy[Expression]:
+        operand, data_type = found
+        years = st.sampled_from([1969, 1970, 2024, -1, 12, 31])
+        literal = (constants(data_type) | years if pa.types.is_integer(data_type) else constants(data_type)).map(
+            Literal
+        )
+        return st.one_of(
+            st.builds(Comparison, st.sampled_from(Op), st.just(operand), literal),
+            st.builds(lambda values: In(operand, tuple(values)), st.lists(literal, min_size=1, max_size=3)),
+            st.just(IsNull(operand)),
+        )
+
+    leaves = _calls().flatmap(leaf) | st.just(Comparison(Op.GT, Column(("i32",)), Literal(0)))
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.lists(inner, min_size=2, max_size=3).map(lambda found: And(tuple(found))),
+            st.lists(inner, min_size=2, max_size=3).map(lambda found: Or(tuple(found))),
+            inner.map(Not),
+        ),
+        max_leaves=4,
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(_predicates(), rows(4))
+def test_arrow_computes_what_the_reference_does(expression: Expression, found: list[dict[str, Any]]) -> None:
+    try:
+        bound = bind(expression, SCHEMA)
+    except UsageError:
+        return
+    try:
+        expected = [evaluate(bound, row) is True for row in found]
+    except DataError:
+        expected = None
+    if expected is None:
+        return  # the reference asks every condition of every row; Arrow leaves out what cannot matter
+    assert mask(bound, batch_of(found)).to_pylist() == expected
+    assert columns(bound) <= set(PATHS)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_predicates())
+def test_text_is_read_back_as_the_same(expression: Expression) -> None:
+    assert parse_filter(str(expression)) == expression
+
+
+@settings(max_examples=150, deadline=None)
+@given(_predicates(), rows(3), st.sets(st.sampled_from(["day", "i32", "text"])))
+def test_hints_are_true_of_every_matching_row(
+    expression: Expression, found: list[dict[str, Any]], partition_columns: set[str]
+) -> None:
+    try:
+        bound = bind(expression, SCHEMA)
+        matching = [row for row in found if evaluate(bound, row) is True]
+    except (UsageError, DataError):
+        return
+    hint = weaken(bound, partition_columns)
+    if hint is not None:
+        assert all(evaluate(hint, row) is True for row in matching)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("year(day) = 2024", "day >= DATE '2024-01-01' AND day < DATE '2025-01-01'"),
+        ("year(day) >= 2024", "day >= DATE '2024-01-01'"),
+        ("year(day) > 2024", "day >= DATE '2025-01-01'"),
+        ("year(day) <= 2024", "day < DATE '2025-01-01'"),
+        ("2024 > year(day)", "day < DATE '2024-01-01'"),
+        ("year(day) <> 2024", "NOT (day >= DATE '2024-01-01' AND day < DATE '2025-01-01')"),
+        ("year(instant) < 2024", "instant < TIMESTAMP '2024-01-01 00:00:00Z'"),
+    ],
+)
+def test_years_become_ranges_that_files_are_skipped_by(sql: str, expected: str) -> None:
+    assert str(bind(parse_filter(sql), SCHEMA)) == expected
+
+
+class One:
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = lambda path: bounds
+
+
+def test_files_are_skipped_only_where_it_is_proven() -> None:
+    of_2023 = One(Bounds(19_358, 19_722, 0, 10))
+    assert not may_match(bind(parse_filter("year(day) = 2024"), SCHEMA), of_2023)
+    assert may_match(bind(parse_filter("year(day) IN (2023, 2030)"), SCHEMA), of_2023)
+    assert not may_match(bind(parse_filter("year(day) IN (2022, 2030)"), SCHEMA), of_2023)
+    assert may_match(bind(parse_filter("month(day) = 13"), SCHEMA), of_2023)
+    assert may_match(bind(parse_filter("i32 * 2 > 100"), SCHEMA), One(Bounds(1, 2, 0, 10)))
+    assert not may_match(bind(parse_filter("i32 * 2 > 100 AND i32 > 5"), SCHEMA), One(Bounds(1, 2, 0, 10)))
+
+
+def test_decimals_keep_every_digit_whatever_the_context() -> None:
+    with decimal.localcontext() as context:
+        context.prec = 3
+        assert evaluate(
+            bind(parse_filter("small * 1.0000000001 = 12.5000000012500"), SCHEMA), {"small": Decimal("12.5")}
+        )
+
+
+def test_nan_and_infinity_flow_through_arithmetic() -> None:
+    for value, expected in ((math.inf, True), (math.nan, True), (-math.inf, False), (1.0, False)):
+        bound = bind(parse_filter("f64 * 2 > 1000"), SCHEMA)
+        assert evaluate(bound, {"f64": value}) is expected
+        batch = pa.RecordBatch.from_pydict({"f64": [value]}, schema=pa.schema([("f64", pa.float64())]))
+        assert mask(bound, batch).to_pylist() == [expected]
