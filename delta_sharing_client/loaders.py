@@ -17,7 +17,7 @@ from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import Protocol
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.outputs.polars import lazy_frame
-from delta_sharing_client.predicates.json_hints import from_json_hints
+from delta_sharing_client.predicates.json_hints import JsonHints, from_json_hints
 from delta_sharing_client.protocol.names import parse_table_url
 from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.reads import Changes, Filter, Scan
@@ -38,7 +38,7 @@ def load_as_pandas(
     limit: int | None = None,
     version: int | None = None,
     timestamp: Timestamp = None,
-    jsonPredicateHints: str | None = None,
+    jsonPredicateHints: JsonHints = None,
     use_delta_format: bool | None = None,
     convert_in_batches: bool = False,
     *,
@@ -57,7 +57,8 @@ def load_as_pandas(
     limit, version, timestamp, columns, filter, row_lineage, options:
         As in ``SharedTable.scan``.
     jsonPredicateHints:
-        A JSON predicate of the protocol ("JSON predicates for Filtering"). It is applied to the rows as well.
+        A JSON predicate of the protocol ("JSON predicates for Filtering"), as text or decoded. It is applied to the
+        rows as well.
     use_delta_format:
         ``True`` and ``False`` insist on a response format, ``None`` leaves it to the server. The rows are the same.
     convert_in_batches:
@@ -95,7 +96,7 @@ def load_as_arrow(
     limit: int | None = None,
     version: int | None = None,
     timestamp: Timestamp = None,
-    jsonPredicateHints: str | None = None,
+    jsonPredicateHints: JsonHints = None,
     use_delta_format: bool | None = None,
     *,
     columns: Sequence[ColumnName] | None = None,
@@ -127,7 +128,7 @@ def load_as_polars(
     limit: int | None = None,
     version: int | None = None,
     timestamp: Timestamp = None,
-    jsonPredicateHints: str | None = None,
+    jsonPredicateHints: JsonHints = None,
     use_delta_format: bool | None = None,
     *,
     columns: Sequence[ColumnName] | None = None,
@@ -390,7 +391,7 @@ def _table(url: str, profile: ProfileSource = None) -> SharedTable:
 
 def _scan(
     url: str,
-    hints: str | None,
+    hints: JsonHints,
     use_delta_format: bool | None,
     *,
     columns: Sequence[ColumnName] | None,

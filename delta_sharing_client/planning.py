@@ -16,7 +16,7 @@ from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import FileKey, Snapshot, logical_file_key
 from delta_sharing_client.errors import ProtocolError, RequestError, UsageError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.predicates.json_hints import to_json_hints
+from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import (

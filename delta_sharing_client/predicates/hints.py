@@ -1,4 +1,4 @@
-"""What of a bound predicate may be said to a server that only has statistics.
+"""What a server is told of a bound predicate: ``jsonPredicateHints`` (protocol, "JSON predicates for Filtering").
 
 A hint may let a server leave out files, so it must be true of every row that the filter is true of, *and* stay so
 however a server evaluates it. The weakening therefore also steps around what servers are known to do:
@@ -21,6 +21,7 @@ however a server evaluates it. The weakening therefore also steps around what se
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection
 from typing import Any
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from delta_sharing_client.instants import format_date
 from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.tree import (
     And,
@@ -49,11 +51,52 @@ from delta_sharing_client.predicates.tree import (
 )
 from delta_sharing_client.predicates.values import Day, Moment, Value, Zone, order
 
+# The reference server evaluates nothing beyond these.
+MAX_DEPTH = 100
+MAX_BYTES = 1024 * 1024
+
+NAMES = {
+    Op.EQ: "equal",
+    Op.LT: "lessThan",
+    Op.LE: "lessThanOrEqual",
+    Op.GT: "greaterThan",
+    Op.GE: "greaterThanOrEqual",
+}
+_OPEN, _CLOSE = '{"op":"and","children":[', "]}"
+
 # Longer lists become a range; the JVM client has the same limit.
 MAX_IN_VALUES = 20
 
 # What writers keep of a string at least: 32 UTF-16 units, the last of which may be damaged.
 _KEPT_CHARACTERS = 31
+
+
+def to_json_hints(expression: Expression, partition_columns: Collection[str] = ()) -> str | None:
+    """Return what the protocol can say of a bound predicate, as the JSON text of ``jsonPredicateHints``.
+
+    The hint is never stronger than the predicate, see this module's description; ``None`` if nothing can be said.
+
+    Parameters
+    ----------
+    expression:
+        A bound predicate.
+    partition_columns:
+        The table's partition columns: of these, inequalities and tests for null can be sent as well.
+    """
+    weakened = weaken(expression, partition_columns)
+    if weakened is None:
+        return None
+    kept: list[str] = []
+    room = MAX_BYTES - len(_OPEN) - len(_CLOSE)
+    for part in weakened.children if isinstance(weakened, And) else (weakened,):
+        text = json.dumps(_write(part), separators=(",", ":"))
+        # One level is for the AND around the conditions, one byte for a comma.
+        if _depth(part) < MAX_DEPTH and len(text) + 1 <= room:
+            kept.append(text)
+            room -= len(text) + 1
+    if len(kept) < 2:
+        return kept[0] if kept else None
+    return _OPEN + ",".join(kept) + _CLOSE
 
 
 def weaken(expression: Expression, partition_columns: Collection[str] = ()) -> Expression | None:
@@ -100,11 +143,11 @@ class _Weakening:
         return None
 
     def _is_partition(self, column: Column) -> bool:
-        return column.path[0] in self.partition_columns and value_type(column) is not None
+        return column.path[0] in self.partition_columns and _value_type(column) is not None
 
     def _comparison(self, op: Op, column: Column, value: Value) -> Expression | None:
         kind = kind_of(column.type)
-        if value_type(column) is None:
+        if _value_type(column) is None:
             return None
         if kind is Kind.BOOLEAN:
             return _boolean(op, column, value)
@@ -141,7 +184,7 @@ class _Weakening:
         return _join(limits)
 
 
-def value_type(column: Column) -> str | None:
+def _value_type(column: Column) -> str | None:
     """Return the protocol's ``valueType`` of a bound column, ``None`` if the protocol cannot name it."""
     # A name with a dot could be taken for a path.
     if len(column.path) != 1 or "." in column.path[0]:
@@ -165,6 +208,54 @@ def _join(parts: list[Expression | None]) -> Expression | None:
 def _either(parts: list[Expression | None]) -> Expression | None:
     found = [part for part in parts if part is not None]
     return any_of(found) if len(found) == len(parts) else None
+
+
+# === As JSON ===
+
+
+def _write(expression: Expression) -> dict[str, Any]:
+    match expression:
+        case And(children=children):
+            return {"op": "and", "children": [_write(child) for child in children]}
+        case Or(children=children):
+            return {"op": "or", "children": [_write(child) for child in children]}
+        case Not(child=inner):
+            return {"op": "not", "children": [_write(inner)]}
+        case IsNull(child=Column() as column):
+            return {"op": "isNull", "children": [_write_column(column)]}
+        case Comparison(op=Op.NE, left=left, right=right):
+            return _write(Not(Comparison(Op.EQ, left, right)))
+        case Comparison(op=op, left=Column() as column, right=Literal(value=value)):
+            kind = _value_type(column)
+            literal = {"op": "literal", "value": _text(value), "valueType": kind}
+            return {"op": NAMES[op], "children": [_write_column(column), literal]}
+    raise TypeError(f"not a weakened predicate: {expression}")
+
+
+def _write_column(column: Column) -> dict[str, Any]:
+    return {"op": "column", "name": column.path[0], "valueType": _value_type(column)}
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Moment):
+        days, millis = divmod(value.nanoseconds // 1_000_000, 86_400_000)
+        seconds = millis // 1000
+        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{millis % 1000:03d}"
+        return f"{format_date(days)}T{clock}Z"
+    return str(value)
+
+
+def _depth(expression: Expression) -> int:
+    match expression:
+        case And(children=children) | Or(children=children):
+            return 1 + max(map(_depth, children))
+        case Not(child=inner):
+            return 1 + _depth(inner)
+        case Comparison(op=Op.NE):
+            return 3
+    return 2
 
 
 # === Comparisons by type ===

@@ -1,16 +1,20 @@
-"""The protocol's ``jsonPredicateHints`` (Delta Sharing protocol, "JSON predicates for Filtering")."""
+"""``jsonPredicateHints`` as callers write them, to a predicate (protocol, "JSON predicates for Filtering").
+
+Beside the protocol's own words those are read whose meaning is plain: operators as in SQL or of other spelling (``=``,
+``ge``, ``AND``), names of types as other systems have them (``integer``, ``bigint``, ``boolean``), a value type that is
+left out beside one that is not, a list of conditions that all hold, and an object or text around it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import struct
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Union
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.instants import format_date
-from delta_sharing_client.predicates.hints import value_type, weaken
+from delta_sharing_client.predicates.hints import MAX_BYTES, MAX_DEPTH, NAMES
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -21,122 +25,70 @@ from delta_sharing_client.predicates.tree import (
     Not,
     Op,
     Or,
+    all_of,
+    membership,
     truth,
 )
-from delta_sharing_client.predicates.values import Moment, Value, parse_date, parse_moment
+from delta_sharing_client.predicates.values import Value, parse_date, parse_moment
 
-# The reference server evaluates nothing beyond these.
-MAX_DEPTH = 100
-MAX_BYTES = 1024 * 1024
+JsonHints = Union[str, Mapping[str, object], Sequence[object], None]
 
-_OPS = {
-    "equal": Op.EQ,
-    "lessThan": Op.LT,
-    "lessThanOrEqual": Op.LE,
-    "greaterThan": Op.GT,
-    "greaterThanOrEqual": Op.GE,
-}
-_NAMES = {op: name for name, op in _OPS.items()}
-_OPEN, _CLOSE = '{"op":"and","children":[', "]}"
+# What people put around a predicate, as it stands in a request's body.
+_WRAPPERS = ("jsonPredicateHints", "json_predicate_hints")
 
 
-def to_json_hints(expression: Expression, partition_columns: Collection[str] = ()) -> str | None:
-    """Return what the protocol can say of a bound predicate, as the JSON text of ``jsonPredicateHints``.
-
-    The hint is never stronger than the predicate, see :mod:`.hints`; ``None`` if nothing can be said.
+def from_json_hints(given: object) -> Expression:
+    """Read a ``jsonPredicateHints`` that a caller gives, as an unbound predicate.
 
     Parameters
     ----------
-    expression:
-        A bound predicate.
-    partition_columns:
-        The table's partition columns: of these, inequalities and tests for null can be sent as well.
-    """
-    weakened = weaken(expression, partition_columns)
-    if weakened is None:
-        return None
-    kept: list[str] = []
-    room = MAX_BYTES - len(_OPEN) - len(_CLOSE)
-    for part in weakened.children if isinstance(weakened, And) else (weakened,):
-        text = json.dumps(_write(part), separators=(",", ":"))
-        # One level is for the AND around the conditions, one byte for a comma.
-        if _depth(part) < MAX_DEPTH and len(text) + 1 <= room:
-            kept.append(text)
-            room -= len(text) + 1
-    if len(kept) < 2:
-        return kept[0] if kept else None
-    return _OPEN + ",".join(kept) + _CLOSE
-
-
-def from_json_hints(text: str) -> Expression:
-    """Read a ``jsonPredicateHints`` that a caller gives, as an unbound predicate.
+    given:
+        JSON text, or the object or list that it says.
 
     Raises
     ------
     UsageError
         It is no JSON, or not a predicate as the protocol defines it; the message names what is wrong where.
     """
-    if not isinstance(text, str):
-        raise UsageError(f"jsonPredicateHints must be JSON text; found {type(text).__name__}.")
-    if len(text.encode()) > MAX_BYTES:
-        raise UsageError(f"jsonPredicateHints must not exceed {MAX_BYTES} bytes; found {len(text.encode())}.")
-    try:
-        tree = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "it cannot be decoded"
-        raise UsageError(f"jsonPredicateHints is not valid JSON: {reason}.") from None
+    tree = _decoded(given) if isinstance(given, str) else given
+    for _ in range(2):  # in an object, possibly as text again
+        if isinstance(tree, dict) and len(tree) == 1 and next(iter(tree)) in _WRAPPERS:
+            (tree,) = tree.values()
+            tree = _decoded(tree) if isinstance(tree, str) else tree
+    if isinstance(tree, list) and tree:
+        return all_of(_Reader().predicate(item, f"$[{index}]", 1) for index, item in enumerate(tree))
     return _Reader().predicate(tree, "$", 1)
 
 
-# === Writing ===
+def _decoded(text: str) -> Any:
+    if len(text.encode()) > MAX_BYTES:
+        raise UsageError(f"The JSON predicate hints must not exceed {MAX_BYTES} bytes, found {len(text.encode())}.")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "it cannot be decoded"
+        raise UsageError(f"The JSON predicate hints are not valid JSON: {reason}.") from None
 
 
-def _write(expression: Expression) -> dict[str, Any]:
-    match expression:
-        case And(children=children):
-            return {"op": "and", "children": [_write(child) for child in children]}
-        case Or(children=children):
-            return {"op": "or", "children": [_write(child) for child in children]}
-        case Not(child=inner):
-            return {"op": "not", "children": [_write(inner)]}
-        case IsNull(child=Column() as column):
-            return {"op": "isNull", "children": [_write_column(column)]}
-        case Comparison(op=Op.NE, left=left, right=right):
-            return _write(Not(Comparison(Op.EQ, left, right)))
-        case Comparison(op=op, left=Column() as column, right=Literal(value=value)):
-            kind = value_type(column)
-            literal = {"op": "literal", "value": _text(value), "valueType": kind}
-            return {"op": _NAMES[op], "children": [_write_column(column), literal]}
-    raise TypeError(f"not a weakened predicate: {expression}")
-
-
-def _write_column(column: Column) -> dict[str, Any]:
-    return {"op": "column", "name": column.path[0], "valueType": value_type(column)}
-
-
-def _text(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Moment):
-        days, millis = divmod(value.nanoseconds // 1_000_000, 86_400_000)
-        seconds = millis // 1000
-        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{millis % 1000:03d}"
-        return f"{format_date(days)}T{clock}Z"
-    return str(value)
-
-
-def _depth(expression: Expression) -> int:
-    match expression:
-        case And(children=children) | Or(children=children):
-            return 1 + max(map(_depth, children))
-        case Not(child=inner):
-            return 1 + _depth(inner)
-        case Comparison(op=Op.NE):
-            return 3
-    return 2
-
-
-# === Reading ===
+_OPS = {name: op for op, name in NAMES.items()}
+_WORDS = {
+    "equal": ("=", "==", "eq", "equals", "equalTo"),
+    "lessThan": ("<", "lt"),
+    "lessThanOrEqual": ("<=", "le", "lte", "lessThanOrEquals", "lessThanOrEqualTo"),
+    "greaterThan": (">", "gt"),
+    "greaterThanOrEqual": (">=", "ge", "gte", "greaterThanOrEquals", "greaterThanOrEqualTo"),
+    "notEqual": ("!=", "<>", "ne", "neq", "notEquals", "notEqualTo"),
+    "isNull": (),
+    "isNotNull": (),
+    "in": (),
+    "and": ("&&",),
+    "or": ("||",),
+    "not": ("!",),
+    "column": (),
+    "literal": (),
+}
+_KNOWN = {word.lower(): name for name, words in _WORDS.items() for word in (name, *words)}
+_DEFINED = ("column", "literal", "isNull", *_OPS, "and", "or", "not")
 
 
 class _Reader:
@@ -147,44 +99,60 @@ class _Reader:
         if op in ("and", "or"):
             children = self._children(node, where)
             if len(children) < 2:
-                raise UsageError(f"{op!r} at {where} needs at least two children; found {len(children)}.")
+                raise UsageError(f"The operator {op!r} at {where} needs at least two children, found {len(children)}.")
             kind = And if op == "and" else Or
             return kind(tuple(self.predicate(child, path, depth + 1) for path, child in children))
         if op == "not":
             ((path, child),) = self._children(node, where, 1)
             return Not(self.predicate(child, path, depth + 1))
-        if op == "isNull":
+        if op in ("isNull", "isNotNull"):
             ((path, child),) = self._children(node, where, 1)
             operand, _ = self._leaf(child, path, depth + 1)
             # Spark's client asks it of constants, too.
-            return IsNull(operand) if isinstance(operand, Column) else Literal(operand.value is None)
+            test = IsNull(operand) if isinstance(operand, Column) else Literal(operand.value is None)
+            return test if op == "isNull" else Not(test)
         if op in _OPS:
             return self._comparison(_OPS[op], node, where, depth)
+        if op == "notEqual":
+            return self._comparison(Op.NE, node, where, depth)
+        if op == "in":
+            return self._in(node, where, depth)
         operand, kind_name = self._leaf(node, where, depth)
         if kind_name != "bool":
-            raise UsageError(f"{op!r} at {where} stands for a condition, so its valueType must be bool.")
+            raise UsageError(f"The operator {op!r} at {where} stands for a condition, so its valueType must be bool.")
         if isinstance(operand, Column):
             return Comparison(Op.EQ, operand, Literal(True))
         truth(operand.value)
         return operand
 
     def _comparison(self, op: Op, node: Any, where: str, depth: int) -> Expression:
-        (left_path, left), (right_path, right) = self._children(node, where, 2)
-        a, a_type = self._leaf(left, left_path, depth + 1)
-        b, b_type = self._leaf(right, right_path, depth + 1)
-        if a_type != b_type:
-            raise UsageError(f"The children of {node['op']!r} at {where} have the value types {a_type} and {b_type}.")
+        children = self._children(node, where, 2)
+        types = {kind for path, child in children if (kind := self._type(child, path)) is not None}
+        if len(types) > 1:
+            raise UsageError(f"The children at {where} must have one valueType, found {' and '.join(sorted(types))}.")
+        shared = next(iter(types), None)
+        (a, _), (b, _) = (self._leaf(child, path, depth + 1, shared) for path, child in children)
         if isinstance(a, Literal) and isinstance(b, Column):
             return Comparison(op.flipped, b, a)
         return Comparison(op, a, b)
 
-    def _leaf(self, node: Any, where: str, depth: int) -> tuple[Column | Literal, str]:
+    def _in(self, node: Any, where: str, depth: int) -> Expression:
+        children = self._children(node, where)
+        if len(children) < 2:
+            raise UsageError(f"The operator 'in' at {where} needs a column and at least one literal.")
+        kind = self._type(children[0][1], children[0][0])
+        column, *values = (self._leaf(child, path, depth + 1, kind)[0] for path, child in children)
+        if not isinstance(column, Column) or not all(isinstance(value, Literal) for value in values):
+            raise UsageError(f"The operator 'in' at {where} needs a column first and then literals.")
+        return membership(column, values)
+
+    def _leaf(
+        self, node: Any, where: str, depth: int, beside: str | None = None
+    ) -> tuple[Column | Literal, str | None]:
         op = self._op(node, where, depth)
         if op not in ("column", "literal"):
-            raise UsageError(f"Expected a column or a literal at {where}; found {op!r}.")
-        kind = node.get("valueType")
-        if not isinstance(kind, str) or kind not in _READERS:
-            raise UsageError(f"The valueType at {where} must be one of {', '.join(_READERS)}; found {kind!r}.")
+            raise UsageError(f"A column or a literal was expected at {where}, found {op!r}.")
+        kind = self._type(node, where) or beside
         if op == "column":
             name = node.get("name")
             if not isinstance(name, str) or not name:
@@ -194,41 +162,49 @@ class _Reader:
             raise UsageError(f"The literal at {where} needs a value.")
         return Literal(self._value(node["value"], kind, where)), kind
 
-    def _value(self, value: Any, kind: str, where: str) -> Value:
-        if value is None:
+    def _type(self, node: Any, where: str) -> str | None:
+        """Return the protocol's name of a node's type, ``None`` if it has none."""
+        kind = node.get("valueType") if isinstance(node, dict) else None
+        if kind is None:
             return None
+        known = _TYPES.get(kind.lower()) if isinstance(kind, str) else None
+        if known is None:
+            raise UsageError(f"The valueType at {where} must be one of {', '.join(_READERS)}, found {kind!r}.")
+        return known
+
+    def _value(self, value: Any, kind: str | None, where: str) -> Value:
+        if value is None or (kind is None and isinstance(value, (bool, int, float, str))):
+            return value  # its own type says what it is
         if isinstance(value, bool):
             value = "true" if value else "false"
         if not isinstance(value, (str, int, float)):
             raise UsageError(f"The value at {where} must be a string.")
         try:
-            return _READERS[kind](str(value))
+            return _READERS[str(kind)](str(value))
         except UsageError as error:
-            raise UsageError(f"The value at {where} cannot be used: {error.message}") from None
+            raise UsageError(f"The value at {where} cannot be used. {error.message}") from None
         except ValueError:
             raise UsageError(f"The value {value!r} at {where} is not of type {kind}.") from None
 
     def _children(self, node: Any, where: str, count: int | None = None) -> list[tuple[str, Any]]:
         children = node.get("children")
         if not isinstance(children, list):
-            raise UsageError(f"{node['op']!r} at {where} needs a list of children.")
+            raise UsageError(f"The operator {node['op']!r} at {where} needs a list of children.")
         if count is not None and len(children) != count:
-            raise UsageError(f"{node['op']!r} at {where} needs {count} children; found {len(children)}.")
+            raise UsageError(f"The operator {node['op']!r} at {where} needs {count} children, found {len(children)}.")
         return [(f"{where}.children[{index}]", child) for index, child in enumerate(children)]
 
     def _op(self, node: Any, where: str, depth: int) -> str:
         if depth > MAX_DEPTH:
-            raise UsageError(f"jsonPredicateHints is nested deeper than {MAX_DEPTH} levels.")
+            raise UsageError(f"The JSON predicate hints are nested deeper than {MAX_DEPTH} levels.")
         op = node.get("op") if isinstance(node, dict) else None
-        if not isinstance(op, str) or op not in _KNOWN:
+        known = _KNOWN.get(op.lower()) if isinstance(op, str) else None
+        if known is None:
+            found = repr(op) if isinstance(node, dict) else type(node).__name__
             raise UsageError(
-                f"Expected an object with an op at {where} of jsonPredicateHints, one of {', '.join(_KNOWN)};"
-                f" found {op if isinstance(node, dict) else type(node).__name__!r}."
+                f"An object with an op was expected at {where}, one of {', '.join(_DEFINED)}; found {found}."
             )
-        return str(op)
-
-
-_KNOWN = ("column", "literal", "isNull", *_OPS, "and", "or", "not")
+        return known
 
 
 def _integer(bits: int) -> Callable[[str], int]:
@@ -276,3 +252,8 @@ _READERS: dict[str, Callable[[str], Value]] = {
     "double": _double,
     "timestamp": parse_moment,
 }
+_TYPES = {
+    **{name: name for name in _READERS},
+    "boolean": "bool", "integer": "int", "int32": "int", "short": "int", "byte": "int", "bigint": "long",
+    "int64": "long", "str": "string", "varchar": "string", "float32": "float", "real": "float", "float64": "double",
+}  # fmt: skip

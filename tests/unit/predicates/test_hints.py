@@ -13,7 +13,8 @@ from hypothesis import given, settings
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.json_hints import MAX_BYTES, from_json_hints, to_json_hints
+from delta_sharing_client.predicates.hints import MAX_BYTES, to_json_hints
+from delta_sharing_client.predicates.json_hints import from_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Column, Comparison, Literal, Op, Or, all_of, col, evaluate
 from delta_sharing_client.predicates.values import Day, Moment, order, parse_moment
@@ -361,6 +362,42 @@ def test_reads_what_the_protocol_defines(tree, expected):
     assert str(from_json_hints(json.dumps(tree))) == expected
 
 
+UNTYPED = node("column", name="a")
+PLAIN = node("equal", COLUMN, ONE)
+
+
+@pytest.mark.parametrize(
+    ("given_", "expected"),
+    [
+        (node("=", COLUMN, ONE), "a = 1"),
+        (node("==", COLUMN, ONE), "a = 1"),
+        (node("Equals", COLUMN, ONE), "a = 1"),
+        (node(">=", ONE, COLUMN), "a <= 1"),
+        (node("lt", COLUMN, ONE), "a < 1"),
+        (node("GREATERTHANOREQUAL", COLUMN, ONE), "a >= 1"),
+        (node("<>", COLUMN, ONE), "a <> 1"),
+        (node("isNotNull", COLUMN), "a IS NOT NULL"),
+        (node("in", COLUMN, ONE, node("literal", value="2")), "a IN (1, 2)"),
+        (node("AND", PLAIN, node("||", PLAIN, PLAIN)), "a = 1 AND (a = 1 OR a = 1)"),
+        (node("equal", node("column", name="a", valueType="integer"), ONE), "a = 1"),
+        (node("equal", node("column", name="a", valueType="BIGINT"), node("literal", value=1)), "a = 1"),
+        (node("column", name="f", valueType="boolean"), "f = TRUE"),
+        (node("equal", UNTYPED, ONE), "a = 1"),
+        (node("equal", COLUMN, node("literal", value=1)), "a = 1"),
+        (node("equal", UNTYPED, node("literal", value="x")), "a = 'x'"),
+        (node("equal", UNTYPED, node("literal", value=1.5)), "a = 1.5E0"),
+        ([PLAIN, node("isNull", UNTYPED)], "a = 1 AND a IS NULL"),
+        ([PLAIN], "a = 1"),
+        ({"jsonPredicateHints": PLAIN}, "a = 1"),
+        ({"jsonPredicateHints": json.dumps(PLAIN)}, "a = 1"),
+        ({"jsonPredicateHints": [PLAIN, PLAIN]}, "a = 1 AND a = 1"),
+    ],
+)  # fmt: skip
+def test_reads_what_people_write_where_its_meaning_is_plain(given_, expected):
+    assert str(from_json_hints(json.dumps(given_))) == expected
+    assert str(from_json_hints(given_)) == expected
+
+
 def nested(depth: int) -> dict[str, Any]:
     return node("isNull", COLUMN) if depth == 2 else node("not", nested(depth - 1))
 
@@ -368,20 +405,22 @@ def nested(depth: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        (node("equals", COLUMN, ONE), "one of column, literal, isNull, equal"),
-        ([], "found 'list'"),
-        (node("equal", COLUMN), "needs 2 children; found 1"),
+        (node("xor", COLUMN, ONE), "one of column, literal, isNull, equal"),
+        ([], "found list"),
+        (node("equal", COLUMN), "needs 2 children, found 1"),
         (node("equal"), "needs a list of children"),
         (node("and", node("isNull", COLUMN)), "at least two children"),
         (node("equal", COLUMN, node("literal", value="x", valueType="int")), r"'x' at \$.children\[1\] is not of type"),
         (node("equal", COLUMN, node("literal", value="2147483648", valueType="int")), "not of type int"),
         (node("equal", COLUMN, node("literal", value="1_0", valueType="int")), "not of type int"),
-        (node("equal", COLUMN, node("literal", value="1", valueType="long")), "value types int and long"),
-        (node("equal", COLUMN, node("literal", value="1", valueType="integer")), "must be one of bool, int"),
+        (node("equal", COLUMN, node("literal", value="1", valueType="long")), "one valueType, found int and long"),
+        (node("equal", COLUMN, node("literal", value="1", valueType="interval")), "must be one of bool, int"),
+        (node("in", COLUMN), "a column and at least one literal"),
+        (node("in", ONE, COLUMN), "a column first"),
         (node("equal", COLUMN, node("literal", valueType="int")), "needs a value"),
         (node("equal", COLUMN, node("literal", value=[1], valueType="int")), "must be a string"),
         (node("equal", node("column", valueType="int"), ONE), "needs a name"),
-        (node("equal", node("not", COLUMN), ONE), "Expected a column or a literal"),
+        (node("equal", node("not", COLUMN), ONE), "A column or a literal was expected"),
         (node("not", COLUMN), "valueType must be bool"),
         (node("isNull", node("column", name="a", valueType="date"), ONE), "needs 1 children"),
         (nested(101), "deeper than 100 levels"),
@@ -403,8 +442,9 @@ def test_refuses_text_that_is_no_json(text):
 
 
 def test_refuses_other_types_and_oversized_text():
-    with pytest.raises(UsageError, match="found dict"):
-        from_json_hints({})
+    for other in ({}, None, 5, b"{}", {"hints": node("isNull", COLUMN)}):
+        with pytest.raises(UsageError, match="An object with an op was expected"):
+            from_json_hints(other)
     with pytest.raises(UsageError, match=re.escape(f"exceed {MAX_BYTES} bytes")):
         from_json_hints(" " * (MAX_BYTES + 1))
 
