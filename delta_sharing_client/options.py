@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Mapping
 
 
 class ResponseFormat(enum.Enum):
@@ -58,6 +59,12 @@ class ReadOptions:
         ``None`` shows a progress bar where a person watches (terminal, notebook) and the read is long; a bool forces.
     variant_as:
         How ``variant`` columns come out.
+    headers:
+        Headers of your own for each request to the sharing server (not to storages), as a mapping; a gateway may want
+        some. Added to those of the environment variable ``DELTA_SHARING_HEADERS``, a JSON object.
+    user_agent:
+        Put last in the ``User-Agent`` header, so that a provider can tell programs apart; the environment variable
+        ``DELTA_SHARING_USER_AGENT`` stands in for ``None``.
     """
 
     max_concurrent_requests: int = 32
@@ -73,3 +80,10 @@ class ReadOptions:
     cache_bytes: int = 10 * 1024 * 1024 * 1024
     progress: bool | None = None
     variant_as: VariantAs = VariantAs.JSON
+    headers: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
+    user_agent: str | None = None
+
+    def __post_init__(self) -> None:
+        # Hashable and frozen, as the rest is; what may stand in there is checked where it is sent.
+        pairs = self.headers.items() if isinstance(self.headers, Mapping) else self.headers
+        object.__setattr__(self, "headers", tuple(pairs))

@@ -22,6 +22,7 @@ from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.messages import Line, MetadataLine, PartitionValues, ProtocolLine
 
 PARQUET_FORMAT_VERSION = 1
+MAX_COLUMNS = 100_000
 _INTERNED = 1 << 16
 
 TableAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
@@ -92,7 +93,28 @@ def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str) -> P
 
 
 def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metadata:
-    """Return the metadata action of a line."""
+    """Return the metadata action of a line. ``UnsupportedFeatureError`` for files of another format than Parquet,
+    ``ProtocolError`` for more columns than a reader should have to believe in."""
+    metadata = _metadata(line, expected, table)
+    provider = metadata.format.provider
+    if provider.lower() != "parquet":
+        raise UnsupportedFeatureError(
+            f"Expected a table of Parquet files, found the format '{provider[:40]}'; ask the provider for a copy.",
+            feature=f"format.provider {provider[:40]}",
+            table=table,
+        )
+    # Counted before anything is made of them; a comment's quotation marks are escaped in there.
+    fields = metadata.schema_string.count('"name"')
+    if fields > MAX_COLUMNS:
+        raise ProtocolError(
+            f"Expected a schema of at most {MAX_COLUMNS:,} columns and fields, found {fields:,}; ask the provider for "
+            "a view of fewer.",
+            table=table,
+        )
+    return metadata
+
+
+def _metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metadata:
     if expected is ResponseFormat.DELTA:
         if line.delta_metadata is None:
             raise ProtocolError("Expected deltaMetadata in a metaData line of a delta answer.", table=table)

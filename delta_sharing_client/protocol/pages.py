@@ -33,13 +33,15 @@ from delta_sharing_client.protocol.capabilities import HEADER, promises_end_stre
 from delta_sharing_client.protocol.failures import Refusal
 from delta_sharing_client.protocol.messages import EndStreamAction, FileLine, Line, QueryStatus
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.protocol.rest import VERSION_HEADER, version_header
+from delta_sharing_client.protocol.rest import VERSION_HEADER, PageTokens, version_header
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient, Tries
 
 FILE_ID_HASH_HEADER = "fileidhash"
 MAX_LINE_BYTES = 256 * 1024 * 1024
+MAX_ACTIONS = 10_000_000
+_MAX_BLANK_LINES = 10_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
 # What a line may hold: the attribute of ``Line``, and the key on the wire.
 _KEYS = {
@@ -100,8 +102,9 @@ class Pages:
         self.refresh_token: str | None = None
         self.min_url_expiration: int | None = None
         self.complete = False
-        self._transport = transport
+        self._transport = transport.operation()
         self._rules = rules
+        self._count = 0
         self._make_request = make_request
         self._make_status_request = make_status_request
         self._query_id: str | None = None
@@ -116,24 +119,21 @@ class Pages:
         """Yield the actions of all pages. Raises as ``Page.actions``, and ``TransportError`` for a stream that breaks
         off and cannot be resumed."""
         token: str | None = None
-        seen: set[str] = set()
+        number = 1
+        tokens = PageTokens(f"Querying {self._rules.table}", str(self._rules.table))
         try:
             while True:
+                before = self._count
                 yield from self._resumed(token)
                 end = self._page.end or EndStreamAction()
                 self._note(end, self._page.min_expiration)
-                token = end.next_page_token or None
+                token = tokens.next(end.next_page_token, is_empty=self._count == before)
                 if token is None:
                     self.complete = True
                     return
-                if token in seen:
-                    raise ProtocolError(
-                        "The server gave the same nextPageToken twice; its pages would never end.",
-                        table=str(self._rules.table),
-                    )
-                seen.add(token)
+                number += 1
                 self._page = self._open(token)
-                self._check_same(self._page.head, f"Page {len(seen) + 1}")
+                self._check_same(self._page.head, f"Page {number}")
         finally:
             self.close()
 
@@ -157,6 +157,13 @@ class Pages:
                         skip[name] -= 1
                         continue
                     handed_out.append(name)
+                    self._count += 1
+                    if self._count > MAX_ACTIONS:
+                        raise ProtocolError(
+                            f"The server's answer lists more than {MAX_ACTIONS:,} files; ask for a part of the table, "
+                            "by a filter on a partition column or by a range of versions.",
+                            table=str(self._rules.table),
+                        )
                     yield action
                 return
             except Transient as broken:
@@ -380,7 +387,7 @@ class Page:
 
     def _decoded(self) -> Iterator[Line]:
         decode = _decoder.decode
-        number = 0
+        number = blank = 0
         for block in split_blocks(self._transport.chunks(self._response, self._request)):
             for raw in block.lines:
                 number += 1
@@ -388,6 +395,9 @@ class Page:
                     line = decode(raw)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if not raw.strip():
+                        blank += 1
+                        if blank > _MAX_BLANK_LINES:
+                            raise self._malformed(f"more than {_MAX_BLANK_LINES} lines are blank") from None
                         continue
                     if not block.complete and raw.lstrip().startswith(b"{"):
                         raise Transient(self._incomplete(f"it is cut off in line {number}")) from None
@@ -396,8 +406,11 @@ class Page:
                         raise self._another_page(raw) from None
                     raise self._malformed(scrub(str(error))) from None
                 self._number = number
-                if number == 1 and line == _NOTHING:
-                    self._check_error(raw)
+                if line.file is None and line == _NOTHING:
+                    # Fields that a client does not know are never needed to read an answer (protocol, "Protocol").
+                    if number == 1:
+                        self._check_error(raw)
+                    continue
                 if self.end is not None:
                     raise self._malformed("endStreamAction must be the last line")
                 yield line

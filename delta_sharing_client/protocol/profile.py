@@ -1,13 +1,18 @@
-"""Profile files: where a sharing server is, and how to authenticate there (protocol, "Profile File Format")."""
+"""Profile files: where a sharing server is, and how to authenticate there (protocol, "Profile File Format").
+
+The version 2 of the format is told by the connectors only. ``bearerTokenFile``, ``clientAssertionFile``,
+``tokenEndpointAuthMethod`` and ``privateKey.privateKey`` are ours.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
 import json
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any, Union
 from urllib.parse import urlsplit
 
@@ -23,14 +28,83 @@ NEWEST_VERSION = 2
 
 # fsspec also chains file systems: simplecache::s3://bucket/my.share
 _URL = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*::)*[a-zA-Z][a-zA-Z0-9+.-]*://")
+# What http.client cannot send in a header, or would end the header at.
+_UNSENDABLE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
+_LINE_ENDS = "\r\n"
+_JWT_ALGORITHMS = ("RS256", "ES256")
+_MAX_SECRET_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+def check_sendable(text: str, what: str) -> None:
+    """Raise ``ProfileError`` if ``text`` cannot stand in a header: it has control characters or leaves Latin-1.
+
+    The error tells the position and never the text.
+    """
+    found = _UNSENDABLE.search(text)
+    if found is not None:
+        what_kind = "a control character" if found.group() < "\xa0" else "a character outside Latin-1"
+        raise ProfileError(
+            f"{what} holds {'a line end' if found.group() in _LINE_ENDS else what_kind} at position "
+            f"{found.start() + 1} of {len(text)}, which no header can carry; copy it again, whole and without anything "
+            "around it."
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SecretFile:
+    """A secret in a file, read whenever it is needed: who rotates it only writes the file again."""
+
+    path: str
+
+    def reveal(self) -> str:
+        """Return what the file holds, without white space around it; ``ProfileError`` if it cannot be read."""
+        try:
+            with open(os.path.expanduser(self.path), "rb") as file:
+                content = file.read(_MAX_SECRET_BYTES + 1)
+            text = content.decode().strip() if len(content) <= _MAX_SECRET_BYTES else ""
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        else:
+            if text:
+                return text
+            reason = "it is empty" if not content.strip() else f"it is longer than {_MAX_SECRET_BYTES} bytes"
+        raise ProfileError(f"The file {self.path!r} that the profile names as a secret cannot be used: {reason}.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SecretCall:
+    """A secret that a function returns, called whenever it is needed. Pickles if the function does."""
+
+    function: Callable[[], str]
+
+    def reveal(self) -> str:
+        """Return what the function returns; its own errors pass. ``ProfileError`` if that is no text."""
+        text = self.function()
+        if not isinstance(text, str) or not text.strip():
+            found = "blank text" if isinstance(text, str) else f"a {type(text).__name__}"
+            raise ProfileError(f"The function that the profile names for a secret returned {found}; expected text.")
+        return text.strip()
+
+
+SecretSource = Union[Secret, SecretFile, SecretCall]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A token sent with each request; ``expires`` is ``None`` for a token that does not expire."""
+    """A token sent with each request; ``expires`` is ``None`` for a token that does not expire.
 
-    token: Secret
+    A token of a file or a function (workload identity, OIDC federation) is kept until shortly before the end that it
+    states as a JWT.
+    """
+
+    token: SecretSource
     expires: dt.datetime | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.token, Secret):
+            check_sendable(self.token.reveal(), "The bearer token of the profile")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,19 +114,56 @@ class BasicLogin:
     username: str
     password: Secret
 
+    def __post_init__(self) -> None:
+        if ":" in self.username:
+            raise ProfileError("'username' of the profile holds a colon, which ends it where it is sent (RFC 7617).")
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """An OAuth 2.0 client that fetches its tokens itself (profile version 2, type ``oauth_client_credentials``)."""
+    """An OAuth 2.0 client that fetches its tokens itself (profile version 2, type ``oauth_client_credentials``).
+
+    It proves itself by a secret, in the header or, where ``secret_in_body``, in the body; or, where there is an
+    ``assertion``, by a token of another issuer (RFC 7523, section 2.2).
+    """
 
     token_endpoint: str
     client_id: str
-    client_secret: Secret
+    client_secret: Secret | None
+    scope: str | None = None
+    audience: str | None = None
+    secret_in_body: bool = False
+    assertion: SecretSource | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PrivateKeyJwt:
+    """An OAuth 2.0 client that signs its grants (profile version 2, type ``oauth_jwt_bearer_private_key_jwt``).
+
+    ``issuer`` is that of the token, which the grant is meant for; ``audience`` is the resource it shall serve.
+    """
+
+    token_endpoint: str
+    client_id: str
+    issuer: str
+    private_key: SecretSource
+    key_id: str | None = None
+    algorithm: str = "RS256"
+    audience: str | None = None
     scope: str | None = None
 
 
-Credentials = Union[BearerToken, BasicLogin, ClientCredentials]
+Credentials = Union[BearerToken, BasicLogin, ClientCredentials, PrivateKeyJwt]
 ProfileSource = Union[str, "os.PathLike[str]", IO[str], IO[bytes], Mapping[str, object], "Profile", None]
+_Stamp = tuple[int, int, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Origin:
+    """The file that a profile came from, and what told its content apart then."""
+
+    path: str
+    stamp: _Stamp
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,6 +183,7 @@ class Profile:
     endpoint: str
     credentials: Credentials
     version: int = 1
+    _origin: _Origin | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def expiration_time(self) -> dt.datetime | None:
@@ -86,8 +198,9 @@ class Profile:
         ----------
         source:
             A path (``str`` or ``PathLike``, relative ones too), a URL that fsspec opens, an open file (which stays
-            open), the profile's JSON object as a mapping, a ``Profile``, or ``None`` for the path or URL in the
-            environment variable ``DELTA_SHARING_PROFILE``.
+            open), the profile's JSON object as a mapping or as text, a ``Profile``, or ``None`` for the path, URL or
+            JSON text in the environment variable ``DELTA_SHARING_PROFILE``. In a mapping, a function may stand where
+            a token, an assertion or a private key is expected.
 
         Raises
         ------
@@ -116,17 +229,44 @@ class Profile:
         if hasattr(source, "read"):
             return _from_text(source.read(), "the given file object")
         raise ProfileError(
-            f"Expected a profile as a path, URL, open file or mapping, found {type(source).__name__}.",
+            f"Expected a profile as a path, URL, JSON text, open file or mapping, found {type(source).__name__}.",
         )
+
+    def reread(self, *, unless_changed: bool = True) -> Profile:
+        """Return the profile as its file is now, so that a rotated token serves programs that run on.
+
+        This profile itself if the file did not change (looked into regardless where not ``unless_changed``), is gone
+        or unusable for a moment, or names another server; and if it came from no local file.
+        """
+        origin = self._origin
+        stamp = None if origin is None else _stamp(origin.path)
+        if origin is None or stamp is None or (unless_changed and stamp == origin.stamp):
+            return self
+        try:
+            fresh = _from_path(origin.path)
+        except ProfileError as error:
+            _log.debug("The profile changed and cannot be used: %s", error)
+            return self
+        return fresh if fresh.endpoint == self.endpoint else self
 
 
 def _from_path(path: str, origin: str = "") -> Profile:
     if path.lstrip().startswith("{"):
-        raise ProfileError(  # not shown: it holds the token
-            f"Expected the path of a profile file{origin}, found JSON text; save it as a file, or pass it as a mapping "
-            "(json.loads)."
-        )
-    return _from_text(_read(path), _shown(path) + origin)
+        return _from_text(path, f"in JSON text{origin}")  # not shown: it holds the token
+    if _URL.match(path):
+        return _from_text(_read(path), _shown(path) + origin)
+    full = os.path.abspath(os.path.expanduser(path))
+    stamp = _stamp(full)  # before it is read: a change in between is then found later
+    profile = _from_text(_read(path), _shown(path) + origin)
+    return profile if stamp is None else dataclasses.replace(profile, _origin=_Origin(full, stamp))
+
+
+def _stamp(path: str) -> _Stamp | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _read(path: str) -> bytes:
@@ -188,47 +328,89 @@ def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
     if version == 1:
         return Profile(endpoint, _bearer(read), version)
     kind = read.text("type")
-    if kind == "bearer_token":
-        return Profile(endpoint, _bearer(read), version)
-    if kind == "basic":
-        return Profile(endpoint, BasicLogin(read.text("username"), Secret(read.text("password"))), version)
-    if kind == "oauth_client_credentials":
-        return Profile(endpoint, _client_credentials(read, endpoint), version)
-    if kind == "oauth_jwt_bearer_private_key_jwt":
+    maker = _KINDS.get(kind)
+    if maker is None:
         raise ProfileError(
-            f"The profile {where} authenticates with 'oauth_jwt_bearer_private_key_jwt', which this package does not "
-            "support; ask the provider for a bearer token or an OAuth client."
+            f"The profile {where} has type {kind!r}; expected one of {', '.join(map(repr, _KINDS))}. "
+            "If the type is newer than this package, upgrade delta-sharing-client."
         )
-    raise ProfileError(
-        f"The profile {where} has type {kind!r}; expected 'bearer_token', 'basic' or 'oauth_client_credentials'. "
-        "If the type is newer than this package, upgrade delta-sharing-client."
-    )
+    return Profile(endpoint, maker(read), version)
 
 
 def _bearer(read: _Fields) -> BearerToken:
     expires = read.optional_text("expirationTime")
-    if expires is None:
-        return BearerToken(Secret(read.text("bearerToken")))
     try:
-        return BearerToken(Secret(read.text("bearerToken")), parse_instant(expires))
+        end = None if expires is None else parse_instant(expires)
     except ValueError:
         raise ProfileError(
             f"'expirationTime' of the profile {read.where} is {expires!r}; expected an ISO-8601 timestamp such as "
             "2030-01-01T00:00:00Z."
         ) from None
+    return BearerToken(read.secret("bearerToken"), end)
 
 
-def _client_credentials(read: _Fields, endpoint: str) -> ClientCredentials:
-    token_endpoint = _http_url(read, "tokenEndpoint", query=True)
-    parts = urlsplit(token_endpoint)
-    if parts.scheme == "http" and not is_loopback(parts.hostname or "") and urlsplit(endpoint).scheme != "http":
+def _basic(read: _Fields) -> BasicLogin:
+    return BasicLogin(read.text("username"), Secret(read.text("password")))
+
+
+def _client_credentials(read: _Fields) -> ClientCredentials:
+    method = read.optional_text("tokenEndpointAuthMethod") or "client_secret_basic"
+    if method not in ("client_secret_basic", "client_secret_post"):
         raise ProfileError(
-            f"'tokenEndpoint' of the profile {read.where} is http, which would send the client secret in clear text; "
-            "expected https."
+            f"'tokenEndpointAuthMethod' of the profile {read.where} is {method!r}; expected 'client_secret_basic' or "
+            "'client_secret_post'."
         )
+    federated = any(read.fields.get(name) is not None for name in ("clientAssertion", "clientAssertionFile"))
     return ClientCredentials(
-        token_endpoint, read.text("clientId"), Secret(read.text("clientSecret")), read.optional_text("scope")
+        token_endpoint=_token_endpoint(read),
+        client_id=read.text("clientId"),
+        client_secret=None if federated else Secret(read.text("clientSecret")),
+        scope=read.optional_text("scope"),
+        audience=read.optional_text("audience"),
+        secret_in_body=method == "client_secret_post",
+        assertion=read.secret("clientAssertion") if federated else None,
     )
+
+
+def _private_key_jwt(outer: _Fields) -> PrivateKeyJwt:
+    read = outer.inner("auth")
+    key = read.inner("privateKey")
+    algorithm = key.optional_text("algorithm") or "RS256"
+    if algorithm not in _JWT_ALGORITHMS:
+        raise ProfileError(
+            f"'algorithm' of the profile {key.where} is {algorithm!r}; expected one of "
+            f"{', '.join(map(repr, _JWT_ALGORITHMS))}."
+        )
+    return PrivateKeyJwt(
+        token_endpoint=_token_endpoint(read, _http_url(outer, "endpoint")),
+        client_id=read.text("clientId"),
+        issuer=read.text("issuer"),
+        private_key=key.secret("privateKey"),
+        key_id=key.optional_text("keyId"),
+        algorithm=algorithm,
+        audience=read.optional_text("audience"),
+        scope=read.optional_text("scope"),
+    )
+
+
+_KINDS: dict[str, Callable[[_Fields], Credentials]] = {
+    "bearer_token": _bearer,
+    "basic": _basic,
+    "oauth_client_credentials": _client_credentials,
+    "oauth_jwt_bearer_private_key_jwt": _private_key_jwt,
+}
+
+
+def _token_endpoint(read: _Fields, endpoint: str | None = None) -> str:
+    url = _http_url(read, "tokenEndpoint", query=True)
+    parts = urlsplit(url)
+    served = urlsplit(endpoint or _http_url(read, "endpoint"))
+    if parts.scheme == "http" and not is_loopback(parts.hostname or "") and served.scheme != "http":
+        raise ProfileError(
+            f"'tokenEndpoint' of the profile {read.where} is http, which would send the client's credentials in clear "
+            "text; expected https."
+        )
+    return url
 
 
 def _http_url(read: _Fields, name: str, *, query: bool = False) -> str:
@@ -269,3 +451,18 @@ class _Fields:
     def optional_text(self, name: str) -> str | None:
         value = self.fields.get(name)
         return None if value is None or value == "" else self.text(name)
+
+    def secret(self, name: str) -> SecretSource:
+        """Return the secret ``name``: text, a function, or the path of a file under ``name`` with ``File`` after it."""
+        value, path = self.fields.get(name), self.optional_text(f"{name}File")
+        if value is not None and path is not None:
+            raise ProfileError(f"The profile {self.where} has both '{name}' and '{name}File'; expected one of them.")
+        if path is not None:
+            return SecretFile(path)
+        return SecretCall(value) if callable(value) else Secret(self.text(name))
+
+    def inner(self, name: str) -> _Fields:
+        value = self.fields.get(name)
+        if not isinstance(value, Mapping):
+            raise ProfileError(f"'{name}' of the profile {self.where} is missing or no JSON object; expected one.")
+        return _Fields(value, f"{self.where} (in '{name}')")

@@ -295,8 +295,10 @@ def table_metadata(
         needs_url_access=False,
     )
 
+    transport = rest.transport.operation()
+
     def attempt() -> TableHead:
-        page = Page(rest.transport, request, rest.transport.attempt(request), rules)
+        page = Page(transport, request, transport.attempt(request), rules)
         try:
             if page.status is not None or next(page.actions(), None) is not None:
                 raise ProtocolError(
@@ -306,7 +308,7 @@ def table_metadata(
         finally:
             page.close()
 
-    return rest.transport.policy.call(attempt)
+    return transport.policy.call(attempt)
 
 
 def query_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
@@ -30,6 +31,7 @@ from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
 
 VERSION_HEADER = "Delta-Table-Version"
+_MAX_EMPTY_PAGES = 1000
 _UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
 
 T = TypeVar("T")
@@ -72,6 +74,15 @@ class RestClient:
     def allows_http_data(self) -> bool:
         """Whether files may be fetched over ``http:`` from any host, because the endpoint itself is ``http:``."""
         return is_http(self.profile.endpoint)
+
+    def for_read(self, options: ReadOptions) -> RestClient:
+        """Return the same client for one read: with its options, and one query id for all of its requests.
+
+        Connections and sign-in are shared with this one.
+        """
+        other = copy.copy(self)
+        other.transport = self.transport.for_read(options)
+        return other
 
     def close(self) -> None:
         """Close idle connections."""
@@ -181,8 +192,8 @@ class RestClient:
             )
         return credentials
 
-    def _json(self, request: Request, answer: type[T]) -> T:
-        _, body = self.transport.fetch(request)
+    def _json(self, request: Request, answer: type[T], transport: Transport | None = None) -> T:
+        _, body = (transport or self.transport).fetch(request)
         try:
             return msgspec.json.decode(body, type=answer)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -193,18 +204,16 @@ class RestClient:
 
     def _list(self, path: tuple[str, ...], page: type[_Page], doing: str) -> list[Any]:
         items: list[Any] = []
-        seen: set[str] = set()
+        tokens = PageTokens(doing)
+        transport = self.transport.operation()
         token = None
         while True:
             params: dict[str, str] = {} if token is None else {"pageToken": token}
-            answer = self._json(Request(method="GET", path=path, doing=doing, params=params), page)
+            answer = self._json(Request(method="GET", path=path, doing=doing, params=params), page, transport)
             items.extend(answer.items or [])
-            token = answer.next_page_token
-            if not token:
+            token = tokens.next(answer.next_page_token, is_empty=not answer.items)
+            if token is None:
                 return items
-            if token in seen:
-                raise ProtocolError(f"{doing}: the server gave the same nextPageToken twice; pages would never end.")
-            seen.add(token)
 
     # --- streamed answers, for protocol.query ---
 
@@ -234,6 +243,32 @@ class RestClient:
         return _table_request(
             "GET", table, ("changes",), f"Reading the changes of {table}", params=params, headers=headers
         )
+
+
+class PageTokens:
+    """The tokens of an answer's pages, which must lead to its end."""
+
+    def __init__(self, doing: str, table: str | None = None) -> None:
+        self._doing = doing
+        self._table = table
+        self._seen: set[str] = set()
+        self._empty = 0
+
+    def next(self, token: str | None, *, is_empty: bool) -> str | None:
+        """Return the token of the page after one that told ``token``, ``None`` if that was the last.
+
+        ``ProtocolError`` where pages would never end: a token comes again, or page after page is empty.
+        """
+        if not token:
+            return None
+        self._empty = self._empty + 1 if is_empty else 0
+        if token in self._seen or self._empty > _MAX_EMPTY_PAGES:
+            reason = "the same nextPageToken twice" if token in self._seen else f"{self._empty} empty pages on end"
+            raise ProtocolError(
+                f"{self._doing} failed: the server gave {reason}; its pages would never end.", table=self._table
+            )
+        self._seen.add(token)
+        return token
 
 
 class _Page(Protocol):

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import functools
 import importlib.metadata
+import json
 import logging
 import os
 import platform
+import re
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import requests
 
 from delta_sharing_client.connections import Session
-from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError
+from delta_sharing_client.deadline import Deadline, Pace
+from delta_sharing_client.errors import (
+    DeltaSharingError,
+    ProfileError,
+    ProtocolError,
+    RequestError,
+    TransportError,
+    UsageError,
+)
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
+from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, body_chunks, start_of_body
 from delta_sharing_client.protocol.failures import Refusal
 from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.redact import safe_url
 from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
     RETRIED_STATUSES,
@@ -29,7 +44,20 @@ from delta_sharing_client.retry import (
     retry_after,
 )
 
-_CHUNK_BYTES = 256 * 1024
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_MAX_REDIRECTS = 5
+# What a request must say itself, and what goes from one machine to the next only (RFC 9110).
+_OWN_HEADERS = frozenset(
+    (
+        *("accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type"),
+        *("delta-sharing-capabilities", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"),
+        "user-agent",
+    )
+)
+_HEADERS_VARIABLE = "DELTA_SHARING_HEADERS"
+_AGENT_VARIABLE = "DELTA_SHARING_USER_AGENT"
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_JSON_BYTES = 256 * 1024 * 1024
 
@@ -41,7 +69,8 @@ class Request:
     """One request.
 
     ``path`` are the segments below the endpoint, not encoded; ``doing`` says in words what it is for, for messages;
-    ``table`` is named in errors. ``body`` is JSON already.
+    ``table`` is named in errors. ``body`` is JSON already. ``query_id`` stands in where no read
+    has one.
     """
 
     method: str
@@ -51,6 +80,7 @@ class Request:
     params: Mapping[str, str] = dataclasses.field(default_factory=dict)
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: bytes | None = None
+    query_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
 
 class Transport:
@@ -59,36 +89,57 @@ class Transport:
     Parameters
     ----------
     profile:
-        Endpoint and credentials.
+        Endpoint and credentials; its file is read again once it changed.
     options:
-        Timeouts and limits of trying again.
+        Timeouts, limits of trying again, headers.
     user_agent:
         Put first in the ``User-Agent`` header, for servers that tell clients apart by its beginning.
     """
 
     def __init__(self, profile: Profile, options: ReadOptions, user_agent: str | None = None) -> None:
-        self.profile = profile
         self.options = options
-        self.policy = RetryPolicy.of(options)
-        self._user_agent = " ".join(filter(None, (user_agent, _own_user_agent())))
-        self._auth = make_auth(profile, options)
-        self._session: requests.Session | None = None
-        self._session_pid = 0
-        self._lock = threading.Lock()
+        self.query_id: str | None = None
+        self._server = _Server(profile)
+        self._auth, self._signed_in = make_auth(profile, options), profile
+        self._first_agents = user_agent
+        self._last_agent, self._headers = _additions(options)
+        self._deadline = Deadline(None)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_session": None, "_lock": None}
+        return {**vars(self), "_deadline": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-        self._lock = threading.Lock()
+        vars(self).update(state, _deadline=Deadline(None))
+
+    @property
+    def profile(self) -> Profile:
+        """The profile, as it was last read."""
+        return self._server.profile
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The limits of trying again, with what is left of the operation."""
+        policy = RetryPolicy.of(self.options)
+        return dataclasses.replace(policy, max_seconds=self._deadline.within(policy.max_seconds))
+
+    def for_read(self, options: ReadOptions) -> Transport:
+        """Return the same with other options, and one query id for all the requests of a read."""
+        other = copy.copy(self)
+        other.options = options
+        other.query_id = uuid.uuid4().hex
+        other._auth, other._signed_in = make_auth(self.profile, options), self.profile
+        other._last_agent, other._headers = _additions(options)
+        return other
+
+    def operation(self) -> Transport:
+        """Return the same with a deadline that begins now, for the requests of one operation."""
+        other = copy.copy(self)
+        other._deadline = Deadline(self.options.total_timeout)
+        return other
 
     def close(self) -> None:
         """Close idle connections. A later request opens new ones."""
-        with self._lock:
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        self._server.close()
 
     def fetch(self, request: Request) -> tuple[requests.Response, bytes]:
         """Send ``request`` and read its whole answer, again and again within the limits; an answer is always 2xx.
@@ -97,95 +148,189 @@ class Transport:
         """
 
         def attempt() -> tuple[requests.Response, bytes]:
-            response = self.attempt(request)
+            response = within.attempt(request)
             try:
-                return response, b"".join(self.chunks(response, request, limit=_MAX_JSON_BYTES))
+                return response, b"".join(within.chunks(response, request, limit=_MAX_JSON_BYTES))
             finally:
                 response.close()
 
-        return self.policy.call(attempt)
+        within = self if self._deadline.is_set else self.operation()
+        return within.policy.call(attempt)
 
     def attempt(self, request: Request) -> requests.Response:
         """Send ``request`` once and return its 2xx answer, the body not read yet.
 
-        Raises ``Transient`` where another try may help. A 401 is answered with one more try if the credentials
-        can be renewed (OAuth).
+        Raises ``Transient`` where another try may help. A 401 is answered with one more try if there are other
+        credentials by now: an OAuth token, or the profile's file.
         """
-        response = self._send(request)
-        if response.status_code == 401 and self._auth.renew(response.request.headers.get("Authorization")):
-            response.close()
-            response = self._send(request)
-        if 200 <= response.status_code < 300:
-            return self._checked_redirects(response, request)
-        try:
-            raise self._failure(response, request)
-        finally:
-            response.close()
+        with self._about(request):
+            response = self._follow(request)
+            if response.status_code == 401 and self._renewed(response.request.headers.get("Authorization")):
+                response.close()
+                response = self._follow(request)
+            if 200 <= response.status_code < 300:
+                return response
+            try:
+                raise self._failure(response, request)
+            finally:
+                response.close()
 
     def chunks(self, response: requests.Response, request: Request, limit: int | None = None) -> Iterator[bytes]:
-        """Yield the body as it arrives; raise ``Transient`` if it breaks off before its stated end."""
-        total = 0
-        try:
-            for chunk in response.iter_content(_CHUNK_BYTES):
-                total += len(chunk)
-                if limit is not None and total > limit:
-                    raise ProtocolError(
-                        f"{request.doing}: the answer is longer than {limit} bytes.", table=request.table
-                    )
-                yield chunk
-        except DeltaSharingError:
-            raise
-        except LIBRARY_ERRORS as error:
-            raise network_failure(error, request.doing, request.table) from None
+        """Yield the body as it arrives; raise ``Transient`` if it breaks off before its stated end, or is too slow."""
+        pace = Pace(self.options.min_bytes_per_second, self.options.read_timeout)
+
+        def check(count: int, waited: float) -> None:
+            self._deadline.check(request.doing, request.table)
+            pace.got(count, waited, request.doing, request.table)
+
+        with self._about(request):
+            yield from body_chunks(response, request.doing, request.table, limit=limit, check=check)
 
     def secrets(self) -> list[str]:
         """Return what must never appear in a message."""
         return self._auth.secrets()
 
-    def _send(self, request: Request) -> requests.Response:
-        url = "/".join((self.profile.endpoint, *(quote(segment, safe="") for segment in request.path)))
-        headers = {"User-Agent": self._user_agent, **request.headers}
+    @contextlib.contextmanager
+    def _about(self, request: Request) -> Iterator[None]:
+        try:
+            yield
+        except (Transient, DeltaSharingError) as failure:
+            error = failure.error if isinstance(failure, Transient) else failure
+            if not isinstance(error, (ProfileError, UsageError)):  # those are about what never left
+                error.query_id = self.query_id or request.query_id
+            if isinstance(error, TransportError):
+                self._deadline.check(request.doing, request.table)  # which may be why it was not waited for longer
+            raise
+
+    def _renewed(self, refused: str | None) -> bool:
+        """After a 401 for the header ``refused``: whether another one will be sent."""
+        if self._auth.renew(refused):
+            return True
+        before = self.profile.credentials
+        return self._sign_in(refused=True).credentials != before
+
+    def _sign_in(self, *, refused: bool = False) -> Profile:
+        profile = self._server.current(refused=refused)
+        if profile is not self._signed_in:
+            self._auth, self._signed_in = make_auth(profile, self.options), profile
+        return profile
+
+    def _follow(self, request: Request) -> requests.Response:
+        """Send ``request``, and again to where the server redirects it; a redirect's body is not read."""
+        url = "/".join((self._sign_in().endpoint, *(quote(segment, safe="") for segment in request.path)))
+        url += f"?{urlencode(request.params)}" if request.params else ""
+        response = self._send(request, url, trusted=True)
+        for _ in range(_MAX_REDIRECTS):
+            location = response.headers.get("Location")
+            if response.status_code not in _REDIRECTS or location is None:
+                return response
+            response.close()
+            self._check_redirect(response, request)
+            url, trusted = self._target(response, location, request)
+            response = self._send(request, url, trusted=trusted)
+        response.close()
+        raise RequestError(
+            f"{request.doing} failed: the server redirects more than {_MAX_REDIRECTS} times; ask the data provider.",
+            status=response.status_code,
+            table=request.table,
+        )
+
+    def _send(self, request: Request, url: str, *, trusted: bool) -> requests.Response:
+        """Send ``request`` to ``url``; credentials, and headers of the caller's own, only where it is ``trusted``."""
+        self._deadline.check(request.doing, request.table)
+        query_id = self.query_id or request.query_id
+        agents = (self._first_agents, _own_user_agent(), f"QueryId-{query_id}", self._last_agent)
+        headers = {**(self._headers if trusted else {}), **request.headers, "Accept-Encoding": ACCEPTED_ENCODINGS}
+        headers["User-Agent"] = " ".join(filter(None, agents))
         if request.body is not None:
             headers["Content-Type"] = "application/json; charset=utf-8"
+        within = self._deadline.within
+        failure: Transient | DeltaSharingError
         try:
-            response = self._open_session().request(
+            response = self._server.session().request(
                 request.method,
                 url,
-                params=request.params,
                 data=request.body,
                 headers=headers,
-                auth=self._auth,
-                timeout=(self.options.connect_timeout, self.options.read_timeout),
+                auth=self._auth if trusted else _no_auth,
+                timeout=(within(self.options.connect_timeout), within(self.options.read_timeout)),
                 stream=True,
+                allow_redirects=False,
             )
-        except DeltaSharingError:
-            raise
+            _log.debug("%s: %s %s (query id %s)", request.doing, request.method, response.status_code, query_id)
+            return response
+        except DeltaSharingError as error:
+            failure = error
         except LIBRARY_ERRORS as error:
-            _log.debug("%s: %s", request.doing, type(error).__name__)
-            raise network_failure(error, request.doing, request.table) from None
-        _log.debug("%s: %s %s", request.doing, request.method, response.status_code)
-        return response
+            failure = network_failure(error, request.doing, request.table)
+        _log.debug("%s: %s (query id %s)", request.doing, failure, query_id)
+        raise failure  # out here: the library's error knows the request, and so the token
 
     def _failure(self, response: requests.Response, request: Request) -> DeltaSharingError | Transient:
-        refusal = Refusal.read(response.status_code, _start_of_body(response), self.secrets())
+        refusal = Refusal.read(response.status_code, start_of_body(response, _MAX_ERROR_BYTES), self.secrets())
         error = refusal.error(request.doing, table=request.table, auth_hint=self._auth.hint())
         if response.status_code in RETRIED_STATUSES:
             return Transient(error, retry_after(response.headers.get("Retry-After")))
         return error
 
-    def _checked_redirects(self, response: requests.Response, request: Request) -> requests.Response:
-        # requests turns a POST into a GET on 301, 302 and 303: the answer would be to another question.
-        if response.history and response.request.method != request.method:
-            response.close()
+    def _check_redirect(self, response: requests.Response, request: Request) -> None:
+        # Clients turn a POST into a GET on 301, 302 and 303: the answer would be to another question.
+        if request.method == "POST" and response.status_code in (301, 302, 303):
             raise RequestError(
-                f"{request.doing} failed: the server redirects ({response.history[0].status_code}) a "
-                f"{request.method}; the profile's endpoint is outdated.",
-                status=response.history[0].status_code,
+                f"{request.doing} failed: the server redirects ({response.status_code}) a {request.method}; the "
+                "profile's endpoint is outdated.",
+                status=response.status_code,
                 table=request.table,
             )
-        return response
 
-    def _open_session(self) -> requests.Session:
+    def _target(self, response: requests.Response, location: str, request: Request) -> tuple[str, bool]:
+        """Return where a redirect leads, and whether the credentials go along: only to the same server."""
+        here = response.request.url or self.profile.endpoint
+        try:
+            url = urljoin(here, location)
+            parts = urlsplit(url)
+            host, _ = parts.hostname, parts.port
+            trusted = not self._server.session().should_strip_auth(here, url)  # type: ignore[no-untyped-call]
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in ("https", "http"):
+            raise ProtocolError(
+                f"{request.doing} failed: the server redirects ({response.status_code}) to what is no http(s) URL.",
+                table=request.table,
+            )
+        if parts.scheme == "http" and urlsplit(here).scheme == "https":
+            raise ProtocolError(
+                f"{request.doing} failed: the server redirects ({response.status_code}) from https to http, where "
+                "others could read and change the answer; ask the data provider.",
+                table=request.table,
+            )
+        return url, trusted and "Authorization" in response.request.headers
+
+
+class _Server:
+    """What all requests to one server share, whatever their options: connections, and the profile as it is now."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self._session: requests.Session | None = None
+        self._session_pid = 0
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> Profile:
+        return self.profile
+
+    def __setstate__(self, profile: Profile) -> None:
+        self.__init__(profile)  # type: ignore[misc]
+
+    def current(self, *, refused: bool) -> Profile:
+        """Return the profile, read again if its file changed, or if a server ``refused`` what it holds."""
+        fresh = self.profile.reread(unless_changed=not refused)
+        if fresh.credentials != self.profile.credentials:
+            _log.info("The profile of %s changed and was read again.", safe_url(fresh.endpoint))
+        self.profile = fresh
+        return fresh
+
+    def session(self) -> requests.Session:
         with self._lock:
             if self._session is None or self._session_pid != os.getpid():
                 # A forked child must not share sockets with its parent.
@@ -193,17 +338,44 @@ class Transport:
                 self._session_pid = os.getpid()
             return self._session
 
+    def close(self) -> None:
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
-def _start_of_body(response: requests.Response) -> bytes:
-    body = b""
+
+def _additions(options: ReadOptions) -> tuple[str | None, dict[str, str]]:
+    """Return what the caller and the environment add to ``User-Agent`` and headers; ``UsageError`` if they cannot."""
+    agent = options.user_agent if options.user_agent is not None else os.environ.get(_AGENT_VARIABLE) or None
+    if agent is not None:
+        _check_header(agent, "'user_agent'")
+    text = os.environ.get(_HEADERS_VARIABLE) or "{}"
     try:
-        for chunk in response.iter_content(_MAX_ERROR_BYTES):
-            body += chunk
-            if len(body) >= _MAX_ERROR_BYTES:
-                break
-    except LIBRARY_ERRORS:
-        pass  # the status is what matters; the text is a courtesy
-    return body
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"The environment variable '{_HEADERS_VARIABLE}' must hold a JSON object; found something else."
+        )
+    headers = {**found, **dict(options.headers)}
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
+            raise UsageError(
+                f"The header {name!r} of 'headers' cannot be set; expected one that the protocol leaves free."
+            )
+        _check_header(value, f"The header {name!r} of 'headers'")
+    return agent, headers
+
+
+def _check_header(value: object, what: str) -> None:
+    if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+        raise UsageError(f"{what} must be text of printable ASCII characters; found something else.")
+
+
+def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
 
 
 @functools.lru_cache(maxsize=1)

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
+from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.datasource import DeltaSharingAlias
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _credentials(profile: Profile) -> dict[str, str | None]:
     """Return ``profile`` as options. Spark redacts option names with ``token``, ``secret`` and ``password`` in them."""
     credentials = profile.credentials
     shared = {"endpoint": profile.endpoint, "shareCredentialsVersion": str(profile.version)}
-    if isinstance(credentials, BearerToken):
+    if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
         kind = {} if profile.version == 1 else {"type": "bearer_token"}
         return {
             **shared,
@@ -183,7 +184,7 @@ def _credentials(profile: Profile) -> dict[str, str | None]:
         }
     if isinstance(credentials, BasicLogin):
         return {**shared, "type": "basic", "username": credentials.username, "password": credentials.password.reveal()}
-    if isinstance(credentials, ClientCredentials):
+    if isinstance(credentials, ClientCredentials) and _is_plain(credentials) and credentials.client_secret:
         return {
             **shared,
             "type": "oauth_client_credentials",
@@ -193,9 +194,13 @@ def _credentials(profile: Profile) -> dict[str, str | None]:
             "scope": credentials.scope,
         }
     raise UsageError(
-        f"Credentials of the kind '{type(credentials).__name__}' cannot be handed to Spark as options; use a bearer "
-        "token, a user name and password, or OAuth client credentials."
+        "Credentials with an audience, in the body, signed, or of a file or function cannot be handed to Spark as "
+        "options; use `format('deltaSharing')` with the path of the profile file, which every worker must then have."
     )
+
+
+def _is_plain(credentials: ClientCredentials) -> bool:
+    return credentials.audience is None and credentials.assertion is None and not credentials.secret_in_body
 
 
 def _instant(moment: datetime.datetime) -> str:

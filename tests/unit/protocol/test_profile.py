@@ -13,7 +13,15 @@ import fsspec
 import pytest
 
 from delta_sharing_client.errors import ProfileError
-from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
+from delta_sharing_client.protocol.profile import (
+    BasicLogin,
+    BearerToken,
+    ClientCredentials,
+    PrivateKeyJwt,
+    Profile,
+    SecretCall,
+    SecretFile,
+)
 from delta_sharing_client.redact import Secret
 
 V1 = {"shareCredentialsVersion": 1, "endpoint": "https://h/api/", "bearerToken": "planted"}
@@ -133,12 +141,15 @@ def test_profile_that_is_no_json_object_is_refused_without_showing_it(text):
 
 
 @pytest.mark.parametrize("from_environment", [False, True])
-def test_json_text_in_place_of_a_path_is_refused_without_showing_it(monkeypatch, from_environment):
-    text = " " + json.dumps(V1)
-    monkeypatch.setenv("DELTA_SHARING_PROFILE", text)
+def test_json_text_is_a_profile_too_and_a_broken_one_is_not_shown(monkeypatch, from_environment):
+    def load(text):
+        monkeypatch.setenv("DELTA_SHARING_PROFILE", text)
+        return Profile.load(None if from_environment else text)
 
-    with pytest.raises(ProfileError, match="mapping") as caught:
-        Profile.load(None if from_environment else text)
+    assert load(" \n" + json.dumps(V1)) == Profile.load(V1)
+    assert load(json.dumps(V1)).reread() == Profile.load(V1)
+    with pytest.raises(ProfileError, match=r"in JSON text.* is not valid JSON") as caught:
+        load('{"bearerToken": "planted"')
     assert "planted" not in str(caught.value)
 
 
@@ -232,10 +243,137 @@ def test_version_2_types_are_read():
     )
 
 
-@pytest.mark.parametrize("kind", ["oauth_jwt_bearer_private_key_jwt", "kerberos"])
-def test_unsupported_type_is_refused_by_name(kind):
-    with pytest.raises(ProfileError, match=kind):
-        Profile.load({**OAUTH, "type": kind})
+def test_unknown_type_is_refused_by_name():
+    with pytest.raises(ProfileError, match="'kerberos'; expected one of 'bearer_token', 'basic'"):
+        Profile.load({**OAUTH, "type": "kerberos"})
+
+
+JWT = {
+    "shareCredentialsVersion": 2,
+    "type": "oauth_jwt_bearer_private_key_jwt",
+    "endpoint": "https://h/api",
+    "auth": {
+        "tokenEndpoint": "https://login/token",
+        "clientId": "id",
+        "issuer": "https://login",
+        "audience": "https://h",
+        "scope": "a b",
+        "privateKey": {"privateKeyFile": "key.pem", "keyId": "k1", "algorithm": "ES256"},
+    },
+}
+
+
+def within_auth(**fields):
+    return {**JWT, "auth": {**JWT["auth"], **fields}}
+
+
+def test_private_key_jwt_is_read_and_its_key_only_when_it_is_needed():
+    assert Profile.load(JWT).credentials == PrivateKeyJwt(
+        "https://login/token", "id", "https://login", SecretFile("key.pem"), "k1", "ES256", "https://h", "a b"
+    )
+    short = within_auth(privateKey={"privateKey": "planted"}, audience=None, scope=None)
+    assert Profile.load(short).credentials == PrivateKeyJwt(
+        "https://login/token", "id", "https://login", Secret("planted")
+    )
+    assert "planted" not in repr(Profile.load(short))
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [
+        ({**JWT, "auth": None}, "'auth' of the profile .* missing or no JSON object"),
+        (within_auth(privateKey="x"), "'privateKey' of the profile"),
+        (within_auth(issuer=None), "no 'issuer'"),
+        (within_auth(privateKey={}), "no 'privateKey'"),
+        (within_auth(privateKey={"privateKey": "p", "privateKeyFile": "f"}), "both 'privateKey' and 'privateKeyFile'"),
+        (within_auth(privateKey={"privateKey": "p", "algorithm": "HS256"}), "'HS256'; expected one of 'RS256'"),
+        (within_auth(tokenEndpoint="http://login/token"), "clear text"),
+        ({**OAUTH, "tokenEndpointAuthMethod": "none"}, "expected 'client_secret_basic' or 'client_secret_post'"),
+        ({**V1, "bearerTokenFile": "token"}, "both 'bearerToken' and 'bearerTokenFile'"),
+    ],
+)
+def test_sign_in_that_is_not_whole_is_refused_naming_the_field(profile, reason):
+    with pytest.raises(ProfileError, match=reason):
+        Profile.load(profile)
+
+
+def test_oauth_client_may_name_an_audience_and_how_it_proves_itself():
+    fields = {**OAUTH, "audience": "https://h", "tokenEndpointAuthMethod": "client_secret_post"}
+    found = Profile.load(fields).credentials
+    assert (found.audience, found.secret_in_body) == ("https://h", True)
+
+    federated = Profile.load({**OAUTH, "clientSecret": None, "clientAssertionFile": "token.jwt"}).credentials
+    assert (federated.client_secret, federated.assertion) == (None, SecretFile("token.jwt"))
+
+
+def token():
+    return "planted"
+
+
+def test_a_function_gives_a_secret_and_pickles_by_its_name():
+    fields = {**{k: v for k, v in V1.items() if k != "bearerToken"}, "bearerToken": token}
+    profile = pickle.loads(pickle.dumps(Profile.load(fields)))
+
+    assert profile.credentials.token.reveal() == "planted"
+    with pytest.raises(ProfileError, match="returned a int; expected text"):
+        SecretCall(lambda: 5).reveal()
+
+
+def test_secret_file_is_read_anew_each_time_and_what_is_wrong_with_it_said(tmp_path):
+    path = tmp_path / "token"
+    for text in ("first\n", " second "):
+        path.write_text(text)
+        assert SecretFile(str(path)).reveal() == text.strip()
+    for content, reason in ((b"", "empty"), (b"\xffplanted", "UTF-8"), (b"planted" * 200_000, "longer than")):
+        path.write_bytes(content)
+        with pytest.raises(ProfileError, match=reason) as caught:
+            SecretFile(str(path)).reveal()
+        assert "planted" not in str(caught.value)
+        assert caught.value.__context__ is None
+    with pytest.raises(ProfileError, match="No such file"):
+        SecretFile(str(tmp_path / "gone")).reveal()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("planted\nX: y", "a line end at position 8 of 12"),
+        ("planted\r", "a line end at position 8 of 8"),
+        ("planted\0", "a control character at position 8"),
+        ("planted\u2026", "a character outside Latin-1 at position 8"),
+    ],
+)
+def test_token_that_no_header_carries_is_refused_by_position_and_not_by_content(text, said):
+    for make in (lambda: Profile.load({**V1, "bearerToken": f"{text}x"}), lambda: BearerToken(Secret(text))):
+        with pytest.raises(ProfileError, match=said.split(" of ")[0]) as caught:
+            make()
+        assert "planted" not in str(caught.value) + repr(vars(caught.value))
+        assert caught.value.__context__ is None
+
+
+def test_user_name_with_a_colon_is_refused():
+    with pytest.raises(ProfileError, match="colon"):
+        BasicLogin("a:b", Secret("planted"))
+
+
+def test_profile_is_reread_when_its_file_changed(path):
+    profile = Profile.load(path)
+    assert profile.reread() is profile
+
+    path.write_text(json.dumps({**V1, "bearerToken": "rotated-token"}))
+    fresh = profile.reread()
+    assert fresh.credentials.token.reveal() == "rotated-token"
+    assert fresh.reread() is fresh
+
+
+def test_profile_stays_as_it_was_while_its_file_is_no_use(path, tmp_path):
+    profile = Profile.load(path)
+    for text in ('{"shareCred', json.dumps({**V1, "endpoint": "https://elsewhere/"})):
+        path.write_text(text)
+        assert profile.reread() is profile
+    path.unlink()
+    assert profile.reread() is profile
+    assert Profile.load(V1).reread(unless_changed=False) == Profile.load(V1)
 
 
 def test_client_secret_is_not_sent_in_clear_text():

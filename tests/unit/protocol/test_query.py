@@ -16,7 +16,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
 )
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.protocol import transport
+from delta_sharing_client.protocol import body, pages
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
@@ -36,7 +36,7 @@ END = {"endStreamAction": {"refreshToken": "fresh", "minUrlExpirationTimestamp":
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Read answers in pieces so small that some of a short one is handed out before it breaks off."""
-    monkeypatch.setattr(transport, "_CHUNK_BYTES", 200)
+    monkeypatch.setattr(body, "_CHUNK_BYTES", 200)
 
 
 def ids(answer):
@@ -191,8 +191,6 @@ P1 = '{"protocol": {"minReaderVersion": 1}}'
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        (["{}"], "line 1 .*found none of them"),
-        (['{"surprise": {"a": 1}}'], "line 1 .*found none of them"),
         (['{"protocol": {"minReaderVersion": 1}, "metaData": {"id": "x"}}'], "found protocol, metaData"),
         (["not json"], "begins with 'not json'"),
         (["[1]"], r"begins with '\[1\]'"),
@@ -220,8 +218,6 @@ def test_malformed_head_is_refused_naming_the_line(server, rest, table, wire, li
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{}", "line 3 .*none of them"),
-        ('{"later": 1}', "line 3 .*none of them"),
         ('{"file": {"id": "x", "url": "u"}, "add": {"id": "x", "url": "u"}}', "line 3 .*found file, add"),
         ('{"file": {"url": "u"}}', "line 3 .*missing required field"),
         ('{"file": {"id": "x"}}', "deltaSingleAction"),
@@ -245,6 +241,21 @@ def test_malformed_line_is_refused_naming_it(server, rest, table, wire, line, re
     with pytest.raises(ProtocolError, match=reason):
         list(answer.actions)
     assert not answer.complete
+
+
+def test_lines_that_hold_only_what_we_do_not_know_are_skipped(server, rest, table, wire):
+    head, file = wire.delta_head(), wire.delta_file("f")
+    reply = wire.ndjson({"hello": 1}, head[0], {"later": {"a": 1}}, head[1], "{}", file, {"x": []}, END, {"bye": 1})
+    server.on("POST", QUERY, reply)
+
+    answer = query_table(rest, table)
+
+    assert ids(answer) == ["f"]
+    assert answer.refresh_token == "fresh"
+
+    server.on("POST", QUERY, wire.ndjson({"hello": 1}))
+    with pytest.raises(TransportError, match="no protocol line"):
+        query_table(rest, table)
 
 
 def test_unknown_fields_null_fields_and_missing_fields_are_harmless(server, rest, table, wire):
@@ -721,3 +732,74 @@ def test_refused_credentials_say_so_with_the_table(server, rest, table, wire):
     assert "s.d.t" in str(caught.value)
     assert wire.token not in str(caught.value)
     assert caught.value.status == 401
+
+
+# === Bounds ===
+
+
+def test_blank_lines_without_end_are_an_error(server, rest, table, wire):
+    reply = wire.ndjson(*wire.delta_head())
+    reply.body += b"\n" * 50_000
+    server.on("POST", QUERY, reply)
+
+    with pytest.raises(ProtocolError, match="10000 lines are blank"):
+        list(query_table(rest, table).actions)
+
+
+def test_more_files_than_a_limit_are_an_error(server, rest, table, wire, monkeypatch):
+    monkeypatch.setattr(pages, "MAX_ACTIONS", 3)
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(4))))
+
+    with pytest.raises(ProtocolError, match="more than 3 files"):
+        list(query_table(rest, table).actions)
+
+
+def test_pages_without_files_end(server, rest, table, wire, monkeypatch):
+    monkeypatch.setattr("delta_sharing_client.protocol.rest._MAX_EMPTY_PAGES", 20)
+
+    def page(seen):
+        end = {"endStreamAction": {"nextPageToken": str(len(server.seen))}}
+        return wire.ndjson(*wire.delta_head(), end)
+
+    server.on("POST", QUERY, page)
+    with pytest.raises(ProtocolError, match="21 empty pages"):
+        list(query_table(rest, table).actions)
+
+
+def test_schema_of_hundreds_of_thousands_of_columns_is_refused_before_it_is_read(server, rest, table, wire):
+    field = {"name": "c", "type": "long", "nullable": True, "metadata": {}}
+    schema = json.dumps({"type": "struct", "fields": [field] * 200_000})
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(schemaString=schema)))
+
+    with pytest.raises(ProtocolError, match="at most 100,000 columns and fields, found 200,000"):
+        query_table(rest, table)
+
+
+def test_files_of_another_format_are_refused_by_name(server, rest, table, wire):
+    for head in (wire.delta_head(format={"provider": "orc"}), wire.parquet_head(format={"provider": "orc"})):
+        server.on("POST", QUERY, wire.ndjson(*head))
+        with pytest.raises(UnsupportedFeatureError, match="found the format 'orc'") as caught:
+            query_table(rest, table)
+        assert caught.value.feature == "format.provider orc"
+
+
+def test_total_timeout_holds_for_a_query_with_all_its_pages(server, profile, table, wire):
+    def page(seen):
+        name = str(len(server.seen))
+        return wire.ndjson(*wire.delta_head(), wire.delta_file(name), {"endStreamAction": {"nextPageToken": name}})
+
+    server.on("POST", QUERY, page)
+    with pytest.raises(TransportError, match="'total_timeout'"):
+        list(query_table(RestClient(profile, ReadOptions(total_timeout=0.4)), table).actions)
+
+
+@pytest.mark.parametrize(
+    "ask", [query_table, lambda rest, table: query_changes(rest, table, ChangesQuery(starting_version=0))]
+)
+def test_the_end_of_the_stream_is_asked_for_wherever_the_protocol_has_it(server, rest, table, wire, ask):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), END))
+    server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), END))
+
+    list(ask(rest, table).actions)
+
+    assert "includeendstreamaction=true" in server.seen[0].headers["delta-sharing-capabilities"]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import os
 import pickle
 import socket
 import threading
+import time
 
 import pytest
 
 from delta_sharing_client.errors import (
     AuthError,
+    DeltaSharingError,
     NotFoundError,
     ProfileError,
     ProtocolError,
@@ -263,7 +267,7 @@ def test_redirect_that_would_turn_a_query_into_a_get_is_an_error(server, rest, w
 def test_redirect_to_another_scheme_is_not_followed(server, rest, wire, target):
     server.on("GET", "/shares", wire.Reply(307, b"", {"Location": target}))
 
-    with pytest.raises(TransportError):
+    with pytest.raises(ProtocolError, match=r"redirects \(307\) to what is no http"):
         rest.list_shares()
     assert len(server.seen) == 1
 
@@ -311,9 +315,10 @@ def test_client_works_after_close_and_in_a_forked_process(server, rest, wire):
     rest.list_shares()
     rest.close()
     assert rest.list_shares() == []
-    session = rest.transport._open_session()
-    rest.transport._session_pid = os.getpid() + 1  # as a child sees it
-    assert rest.transport._open_session() is not session
+    hub = rest.transport._server
+    session = hub.session()
+    hub._session_pid = os.getpid() + 1  # as a child sees it
+    assert hub.session() is not session
 
 
 def test_threads_share_a_client(server, rest, wire):
@@ -424,10 +429,10 @@ def test_error_body_is_json_whatever_its_type_and_shown_as_text_otherwise(server
     for body, headers, shown in (
         (b'{"errorCode": "BAD", "message": "json text"}', {"Content-Type": "text/plain"}, r"\(400, BAD\): json text"),
         (b"plain  \n text", {}, r"\(400\): plain text"),
-        (b'{"message": ""}', {}, r"\(400\)\.$"),
+        (b'{"message": ""}', {}, r"\(400\)\. \("),
         (b"", {}, r"\(400\)\."),
         (b'{"unlike": 1}', {}, r"\(400\): {\"unlike\": 1}"),
-        (b"x" * 5000, {}, r"x{500} \.\.\.$"),
+        (b"x" * 5000, {}, r"x{500} \.\.\."),
     ):
         server.on("GET", "/shares", wire.Reply(400, body, headers))
         with pytest.raises(RequestError, match=shown):
@@ -460,7 +465,7 @@ def test_databricks_spells_its_error_code_otherwise(server, rest, wire):
     body = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Table t is not there.", "details": [{"@type": "x"}]}
     server.on("GET", "/shares", wire.as_json(body, status=400))
 
-    with pytest.raises(NotFoundError, match=r"\(400, RESOURCE_DOES_NOT_EXIST\): Table t is not there\.$") as caught:
+    with pytest.raises(NotFoundError, match=r"\(400, RESOURCE_DOES_NOT_EXIST\): Table t is not there\. \(") as caught:
         rest.list_shares()
     assert caught.value.error_code == "RESOURCE_DOES_NOT_EXIST"
 
@@ -472,7 +477,7 @@ def test_long_message_is_kept_whole_and_shown_with_its_trace_id(server, rest, wi
     with pytest.raises(RequestError) as caught:
         rest.list_shares()
     assert caught.value.server_message == said.replace(wire.token, "***")
-    assert str(caught.value).endswith("... [Trace Id: 12ab-34].")
+    assert caught.value.message.endswith("... [Trace Id: 12ab-34].")
     assert len(str(caught.value)) < 700
     assert pickle.loads(pickle.dumps(caught.value)).server_message == caught.value.server_message
 
@@ -483,3 +488,171 @@ def test_endless_error_page_is_read_up_to_a_bound(server, rest, wire):
     with pytest.raises(RequestError) as caught:
         rest.list_shares()
     assert len(caught.value.server_message) == 16_384
+
+
+# === What a request carries ===
+
+
+def test_a_read_has_one_query_id_in_all_its_requests_its_errors_and_the_log(server, rest, wire, table, caplog):
+    caplog.set_level("DEBUG", "delta_sharing_client")
+    server.on("GET", "/shares", wire.as_json({}))
+    server.on("POST", f"{T}/query", wire.error(400, "X"))
+    read = rest.for_read(rest.options)
+
+    read.list_shares()
+    with pytest.raises(RequestError) as caught:
+        query_table(read, table)
+    rest.for_read(rest.options).list_shares()
+
+    ids = [seen.headers["user-agent"].partition("QueryId-")[2] for seen in server.seen]
+    assert ids[0] == ids[1] == caught.value.query_id != ids[2]
+    assert f"query id {ids[0]}" in str(caught.value)
+    assert caplog.text.count(ids[0]) >= 2
+
+
+def test_options_of_a_read_hold_for_its_requests(server, profile, wire):
+    server.on("GET", "/shares", wire.error(503, "X"))
+    client = RestClient(profile, ReadOptions(max_attempts=4, read_timeout=2))
+
+    with pytest.raises(RequestError):
+        client.for_read(ReadOptions(max_attempts=1)).list_shares()
+    assert len(server.seen) == 1
+
+
+def test_headers_and_user_agent_of_the_caller_go_along(server, profile, wire, monkeypatch):
+    server.on("GET", "/shares", wire.as_json({}))
+    monkeypatch.setenv("DELTA_SHARING_HEADERS", '{"X-Gateway": "env", "X-Other": "o"}')
+    monkeypatch.setenv("DELTA_SHARING_USER_AGENT", "nightly/1")
+
+    RestClient(profile, ReadOptions(headers={"X-Gateway": "planted-key"}, user_agent="report/2")).list_shares()
+    RestClient(profile).list_shares()
+
+    first, second = server.seen
+    assert (first.headers["x-gateway"], first.headers["x-other"]) == ("planted-key", "o")
+    assert first.headers["user-agent"].endswith(" report/2")
+    assert second.headers["x-gateway"] == "env"
+    assert second.headers["user-agent"].endswith(" nightly/1")
+    assert "planted" not in repr(ReadOptions(headers={"X-Gateway": "planted-key"}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "environment", "reason"),
+    [
+        ({"headers": {"Authorization": "planted"}}, None, "'Authorization' of 'headers' cannot be set"),
+        ({"headers": {"host": "planted"}}, None, "'host' of 'headers' cannot be set"),
+        ({"headers": {"X Y": "planted"}}, None, "cannot be set"),
+        ({"headers": {"X-Y": "planted\r\nZ: 1"}}, None, "'X-Y' of 'headers' must be text of printable"),
+        ({"user_agent": "planted\n"}, None, "'user_agent' must be"),
+        ({}, "planted", "'DELTA_SHARING_HEADERS' must hold a JSON object"),
+        ({}, '{"X-Y": 1}', "'X-Y' of 'headers' must be text"),
+    ],
+)
+def test_headers_that_cannot_be_sent_are_refused_without_showing_them(
+    profile, monkeypatch, fields, environment, reason
+):
+    if environment is not None:
+        monkeypatch.setenv("DELTA_SHARING_HEADERS", environment)
+    with pytest.raises(UsageError, match=reason) as caught:
+        RestClient(profile, ReadOptions(**fields))
+    assert "planted" not in str(caught.value)
+
+
+# === Redirects ===
+
+
+def test_redirect_to_another_host_gets_no_credentials_and_no_headers_of_the_caller(server, profile, wire):
+    elsewhere = server.endpoint.replace("127.0.0.1", "localhost") + "/elsewhere"
+    server.on("GET", "/shares", wire.Reply(307, b"", {"Location": elsewhere}))
+    server.on("GET", "/elsewhere", wire.as_json({}))
+
+    RestClient(profile, ReadOptions(headers={"X-Gateway": "planted"})).list_shares()
+
+    assert {"authorization", "x-gateway"} <= set(server.seen[0].headers)
+    assert not {"authorization", "x-gateway"} & set(server.seen[1].headers)
+
+
+@pytest.mark.parametrize("location", ["http://[::1", "http://h:x/", "http://", "\x1b[2J:"])
+def test_redirect_to_what_is_no_url_is_an_error_of_ours(server, rest, wire, location):
+    server.on("GET", "/shares", wire.Reply(302, b"", {"Location": location}))
+
+    with pytest.raises(DeltaSharingError) as caught:
+        rest.list_shares()
+    assert "\x1b" not in str(caught.value)
+
+
+def test_redirects_in_a_circle_end_and_their_bodies_are_not_read(server, rest, wire):
+    target = f"{server.endpoint}/shares?sig=planted"
+    server.on("GET", "/shares", wire.Reply(302, b"x" * 5_000_000, {"Location": target}))
+
+    with pytest.raises(RequestError, match="redirects more than 5 times") as caught:
+        rest.list_shares()
+    assert len(server.seen) == 6
+    error = caught.value
+    while error is not None:
+        assert "planted" not in repr(vars(error))
+        error = error.__context__
+
+
+# === Bounds ===
+
+
+def test_pages_without_end_are_an_error(server, rest, wire, monkeypatch):
+    monkeypatch.setattr("delta_sharing_client.protocol.rest._MAX_EMPTY_PAGES", 20)
+    server.on("GET", "/shares", lambda seen: wire.as_json({"nextPageToken": f"{len(server.seen)}"}))
+
+    with pytest.raises(ProtocolError, match="21 empty pages"):
+        rest.list_shares()
+
+
+def test_total_timeout_ends_a_listing_with_as_many_pages_as_one_likes(server, profile, wire):
+    def page(seen):
+        name = str(len(server.seen))
+        return wire.as_json({"items": [{"name": name}], "nextPageToken": name})
+
+    server.on("GET", "/shares", page)
+    began = time.monotonic()
+    with pytest.raises(TransportError, match=r"within the 0\.5 seconds of 'total_timeout'"):
+        RestClient(profile, ReadOptions(total_timeout=0.5)).list_shares()
+    assert time.monotonic() - began < 3
+
+
+def test_total_timeout_holds_for_tries_and_their_waits(server, profile, wire):
+    server.on("GET", "/shares", wire.error(503, "X"))
+    with pytest.raises(RequestError):
+        RestClient(profile, ReadOptions(total_timeout=0.3, max_attempts=50)).list_shares()
+    assert len(server.seen) < 10
+
+
+def test_answer_that_trickles_is_broken_off(server, profile):
+    def trickle():
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            with contextlib.suppress(OSError):
+                while True:
+                    connection.sendall(b" ")
+                    done.wait(0.05)
+
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        fields = {"shareCredentialsVersion": 1, "endpoint": endpoint, "bearerToken": "t"}
+        options = ReadOptions(max_attempts=1, read_timeout=0.3, min_bytes_per_second=1000)
+        with pytest.raises(TransportError, match="fewer than 'min_bytes_per_second' allows"):
+            RestClient(Profile.load(fields), options).list_shares()
+        done.set()
+        thread.join(5)
+
+
+def test_connection_of_an_answer_that_was_read_to_its_end_is_used_again(server, rest, wire):
+    for framing in ("length", "chunked"):
+        body = gzip.compress(b"{}")
+        reply = wire.Reply(200, body, {"Content-Encoding": "gzip"}, framing=framing)
+        server.on("GET", "/shares", reply)
+        for _ in range(3):
+            assert rest.list_shares() == []
+    (pool,) = rest.transport._server.session().get_adapter("http://").poolmanager.pools._container.values()
+    assert (pool.num_connections, pool.num_requests) == (1, 6)

@@ -1,0 +1,124 @@
+"""Bodies: decoded to their very end, whatever their encoding and however they are framed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import zlib
+
+import pytest
+
+from delta_sharing_client.errors import ProtocolError, TransportError
+from delta_sharing_client.protocol import body
+from delta_sharing_client.protocol.query import query_table
+
+QUERY = "/shares/s/schemas/d/tables/t/query"
+
+
+def raw_deflate(data):
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+ENCODINGS = {
+    "gzip": ("gzip", gzip.compress),
+    "x-gzip": ("x-gzip", gzip.compress),
+    "members": ("gzip", lambda data: gzip.compress(data[: len(data) // 2]) + gzip.compress(data[len(data) // 2 :])),
+    "padded": ("gzip", lambda data: gzip.compress(data) + bytes(7)),
+    "deflate": ("deflate", zlib.compress),
+    "raw-deflate": ("deflate", raw_deflate),
+}
+
+
+def cut_at_a_line_end(data, pack, lines):
+    """Return ``data`` compressed, and the shortest start of it that unpacks to exactly its first ``lines`` lines."""
+    packer = zlib.compressobj(wbits={"gzip": 31, "x-gzip": 31, "deflate": 15}[pack])
+    start = b"".join(data.splitlines(keepends=True)[:lines])
+    return packer.compress(start) + packer.flush(zlib.Z_SYNC_FLUSH)
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_answer_is_read_in_every_encoding_and_framing(server, rest, table, wire, name, framing):
+    encoding, pack = ENCODINGS[name]
+    reply = wire.ndjson(*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(300)), framing=framing)
+    reply.headers["Content-Encoding"] = encoding
+    reply.body = pack(reply.body)
+    server.on("POST", QUERY, reply)
+
+    assert [action.file_id for action in query_table(rest, table).actions] == [str(n) for n in range(300)]
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate"])
+def test_compressed_answer_that_ends_at_a_line_boundary_loses_no_rows(server, rest, table, wire, encoding, framing):
+    lines = [*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(200))]
+    whole, half = wire.ndjson(*lines), wire.ndjson(*lines, framing=framing)
+    half.headers["Content-Encoding"] = encoding
+    half.body = cut_at_a_line_end(half.body, encoding, 102)
+    server.on("POST", QUERY, half, whole)
+
+    assert len(list(query_table(rest, table).actions)) == 200
+    assert len(server.seen) == 2
+
+    server.on("POST", QUERY, half)
+    with pytest.raises(TransportError, match="its compression has no end"):
+        list(query_table(rest, table).actions)
+
+
+def test_second_member_that_is_cut_off_is_noticed(server, rest, table, wire):
+    lines = [*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(20))]
+    whole, half = wire.ndjson(*lines), wire.ndjson(*lines[:12], framing="close")
+    for kept in (1, 5, 15):
+        half.headers["Content-Encoding"] = "gzip"
+        broken = wire.Reply(200, gzip.compress(half.body) + gzip.compress(b"more")[:kept], half.headers, "close")
+        server.on("POST", QUERY, broken, whole)
+        assert len(list(query_table(rest, table).actions)) == 20
+
+
+@pytest.mark.parametrize("where", [3, 200, -6])
+def test_damaged_compression_is_an_error(server, rest, wire, where):
+    random.seed(1)
+    packed = bytearray(gzip.compress(json.dumps({"items": [{"name": random.randbytes(999).hex()}]}).encode()))
+    packed[where] ^= 0xFF
+    server.on("GET", "/shares", wire.Reply(200, bytes(packed), {"Content-Encoding": "gzip"}))
+
+    with pytest.raises((ProtocolError, TransportError), match="compression"):
+        rest.list_shares()
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
+def test_encoding_that_was_not_asked_for_is_refused_by_name(server, rest, wire, encoding):
+    server.on("GET", "/shares", wire.Reply(200, gzip.compress(b"{}"), {"Content-Encoding": encoding}))
+
+    with pytest.raises(ProtocolError, match="encodings gzip, deflate"):
+        rest.list_shares()
+    assert server.seen[0].headers["accept-encoding"] == "gzip, deflate"
+
+
+def test_what_unpacks_to_more_than_its_limit_is_never_held_whole(server, rest, wire, monkeypatch):
+    packed = gzip.compress(bytes(64 * 1024 * 1024))
+    server.on("GET", "/shares", wire.Reply(200, packed, {"Content-Encoding": "gzip"}))
+    pieces = []
+    inflated = body._inflated
+
+    def spy(*arguments):
+        for piece in inflated(*arguments):
+            pieces.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(body, "_inflated", spy)
+    monkeypatch.setattr("delta_sharing_client.protocol.transport._MAX_JSON_BYTES", 5_000_000)
+
+    with pytest.raises(ProtocolError, match="longer than 5000000 bytes"):
+        rest.list_shares()
+    assert max(pieces) <= 1024 * 1024
+    assert sum(pieces) < 7_000_000
+
+
+def test_piece_that_is_exactly_as_long_as_one_step_is_whole(server, rest, wire):
+    for size in (1024 * 1024, 1024 * 1024 + 1, 3 * 1024 * 1024):
+        text = b'{"items": [' + b" " * (size - 13) + b"]}"
+        server.on("GET", "/shares", wire.Reply(200, gzip.compress(text), {"Content-Encoding": "gzip"}))
+        assert rest.list_shares() == []

@@ -1,0 +1,455 @@
+"""Every way to sign in, against a token endpoint that checks signatures, and what becomes of tokens over time."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from urllib.parse import parse_qsl
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError, ProtocolError, TransportError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol import auth
+from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.protocol.rest import RestClient
+
+OPTIONS = ReadOptions(max_attempts=3, connect_timeout=2, read_timeout=2)
+ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+KEYS = {"RS256": rsa.generate_private_key(65537, 2048), "ES256": ec.generate_private_key(ec.SECP256R1())}
+
+
+@pytest.fixture(autouse=True)
+def no_tokens_of_other_tests():
+    auth._tokens.clear()
+
+
+def pem(key, public=False) -> str:
+    if public:
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return key.public_key().public_bytes(serialization.Encoding.PEM, form).decode()
+    none = serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none).decode()
+
+
+class TokenEndpoint:
+    """Gives out ``granted-1``, ``granted-2`` ... to who proves who they are; everyone else is refused."""
+
+    def __init__(self, server, wire) -> None:
+        self.url = f"{server.endpoint}/token"
+        self.asked: list[dict[str, str]] = []
+        self._wire = wire
+        self._proofs: set[str] = set()
+        server.on("POST", "/token", self.answer)
+        server.on("GET", "/shares", self.shares)
+
+    def answer(self, seen):
+        form = dict(parse_qsl(seen.body, strict_parsing=True))
+        self.asked.append(form)
+        try:
+            self.check(form, seen.headers.get("authorization"))
+        except (jwt.PyJWTError, AssertionError) as error:
+            return self._wire.as_json({"error": "invalid_client", "error_description": repr(error)}, status=401)
+        return self._wire.as_json({"access_token": f"granted-{len(self.asked)}", "expires_in": 3600})
+
+    def shares(self, seen):
+        if seen.headers.get("authorization") != f"Bearer granted-{len(self.asked)}":
+            return self._wire.error(401, "UNAUTHENTICATED")
+        return self._wire.as_json({"items": []})
+
+    def check(self, form, header):
+        raise NotImplementedError
+
+    def check_signed(self, token, algorithm, **expected):
+        claims = jwt.decode(token, pem(KEYS[algorithm], public=True), [algorithm], **expected)
+        assert claims["jti"] not in self._proofs, "replayed"
+        self._proofs.add(claims["jti"])
+        return claims
+
+
+def profile_of(server, **fields):
+    return {"shareCredentialsVersion": 2, "endpoint": server.endpoint, **fields}
+
+
+def signing(server, key, algorithm, **fields):
+    return profile_of(
+        server,
+        type="oauth_jwt_bearer_private_key_jwt",
+        auth={
+            "tokenEndpoint": f"{server.endpoint}/token",
+            "clientId": "the-client",
+            "issuer": "https://login.test",
+            "audience": "https://sharing.test",
+            "scope": "tables",
+            "privateKey": {"keyId": "k1", "algorithm": algorithm, **key},
+            **fields,
+        },
+    )
+
+
+class SignedGrants(TokenEndpoint):
+    algorithm = "RS256"
+
+    def check(self, form, header):
+        assert header is None
+        assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
+        claims = self.check_signed(
+            form["assertion"], self.algorithm, audience="https://login.test", issuer="the-client"
+        )
+        assert (claims["scope"], claims["resource"]) == ("tables", "https://sharing.test")
+        assert claims["exp"] - claims["iat"] <= 300
+        assert jwt.get_unverified_header(form["assertion"])["kid"] == "k1"
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+@pytest.mark.parametrize("source", ["file", "text", "function"])
+def test_client_signs_its_grant_with_a_key_from_anywhere(server, wire, tmp_path, algorithm, source):
+    endpoint = SignedGrants(server, wire)
+    endpoint.algorithm = algorithm
+    text = pem(KEYS[algorithm])
+    path = tmp_path / "key.pem"
+    path.write_text(text)
+    key = {
+        "file": {"privateKeyFile": str(path)},
+        "text": {"privateKey": text},
+        "function": {"privateKey": lambda: text},
+    }
+
+    rest = RestClient(Profile.load(signing(server, key[source], algorithm)), OPTIONS)
+
+    assert rest.list_shares() == rest.list_shares() == []
+    assert len(endpoint.asked) == 1
+
+
+def test_grant_signed_by_another_key_is_refused_and_a_new_grant_is_no_replay(server, wire):
+    endpoint = SignedGrants(server, wire)
+    other = pem(rsa.generate_private_key(65537, 2048))
+    with pytest.raises(AuthError, match="invalid_client"):
+        RestClient(Profile.load(signing(server, {"privateKey": other}, "RS256")), OPTIONS).list_shares()
+
+    rest = RestClient(Profile.load(signing(server, {"privateKey": pem(KEYS["RS256"])}, "RS256")), OPTIONS)
+    rest.list_shares()
+    auth._tokens.clear()
+    rest.list_shares()
+    assert len(endpoint._proofs) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"), [("planted", "RS256"), (pem(KEYS["ES256"]), "RS256"), (pem(KEYS["RS256"]), "ES256")]
+)
+def test_key_that_cannot_sign_is_named_by_its_algorithm_and_not_shown(server, key, algorithm):
+    rest = RestClient(Profile.load(signing(server, {"privateKey": key}, algorithm)), OPTIONS)
+
+    with pytest.raises(ProfileError, match=f"cannot sign with {algorithm}") as caught:
+        rest.list_shares()
+    assert caught.value.__context__ is None
+    assert "planted" not in str(caught.value)
+    assert server.seen == []
+
+
+def client(server, **fields):
+    fields = {"clientId": "the-client", "tokenEndpoint": f"{server.endpoint}/token", **fields}
+    return profile_of(server, type="oauth_client_credentials", **fields)
+
+
+def test_client_secret_goes_into_the_body_where_the_endpoint_wants_that_and_the_audience_along(server, wire):
+    class Posted(TokenEndpoint):
+        def check(self, form, header):
+            assert header is None
+            assert form == {
+                "grant_type": "client_credentials",
+                "client_id": "the-client",
+                "client_secret": "planted & more",
+                "audience": "https://sharing.test",
+                "scope": "a b",
+            }
+
+    Posted(server, wire)
+    fields = {"clientSecret": "planted & more", "audience": "https://sharing.test", "scope": "a b"}
+    profile = client(server, tokenEndpointAuthMethod="client_secret_post", **fields)
+
+    assert RestClient(Profile.load(profile), OPTIONS).list_shares() == []
+
+
+def test_federated_client_shows_the_token_of_another_issuer_as_it_is_now(server, wire, tmp_path):
+    class Federated(TokenEndpoint):
+        def check(self, form, header):
+            assert (form["client_id"], form["client_assertion_type"]) == ("the-client", ASSERTION_TYPE)
+            assert "client_secret" not in form
+            self.check_signed(
+                form["client_assertion"], "RS256", audience="https://login.test", issuer="https://ci.test"
+            )
+
+    endpoint = Federated(server, wire)
+    path = tmp_path / "token"
+
+    def issue(number):
+        claims = {"iss": "https://ci.test", "aud": "https://login.test", "exp": time.time() + 60, "jti": str(number)}
+        path.write_text(jwt.encode(claims, KEYS["RS256"], "RS256") + "\n")
+
+    issue(1)
+    rest = RestClient(Profile.load(client(server, clientAssertionFile=str(path))), OPTIONS)
+    rest.list_shares()
+    issue(2)
+    auth._tokens.clear()
+    rest.list_shares()
+    assert endpoint._proofs == {"1", "2"}
+
+
+def identity(number, life):
+    claims = {"sub": f"repo:{number}", "exp": time.time() + life}
+    return jwt.encode(claims, KEYS["RS256"], "RS256")
+
+
+@pytest.mark.parametrize("kind", ["bearer_token", None])
+def test_identity_token_of_a_function_is_kept_until_shortly_before_its_end(server, wire, monkeypatch, kind):
+    server.on("GET", "/shares", wire.as_json({}))
+    calls = []
+
+    def token():
+        calls.append(1)
+        return identity(len(calls), 600)
+
+    fields = {"shareCredentialsVersion": 1} if kind is None else {"type": kind}
+    rest = RestClient(Profile.load(profile_of(server, **fields) | {"bearerToken": token}), OPTIONS)
+    rest.list_shares()
+    rest.list_shares()
+    assert len(calls) == 1
+
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 550)
+    rest.list_shares()
+    assert len(calls) == 2
+    sent = [seen.headers["authorization"] for seen in server.seen]
+    assert sent[0] == sent[1] != sent[2]
+
+
+def test_bearer_token_of_a_file_is_read_again_after_a_401(server, wire, tmp_path):
+    path = tmp_path / "token"
+    path.write_text("old")
+
+    def shares(seen):
+        return wire.as_json({}) if seen.headers["authorization"] == "Bearer new" else wire.error(401, "X")
+
+    server.on("GET", "/shares", shares)
+    fields = {"type": "bearer_token", "bearerTokenFile": str(path)}
+    rest = RestClient(Profile.load(profile_of(server, **fields)), OPTIONS)
+    with pytest.raises(AuthError, match="where the profile says"):
+        rest.list_shares()
+    assert len(server.seen) == 2
+
+    path.write_text("new")
+    assert rest.list_shares() == []
+
+
+def test_errors_of_a_function_that_gives_a_token_are_its_own(server):
+    def token():
+        raise LookupError("no cloud here")
+
+    with pytest.raises(LookupError, match="no cloud"):
+        RestClient(Profile.load(profile_of(server, type="bearer_token", bearerToken=token)), OPTIONS).list_shares()
+
+
+# === Rotation ===
+
+
+def test_profile_that_changed_on_disk_serves_the_next_request(server, wire, tmp_path):
+    server.on("GET", "/shares", wire.as_json({}))
+    path = tmp_path / "my.share"
+
+    def write(token):
+        fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": token}
+        path.write_text(json.dumps(fields))
+
+    write("first")
+    rest = RestClient(Profile.load(path), OPTIONS)
+    rest.list_shares()
+    write("the-second")
+    rest.list_shares()
+    path.write_text('{"half')
+    rest.list_shares()
+
+    sent = [seen.headers["authorization"] for seen in server.seen]
+    assert sent == ["Bearer first", "Bearer the-second", "Bearer the-second"]
+
+
+def test_profile_is_read_again_after_a_401_even_if_it_looks_the_same(server, wire, tmp_path):
+    path = tmp_path / "my.share"
+
+    def write(token):
+        fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": token}
+        path.write_text(json.dumps(fields))
+        os.utime(path, ns=(1, 1))
+
+    def shares(seen):
+        return wire.as_json({}) if seen.headers["authorization"] == "Bearer new" else wire.error(401, "X")
+
+    server.on("GET", "/shares", shares)
+    write("old")
+    rest = RestClient(Profile.load(path), OPTIONS)
+    with pytest.raises(AuthError):
+        rest.list_shares()
+    assert len(server.seen) == 1  # nothing changed: no second try
+
+    write("new")
+    assert rest.list_shares() == []
+    assert len(server.seen) == 3
+
+
+# === One token a process ===
+
+
+def plain(server):
+    return Profile.load(client(server, clientSecret="planted"))
+
+
+def grant(wire, token, **fields):
+    return wire.as_json({"access_token": token, "expires_in": 3600, **fields})
+
+
+def test_one_token_serves_all_clients_of_a_process_with_one_profile(server, wire):
+    server.on("POST", "/token", grant(wire, "t1"))
+    server.on("GET", "/shares", wire.as_json({}))
+
+    for _ in range(3):
+        RestClient(plain(server), OPTIONS).list_shares()
+
+    assert [seen.path for seen in server.seen].count("/token") == 1
+
+
+def test_other_credentials_have_another_token(server, wire):
+    server.on("POST", "/token", grant(wire, "t1"), grant(wire, "t2"))
+    server.on("GET", "/shares", wire.as_json({}))
+
+    RestClient(plain(server), OPTIONS).list_shares()
+    RestClient(Profile.load(client(server, clientSecret="other")), OPTIONS).list_shares()
+
+    sent = [seen.headers["authorization"] for seen in server.seen if seen.path == "/shares"]
+    assert sent == ["Bearer t1", "Bearer t2"]
+
+
+def test_dead_token_endpoint_is_waited_for_once_and_not_once_a_thread(server, wire):
+    def dead(_):
+        time.sleep(0.2)
+        return wire.error(503, "X")
+
+    server.on("POST", "/token", dead)
+    rest = RestClient(plain(server), ReadOptions(max_attempts=1, read_timeout=5))
+    failures = []
+
+    def work():
+        try:
+            rest.list_shares()
+        except DeltaSharingError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(failures) == len({id(failure) for failure in failures}) == 8
+    assert all(isinstance(failure, AuthError) and failure.status == 503 for failure in failures)
+    assert len(server.seen) <= 2  # the first one, and who came when it was over
+    assert time.monotonic() - began < 1.2
+
+
+def test_token_is_renewed_by_one_thread_while_the_others_go_on_with_the_old_one(server, wire, monkeypatch):
+    renewing, go_on = threading.Event(), threading.Event()
+
+    def slowly(_):
+        renewing.set()
+        assert go_on.wait(5)
+        return grant(wire, "t2")
+
+    server.on("POST", "/token", grant(wire, "t1"), slowly)
+    server.on("GET", "/shares", wire.as_json({}))
+    rest = RestClient(plain(server), OPTIONS)
+    rest.list_shares()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3550)
+
+    thread = threading.Thread(target=rest.list_shares)
+    thread.start()
+    assert renewing.wait(5)
+    rest.list_shares()
+    go_on.set()
+    thread.join()
+    rest.list_shares()
+
+    sent = [seen.headers["authorization"] for seen in server.seen if seen.path == "/shares"]
+    assert sorted(sent) == ["Bearer t1", "Bearer t1", "Bearer t2", "Bearer t2"]
+    assert [seen.path for seen in server.seen].count("/token") == 2
+
+
+def test_renewal_that_fails_lets_the_old_token_live_to_its_end(server, wire, monkeypatch, caplog):
+    server.on("POST", "/token", grant(wire, "t1"), wire.error(400, "X"))
+    server.on("GET", "/shares", wire.as_json({}))
+    rest = RestClient(plain(server), OPTIONS)
+    rest.list_shares()
+    now = time.time()
+
+    monkeypatch.setattr(time, "time", lambda: now + 3550)
+    assert rest.list_shares() == rest.list_shares() == []
+    assert [seen.path for seen in server.seen].count("/token") == 2
+    assert "was not renewed" in caplog.text
+
+    monkeypatch.setattr(time, "time", lambda: now + 3601)
+    with pytest.raises(AuthError, match="gave no token"):
+        rest.list_shares()
+
+
+def test_answer_of_a_token_endpoint_is_bounded(server, wire, monkeypatch):
+    monkeypatch.setattr(auth, "_MAX_TOKEN_BYTES", 1000)
+    server.on("POST", "/token", wire.Reply(200, b" " * 100_000, framing="chunked"))
+
+    with pytest.raises(ProtocolError, match="longer than 1000 bytes"):
+        RestClient(plain(server), OPTIONS).list_shares()
+
+
+def test_token_answer_that_is_cut_off_is_asked_for_again(server, wire):
+    whole = grant(wire, "t1")
+    cut = wire.Reply(200, whole.body, framing="cut-length", cut=10)
+    server.on("POST", "/token", cut, whole)
+    server.on("GET", "/shares", wire.as_json({}))
+
+    assert RestClient(plain(server), OPTIONS).list_shares() == []
+
+
+def test_secret_is_not_in_the_context_of_an_error(server):
+    profile = Profile.load(client(server, clientSecret="planted", tokenEndpoint="http://127.0.0.1:9/token"))
+
+    with pytest.raises(TransportError) as caught:
+        RestClient(profile, ReadOptions(max_attempts=1)).list_shares()
+    seen, error = [], caught.value
+    while error is not None:
+        seen.append(type(error).__module__.partition(".")[0])
+        error = error.__context__
+    assert set(seen) == {"delta_sharing_client"}
+
+
+def test_token_is_fetched_again_in_a_forked_process_whose_lock_was_held(server, wire):
+    server.on("POST", "/token", grant(wire, "t1"))
+    server.on("GET", "/shares", wire.as_json({}))
+    rest = RestClient(plain(server), OPTIONS)
+    rest.list_shares()
+    (shared,) = auth._tokens.values()
+
+    with shared._fetching, auth._tokens_lock:
+        child = os.fork()
+        if child == 0:
+            auth._tokens.popitem()
+            code = 1
+            try:
+                code = 0 if rest.list_shares() == [] else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+    assert status == 0
