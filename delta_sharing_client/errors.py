@@ -103,13 +103,17 @@ def _shown(text: str) -> str:
 
 
 @contextlib.contextmanager
-def about_table(table: str) -> Iterator[None]:
-    """Name ``table`` in the errors of a block that do not name one; not in a ``UsageError``, which is the caller's."""
+def about_table(table: str, query_id: str | None = None) -> Iterator[None]:
+    """Name ``table``, and the read's query id, in the errors of a block that do not name one.
+
+    Not in a ``UsageError``, which is the caller's.
+    """
     try:
         yield
     except DeltaSharingError as error:
-        if error.table is None and not isinstance(error, UsageError):
-            error.table = table
+        if not isinstance(error, UsageError):
+            error.table = table if error.table is None else error.table
+            error.query_id = query_id if error.query_id is None else error.query_id
         raise
 
 

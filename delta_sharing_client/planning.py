@@ -37,18 +37,19 @@ from delta_sharing_client.scan.tasks import ScanPlan
 RequestT = TypeVar("RequestT")
 
 
-def _naming_the_table(
+def _as_one_read(
     plan: Callable[[RestClient, TableName, RequestT, ReadOptions], ScanPlan],
 ) -> Callable[[RestClient, TableName, RequestT, ReadOptions], ScanPlan]:
     @functools.wraps(plan)
     def named(rest: RestClient, table: TableName, request: RequestT, options: ReadOptions) -> ScanPlan:
-        with rest.about(table):
-            return plan(rest, table, request, options)
+        read = rest.for_read(options)
+        with read.about(table):
+            return plan(read, table, request, options)
 
     return named
 
 
-@_naming_the_table
+@_as_one_read
 def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> ScanPlan:
     """Query ``table`` and return the files that ``request`` needs.
 
@@ -92,6 +93,7 @@ def query_snapshot(
     The plan's tasks are those of ``snapshot.files``, one each and in their order; ``request`` must ask for all rows and
     columns. Errors are those of ``plan_table``.
     """
+    rest = rest.for_read(options)
     latest = request.version is None and request.timestamp is None
     query = QueryRequest(version=request.version, timestamp=request.timestamp, include_refresh_token=latest)
     answer = query_table(rest, table, query, response_format=request.response_format)
@@ -103,7 +105,7 @@ def query_snapshot(
     return snapshot, plan_snapshot(state, snapshot.files, request, options)
 
 
-@_naming_the_table
+@_as_one_read
 def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
     """Ask for the changes of ``table`` and return the files that ``request`` needs.
 

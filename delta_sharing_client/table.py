@@ -191,7 +191,7 @@ class SharedTable:
         response_format:
             ``"auto"``, ``"parquet"`` or ``"delta"``; the rows are the same.
         options:
-            How to read the data, instead of the client's options; requests to the server keep the client's.
+            How to read, instead of the client's options: all requests of this read, to the server and to storages.
 
         Raises
         ------

@@ -36,6 +36,7 @@ NOUNS_WITH_ONE_READER = {
     "loaders.py": "public names, which __init__ hands on",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",
     "protocol/auth.py": "sign-in",
+    "protocol/pages.py": "an answer, from the bytes of its lines to checked actions",
     "scan/decode.py": "bytes to batches, without a download",
     "scan/engine.py": "what the files of one scan share",
     "scan/file_read.py": "one file from the network to batches",

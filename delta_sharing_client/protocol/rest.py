@@ -92,7 +92,7 @@ class RestClient:
     def about(self, table: TableName) -> Iterator[None]:
         """Name ``table`` in the errors of a block; where it does not exist, the nearest one that does."""
         try:
-            with about_table(str(table)):
+            with about_table(str(table), self.transport.query_id):
                 yield
         except NotFoundError as error:
             if not getattr(error, "advised", False) and (advice := self._advice(table)) is not None:

@@ -23,10 +23,12 @@ import time
 import types
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import requests
 import requests.structures
+import urllib3
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.log.lines import read_actions
@@ -57,21 +59,23 @@ class Failed(Exception):
 # === A client without a socket ===
 
 
-class _Session:
+class _Session(requests.Session):
     """Answers every request alike (metadata with the first two lines); gives up on who never stops asking."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        super().__init__()
         self._status, self._headers, self._body = status, headers, body
         self._left = _MOST_REQUESTS
 
-    def request(self, method: str, url: str, **_: Any) -> requests.Response:
+    def request(self, method: str, url: str, **_: Any) -> requests.Response:  # type: ignore[override]
         self._left -= 1
         if self._left < 0:
             raise requests.ConnectionError("enough")
         response = requests.Response()
-        described = url.endswith("/metadata")
+        described = urlsplit(url).path.endswith("/metadata")
         body = b"\n".join(self._body.split(b"\n")[:2]) if described else self._body
-        response.status_code, response.raw, response.url = self._status, io.BytesIO(body), url
+        response.status_code, response.url = self._status, url
+        response.raw = urllib3.HTTPResponse(io.BytesIO(body), preload_content=False)
         response.headers = requests.structures.CaseInsensitiveDict(self._headers)
         response.request = requests.Request(method, url).prepare()
         return response
@@ -84,7 +88,7 @@ def client_for(body: bytes, *, status: int = 200, headers: dict[str, str] | None
     """Return a client whose server answers everything with ``body``."""
     client = SharingClient(PROFILE, OPTIONS)
     session = _Session(status, {"Delta-Table-Version": "3"} if headers is None else headers, body)
-    vars(client.rest.transport).update(_session=session, _session_pid=os.getpid())
+    vars(client.rest.transport._server).update(_session=session, _session_pid=os.getpid())
     return client
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+import delta_sharing_client as ds
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.protocol.listing import Table
@@ -26,3 +29,26 @@ def test_sharing_client_takes_names_and_values(server, profile, wire):
         with pytest.raises(UsageError, match=r"share\.schema"):
             client.list_tables("d")
         assert wire.token not in repr(client)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda url, options: ds.load_as_pandas(url, options=options),
+        lambda url, options: ds.load_as_arrow(url, options=options),
+        lambda url, options: ds.load_table_changes_as_pandas(url, 0, options=options),
+        lambda url, options: ds.SharingClient(url.partition("#")[0]).table("s.d.t").scan(options=options).to_arrow(),
+        lambda url, options: ds.SharingClient(url.partition("#")[0]).table("s.d.t").changes(0).plan(options),
+    ],
+)
+def test_options_of_a_read_hold_for_its_requests_to_the_server_too(server, wire, tmp_path, load):
+    for method, path in (("POST", "query"), ("GET", "changes")):
+        server.on(method, f"/shares/s/schemas/d/tables/t/{path}", wire.error(503, "X"))
+    path = tmp_path / "my.share"
+    fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "t"}
+    path.write_text(json.dumps(fields))
+
+    with pytest.raises(ds.RequestError) as caught:
+        load(f"{path}#s.d.t", ds.ReadOptions(max_attempts=1))
+    assert len(server.seen) == 1
+    assert f"QueryId-{caught.value.query_id}" in server.seen[0].headers["user-agent"]
