@@ -116,8 +116,10 @@ class Answers:
         states = [(snapshot.protocol, snapshot.metadata)]
         chosen = choose_format(caller.capabilities, states, entry.full_name, self._faults)
         renderer = self._renderer(entry, chosen, caller)
-        head = _snapshot_head(table, snapshot, stated=travels)
-        return Answer(snapshot.version, chosen, iter([head(renderer)]))
+        lines = _snapshot_head(table, snapshot, stated=travels)(renderer)
+        if caller.capabilities.end_stream_action and not self._faults.take("drop-end-stream"):
+            lines += end_stream_line()
+        return Answer(snapshot.version, chosen, iter([lines]))
 
     def query(self, entry: TableEntry, caller: Caller, request: QueryRequest, pinned: int | None = None) -> Answer:
         """Return the files of a snapshot, or the changed files of a range of versions for a streaming client.
@@ -211,9 +213,17 @@ class Answers:
             self.table(entry), request.starting_version, request.ending_version if end is None else end
         )
         chosen = choose_format(caller.capabilities, feed.states, entry.full_name, self._faults)
-        return self._feed_plan(entry, feed, chosen, request.include_historical_protocol)
+        return self._feed_plan(entry, feed, chosen, request.include_historical_protocol, protocol_version=feed.start)
 
-    def _feed_plan(self, entry: TableEntry, feed: VersionRange, chosen: Format, with_protocols: bool) -> _Plan:
+    def _feed_plan(
+        self,
+        entry: TableEntry,
+        feed: VersionRange,
+        chosen: Format,
+        with_protocols: bool,
+        *,
+        protocol_version: int | None = None,
+    ) -> _Plan:
         changes = (item.action for item in feed.items if isinstance(item, Change))
         check_carried(chosen, (getattr(action, "deletion_vector", None) for action in changes), entry.full_name)
         protocol, metadata, version = feed.protocol, feed.metadata, feed.metadata_version
@@ -221,7 +231,8 @@ class Answers:
         items = [item for item in feed.items if with_protocols or not _is_protocol(item)]
 
         def head(renderer: Renderer) -> bytes:
-            return renderer.protocol(protocol) + renderer.metadata(metadata, version=version)
+            stated = feed.start if with_protocols else protocol_version
+            return renderer.protocol(protocol, stated) + renderer.metadata(metadata, version=version)
 
         return _Plan(feed.start, chosen, head, items, feed.end)
 

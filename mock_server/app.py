@@ -48,6 +48,7 @@ from mock_server.formats import choose_format
 from mock_server.listings import Listings
 from mock_server.parameters import (
     MAX_BODY_BYTES,
+    QueryRequest,
     parse_changes,
     parse_location,
     parse_page_request,
@@ -215,12 +216,11 @@ class SharingServer(Starlette):
             return _answer(self._answers.changes(entry, caller, parse_changes(request.query_params)), caller)
         if kind == "query":
             if caller.capabilities.async_query:
-                return self._submit(entry, caller, body)
-            return _answer(self._answers.query(entry, caller, parse_query(body)), caller)
+                return self._submit(entry, caller, parse_query(body, request.query_params))
+            return _answer(self._answers.query(entry, caller, parse_query(body, request.query_params)), caller)
         return self._poll(entry, caller, segments[7], body)
 
-    def _submit(self, entry: TableEntry, caller: Caller, body: bytes) -> Response:
-        parameters = parse_query(body)
+    def _submit(self, entry: TableEntry, caller: Caller, parameters: QueryRequest) -> Response:
         table = self._answers.table(entry)
         version = table.latest_version()
         snapshot = table.snapshot(version)

@@ -67,11 +67,13 @@ class TableEntry:
 class Catalog:
     """All shared tables, in the order in which they are listed, and the shares and schemas that hold them.
 
-    ``schemas`` keeps schemas without tables too: a share or a schema may be empty.
+    ``schemas`` keeps schemas without tables too: a share or a schema may be empty. ``about_shares`` has what else is
+    told of a share: ``displayName``, ``comment`` and ``properties``.
     """
 
     tables: tuple[TableEntry, ...]
     schemas: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    about_shares: Mapping[str, Mapping[str, object]] = dataclasses.field(default_factory=dict)
 
     def shares(self) -> list[str]:
         """Names of all shares."""
@@ -164,7 +166,11 @@ def entry(share: str, schema: str, name: str, location: str | os.PathLike[str]) 
     return TableEntry(share, schema, name, Path(location).resolve(), table_id(share, schema, name))
 
 
-def build(tables: Iterable[TableEntry], schemas: Iterable[tuple[str, tuple[str, ...]]] = ()) -> Catalog:
+def build(
+    tables: Iterable[TableEntry],
+    schemas: Iterable[tuple[str, tuple[str, ...]]] = (),
+    about_shares: Mapping[str, Mapping[str, object]] | None = None,
+) -> Catalog:
     """Return a catalog of ``tables``; two tables of one name are a `ConfigError`."""
     result = tuple(tables)
     seen: dict[str, TableEntry] = {}
@@ -174,7 +180,7 @@ def build(tables: Iterable[TableEntry], schemas: Iterable[tuple[str, tuple[str, 
             raise ConfigError(
                 f"Two tables are called '{table.full_name}': {other.location} and {table.location}. Rename one of them."
             )
-    return Catalog(result, tuple(schemas))
+    return Catalog(result, tuple(schemas), about_shares or {})
 
 
 def from_mapping(tables: Mapping[str, str | os.PathLike[str]]) -> Catalog:

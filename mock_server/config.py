@@ -106,10 +106,11 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
     the file, a ``file:`` URI or an ``s3://`` address, ``id``, ``historyShared``, ``startVersion``),
     ``authorization.bearerToken``, ``host``, ``port``, ``endpoint``, ``preSignedUrlTimeoutSeconds``, the
     ``evaluate...Hints`` switches, ``queryTablePageSizeLimit``, ``queryTablePageTokenTtlMs`` and ``refreshTokenTtlMs``.
-    What else the reference server knows (``deltaTableCacheSize`` ...) has no effect. Beyond it there are the tables'
-    ``accessModes``, ``auxiliaryLocations`` and ``displayName``, ``s3`` with ``endpoint``, ``region``, ``accessKeyId``
-    and ``secretAccessKey``, ``localDirectories`` and ``temporaryCredentialsTimeoutSeconds``. A key that is none of
-    these, and a file that cannot be used, raise `ConfigError` with one sentence.
+    What else the reference server knows (``deltaTableCacheSize`` ...) has no effect. Beyond it there are the shares'
+    ``displayName``, ``comment`` and ``properties``, the tables' ``accessModes``, ``auxiliaryLocations`` and
+    ``displayName``, ``s3`` with ``endpoint``, ``region``, ``accessKeyId`` and ``secretAccessKey``,
+    ``localDirectories`` and ``temporaryCredentialsTimeoutSeconds``. A key that is none of these, and a file that cannot
+    be used, raise `ConfigError` with one sentence.
     """
     source = Path(path)
     if source.suffix not in (".yaml", ".yml"):
@@ -127,9 +128,9 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
     authorization = top.child("authorization")
     token = authorization.text("bearerToken", None) if authorization else None
     s3 = top.child("s3")
-    tables, schemas = _shares(top, source.parent)
+    shared = _catalog(top, source.parent)
     config = ServerConfig(
-        catalog=catalog.build(tables, schemas),
+        catalog=shared,
         token=Secret(token) if token else _new_token(),
         check_token=token is not None,
         host=top.text("host", "127.0.0.1") or "127.0.0.1",
@@ -161,17 +162,25 @@ def _s3_settings(node: _Node) -> S3Settings:
     )
 
 
-def _shares(top: _Node, base: Path) -> tuple[list[TableEntry], list[tuple[str, tuple[str, ...]]]]:
+def _catalog(top: _Node, base: Path) -> Catalog:
     tables: list[TableEntry] = []
     schemas: list[tuple[str, tuple[str, ...]]] = []
+    about: dict[str, dict[str, object]] = {}
     for share in _named(top.children("shares")):
         inner = _named(share.children("schemas"))
+        properties = share.child("properties")
+        told = {
+            "displayName": share.text("displayName", None),
+            "comment": share.text("comment", None),
+            "properties": None if properties is None else properties.all_texts(),
+        }
+        about[share.name] = {name: value for name, value in told.items() if value is not None}
         share.refuse_unknown()
         schemas.append((share.name, tuple(schema.name for schema in inner)))
         for schema in inner:
             tables.extend(_table(share.name, schema.name, table, base) for table in _named(schema.children("tables")))
             schema.refuse_unknown()
-    return tables, schemas
+    return catalog.build(tables, schemas, about)
 
 
 def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:
@@ -275,6 +284,12 @@ class _Node:
         if value is not None and (not isinstance(value, list) or not all(isinstance(item, str) for item in value)):
             raise ConfigError(f"{self.where}: {key} must be a list of texts, found {_kind(value)}.")
         return value
+
+    def all_texts(self) -> dict[str, str]:
+        """Return all of a mapping whose keys are free."""
+        for key in self._content:
+            self.text(key, None)
+        return dict(self._content)
 
     def flag(self, key: str, default: bool) -> bool:
         value = self._get(key, default)

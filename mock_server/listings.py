@@ -24,11 +24,11 @@ class Listings:
 
     def shares(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return all shares."""
-        return self._page("shares", [_share(name) for name in self._catalog().shares()], query)
+        return self._page("shares", [self._share(name) for name in self._catalog().shares()], query)
 
     def share(self, name: str) -> dict[str, Any]:
         """Return one share."""
-        return {"share": _share(self._catalog().share(name))}
+        return {"share": self._share(self._catalog().share(name))}
 
     def schemas(self, share: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the schemas of a share."""
@@ -41,6 +41,9 @@ class Listings:
         tables = self._catalog().tables_of(share, schema)
         scope = f"tables of {share}/{schema or ''}".lower()
         return self._page(scope, [_table(table) for table in tables], query)
+
+    def _share(self, name: str) -> dict[str, Any]:
+        return {"name": name, "id": share_id(name), **self._catalog().about_shares.get(name, {})}
 
     def _page(self, listing: str, items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
         size, token = parse_listing(query)
@@ -62,10 +65,6 @@ class Listings:
         elif empty:
             page["nextPageToken"] = ""
         return page
-
-
-def _share(name: str) -> dict[str, Any]:
-    return {"name": name, "id": share_id(name)}
 
 
 def _table(table: TableEntry) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from delta_sharing_client import instants
@@ -85,18 +86,19 @@ class ChangesRequest:
         return _digest(dataclasses.replace(self, paging=Paging()))
 
 
-def parse_query(body: bytes) -> QueryRequest:
-    """Read the body of a query; an empty body means no parameters."""
+def parse_query(body: bytes, query: Mapping[str, str] = MappingProxyType({})) -> QueryRequest:
+    """Read a query: its body, which may be empty, and ``includeHistoricalProtocol``, which may stand in its URL."""
     fields = _Fields(_json_object(body))
     request = QueryRequest(
         predicate_hints=fields.texts("predicateHints"),
-        json_predicate_hints=fields.text("jsonPredicateHints"),
+        json_predicate_hints=fields.json_text("jsonPredicateHints"),
         limit_hint=fields.integer("limitHint", _INT32_MAX),
         version=fields.integer("version"),
         timestamp_ms=fields.timestamp("timestamp"),
         starting_version=fields.integer("startingVersion"),
         ending_version=fields.integer("endingVersion"),
-        include_historical_protocol=fields.flag("includeHistoricalProtocol"),
+        include_historical_protocol=fields.flag("includeHistoricalProtocol")
+        or _Fields(query).flag("includeHistoricalProtocol"),
         include_refresh_token=fields.flag("includeRefreshToken"),
         refresh_token=fields.text("refreshToken"),
         # The protocol's text and its reference implementation spell this one differently.
@@ -234,6 +236,11 @@ class _Fields:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise malformed(f"'{name}' must be an array of strings.")
         return tuple(value)
+
+    def json_text(self, name: str) -> str | None:
+        """Return JSON that comes as a text, as the protocol's examples have it, or as the object it stands for."""
+        value = self._content.get(name)
+        return json.dumps(value) if isinstance(value, dict) else self.text(name)
 
     def integer(self, name: str, largest: int = _INT64_MAX, *, smallest: int = 0) -> int | None:
         value = self._content.get(name)

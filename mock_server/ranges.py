@@ -32,7 +32,7 @@ class VersionRange:
     end: int
     protocol: Protocol
     metadata: Metadata
-    metadata_version: int | None
+    metadata_version: int
     items: list[Union[Change, tuple[Union[Protocol, Metadata], int]]]
     states: list[tuple[Protocol, Metadata]]
 
@@ -49,13 +49,13 @@ def changed_files(table: SharedTable, start: int, end: int | None) -> VersionRan
     if start > latest:
         raise invalid(_start_after_latest(start, latest))
     end = latest if end is None else min(end, latest)
-    return _range(table, start, end, files_of=_data_changes, first_version=None)
+    return _range(table, start, end, files_of=_data_changes)
 
 
 def change_feed(table: SharedTable, request: ChangesRequest, pinned_end: int | None) -> VersionRange:
     """Return the change data feed that ``request`` asks for; ``pinned_end`` is the end its first page had.
 
-    Without historical metadata the answer begins with the latest metadata, and no other follows.
+    Without historical metadata the answer begins with the latest metadata, and no other follows; likewise protocols.
     """
     table.require_history()
     latest = table.latest_version()
@@ -70,7 +70,7 @@ def change_feed(table: SharedTable, request: ChangesRequest, pinned_end: int | N
     if table.snapshot(latest).metadata.properties.get(_FEED_PROPERTY, "").lower() != "true":
         raise unsupported(f"The change data feed cannot be read: cdf is not enabled on table {table.entry.full_name}.")
     history = request.include_historical_metadata
-    feed = _range(table, start, end, files_of=change_actions, first_version=start)
+    feed = _range(table, start, end, files_of=change_actions)
     _check_recorded(feed, table.snapshot(start).metadata)
     if history:
         return feed
@@ -78,7 +78,7 @@ def change_feed(table: SharedTable, request: ChangesRequest, pinned_end: int | N
     items = [item for item in feed.items if isinstance(item, Change) or isinstance(item[0], Protocol)]
     return dataclasses.replace(
         feed,
-        protocol=newest.protocol,
+        protocol=feed.protocol if request.include_historical_protocol else newest.protocol,
         metadata=newest.metadata,
         metadata_version=latest,
         items=items,
@@ -107,7 +107,6 @@ def _range(
     end: int,
     *,
     files_of: Callable[[Commit], Iterable[FileAction]],
-    first_version: int | None,
 ) -> VersionRange:
     first = table.snapshot(start)
     protocol, metadata = first.protocol, first.metadata
@@ -126,7 +125,7 @@ def _range(
         for action in files_of(commit):
             whole = table.complete(action, commit.version) if isinstance(action, RemoveFile) else action
             items.append(Change(whole, commit.version, commit.timestamp_ms))
-    return VersionRange(start, end, first.protocol, first.metadata, first_version, items, states)
+    return VersionRange(start, end, first.protocol, first.metadata, start, items, states)
 
 
 def _data_changes(commit: Commit) -> list[FileAction]:

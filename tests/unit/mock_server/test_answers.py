@@ -24,9 +24,11 @@ from tests.unit.mock_server.helpers import (
     table,
     url_of,
     write_plain,
+    write_vectors,
 )
 
 TABLES = "shares/default/schemas/default/tables"
+FEED = f"{TABLES}/feed"
 BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors"
 
 
@@ -395,3 +397,48 @@ def test_a_file_that_cannot_be_named_ends_the_stream_with_an_error_never_without
     # Without an EndStreamAction nothing but an error can say that the answer is not whole.
     response = own.post(f"{TABLES}/t/query")
     assert error_of(response)[0] == 400
+
+
+@pytest.mark.parametrize("capabilities", [None, DELTA])
+def test_the_head_of_a_range_states_its_first_version(api: Api, capabilities: str | None) -> None:
+    lines = Lines(api.post(f"{FEED}/query", {"startingVersion": 2}, capabilities))
+    assert lines.metadata["version"] == 2
+    assert lines.protocol.get("version") == (None if capabilities is None else 2)
+
+
+@pytest.mark.parametrize("where", ["body", "url"])
+def test_a_feed_states_the_version_of_its_protocols_when_they_are_asked_for(
+    start: Callable[..., Api], tmp_path: Path, where: str
+) -> None:
+    write_vectors(tmp_path / "vectors")
+    features = ["deletionVectors", "v2Checkpoint"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    upgrade = {"protocol": protocol}
+    (tmp_path / "vectors" / "_delta_log" / "00000000000000000003.json").write_text(json.dumps(upgrade) + "\n")
+    api = start(tmp_path)
+    path = "shares/default/schemas/default/tables/vectors"
+    asked = "includeHistoricalProtocol=true"
+    feed = Lines(api.get(f"{path}/changes?startingVersion=1&{asked}", DELTA))
+    body = {"startingVersion": 1} | ({"includeHistoricalProtocol": True} if where == "body" else {})
+    stream = Lines(api.post(f"{path}/query{'?' + asked if where == 'url' else ''}", body, DELTA))
+    for lines in (feed, stream):
+        protocols = [line["protocol"] for line in lines.all if "protocol" in line]
+        assert [protocol["version"] for protocol in protocols] == [1, 3]
+        assert protocols[0]["deltaProtocol"]["readerFeatures"] == ["deletionVectors"]
+    plain = Lines(api.get(f"{path}/changes?startingVersion=1", DELTA))
+    assert "version" not in plain.protocol
+    assert plain.protocol["deltaProtocol"]["readerFeatures"] == ["deletionVectors", "v2Checkpoint"]
+
+
+def test_metadata_ends_with_the_action_that_it_promises(api: Api) -> None:
+    lines = Lines(api.get("shares/default/schemas/default/tables/plain/metadata", "includeendstreamaction=true"))
+    assert "includeendstreamaction=true" in lines.headers["delta-sharing-capabilities"]
+    assert lines.end == {}
+    assert len(lines.all) == 3
+
+
+def test_json_hints_are_read_as_a_text_and_as_an_object(api: Api) -> None:
+    column = {"op": "column", "name": "p", "valueType": "string"}
+    hint = {"op": "equal", "children": [column, {"op": "literal", "value": "a", "valueType": "string"}]}
+    for form in (hint, json.dumps(hint)):
+        assert len(api.query("plain", jsonPredicateHints=form).files) == 1

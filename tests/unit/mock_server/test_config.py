@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from mock_server.app import create_app
 from mock_server.catalog import from_directory
 from mock_server.config import ServerConfig, from_yaml
 from mock_server.errors import ConfigError
+from tests.unit.mock_server.helpers import Api
 
 FULL = """
 version: 1
@@ -141,3 +143,29 @@ def test_a_location_without_a_table_is_refused_at_the_start(tmp_path: Path) -> N
     config = from_yaml(write(tmp_path, TABLE % "{name: t, location: missing}"))
     with pytest.raises(ConfigError, match=r"'s\.d\.t' was expected at '.*missing', but there is no _delta_log\."):
         create_app(config)
+
+
+def test_what_is_told_of_shares_and_tables_is_listed(tmp_path: Path, tables: Path, start: Callable[..., Api]) -> None:
+    config = from_yaml(
+        write(
+            tmp_path,
+            f"""
+shares:
+- name: s
+  displayName: Sales
+  comment: all of them
+  properties: {{owner: me}}
+  schemas: [{{name: d, tables: [{{name: t, location: "{tables / "plain"}", displayName: T}}]}}]
+- name: bare
+""",
+        )
+    )
+    api = start(config.catalog)
+    first, bare = api.get("shares").json()["items"]
+    told = {"displayName": "Sales", "comment": "all of them", "properties": {"owner": "me"}}
+    assert {key: first[key] for key in told} == told
+    assert bare.keys() == {"name", "id"}
+    assert api.get("shares/s").json()["share"] == first
+    assert api.get("shares/s/all-tables").json()["items"][0]["displayName"] == "T"
+    with pytest.raises(ConfigError, match="owner must be text"):
+        from_yaml(write(tmp_path, "shares: [{name: s, properties: {owner: 5}}]"))

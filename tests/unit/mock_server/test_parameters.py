@@ -73,7 +73,7 @@ def test_null_and_unknown_fields_mean_nothing() -> None:
     assert parse_query(b'{"version": null, "limitHint": null, "queryDeltaLog": false}') == parse_query(b"")
 
 
-@pytest.mark.parametrize("body", [b'{"predicateHints": "a"}', b'{"jsonPredicateHints": {}}', b'{"limitHint": [1]}'])
+@pytest.mark.parametrize("body", [b'{"predicateHints": "a"}', b'{"jsonPredicateHints": []}', b'{"limitHint": [1]}'])
 def test_a_field_of_the_wrong_type_is_malformed(body: bytes) -> None:
     with pytest.raises(ApiError) as caught:
         parse_query(body)

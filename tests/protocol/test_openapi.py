@@ -1,0 +1,180 @@
+"""Every answer of the server is one that the protocol's OpenAPI description has: each API, with each parameter."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+import mock_server
+from mock_server.running import RunningServer
+from tests.unit.mock_server.helpers import Api, stamp, write_feed, write_plain, write_vectors
+
+_HERE = "urn:delta-sharing#/"
+DESCRIPTION = yaml.safe_load((Path(__file__).parent / "openapi.yaml").read_text().replace('"#/', f'"{_HERE}'))
+_REGISTRY: Registry[Any] = Registry().with_resource(_HERE[:-2], DRAFT202012.create_resource(DESCRIPTION))
+OPERATIONS = [(method, path) for path, item in DESCRIPTION["paths"].items() for method in item]
+TABLES = ("plain", "vectors", "feed")
+BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors"
+HINT = {"op": "isNull", "children": [{"op": "column", "name": "id", "valueType": "long"}]}
+# What is sent for a parameter or field of any API: values that can be used, and one that cannot.
+VALUES: dict[str, list[Any]] = {
+    "maxResults": [0, 1, 500, "x"],
+    "pageToken": ["", "nonsense"],
+    "version": [0, 1, 99],
+    "timestamp": [stamp(1), "yesterday"],
+    "startingTimestamp": [stamp(1), stamp(-1), "yesterday"],
+    "endingTimestamp": [stamp(2), stamp(99), "yesterday"],
+    "startingVersion": [1, 2, 99],
+    "endingVersion": [2, 99, -1],
+    "includeHistoricalMetadata": [True, "maybe"],
+    "includeHistoricalProtocol": [True, "maybe"],
+    "maxFiles": [1, 100, 0],
+    "delta-sharing-capabilities": [
+        "responseformat=delta;readerfeatures=deletionvectors",
+        f"{BOTH};includeendstreamaction=true",
+        f"{BOTH};asyncquery=true",
+        "responseformat=avro",
+    ],
+    "fileidhash": ["parquet", "delta", "crc"],
+    "predicateHints": [["id = 1"], [], "id = 1"],
+    "jsonPredicateHints": [HINT, json.dumps(HINT), 5],
+    "limitHint": [0, 1, -1],
+    "includeRefreshToken": [True, 5],
+    "refreshToken": ["nonsense"],
+    "idempotencyKey": ["k"],
+    "location": ["file:///no/such/place", 5],
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    root = tmp_path_factory.mktemp("tables")
+    for write in (write_plain, write_vectors, write_feed):
+        write(root / write.__name__.removeprefix("write_"))
+    with mock_server.running(root, local_directories=True) as running:
+        yield running
+
+
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    return Api(server)
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_every_answer_is_one_that_the_protocol_has(api: Api, method: str, path: str) -> None:
+    answers = {_call(api, method, path, table, given) for table in TABLES for given in _choices(method, path, table)}
+
+    assert 200 in answers
+    assert answers <= {200, 400, 404}
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_every_refusal_has_the_shape_of_an_error(api: Api, method: str, path: str) -> None:
+    assert _call(api, method, path, "missing" if "{table}" in path else "plain", {}, share="missing") == (
+        200 if path == "/shares" else 404
+    )
+    token = api.session.headers.pop("Authorization")
+    try:
+        assert _call(api, method, path, "plain", {}) == 401
+    finally:
+        api.session.headers["Authorization"] = token
+
+
+def test_the_description_is_strict_enough_to_notice() -> None:
+    line = _validator({"$ref": f"{_HERE}components/schemas/Line"})
+    assert line.is_valid({"protocol": {"minReaderVersion": 1}})
+    for wrong in (
+        {"protocol": {"minReaderVersion": 1}, "metaData": {}},
+        {"protocol": {"minReaderVersion": 2}},
+        {"file": {"id": "x"}},
+        {"endStreamAction": {"token": "x"}},
+        {},
+    ):
+        assert not line.is_valid(wrong)
+    table = {"name": "t", "schema": "d", "share": "s", "accessModes": ["dir"]}
+    assert not _validator({"$ref": f"{_HERE}components/schemas/Table"}).is_valid(table)
+
+
+def _choices(method: str, path: str, table: str) -> Iterator[dict[str, Any]]:
+    """Yield what to send: nothing, every parameter alone with every value, and, of one table, every pair."""
+    operation = DESCRIPTION["paths"][path][method]
+    names = [_resolved(parameter)["name"] for parameter in operation.get("parameters", ())]
+    with contextlib.suppress(KeyError):
+        names += list(_resolved(operation["requestBody"]["content"]["application/json"]["schema"])["properties"])
+    yield {}
+    for name in dict.fromkeys(names):
+        yield from ({name: value} for value in VALUES[name])  # a parameter without values is a KeyError: say some
+    for first, second in itertools.combinations(dict.fromkeys(names), 2) if table == TABLES[-1] else ():
+        yield {first: VALUES[first][0], second: VALUES[second][0]}
+
+
+def _call(api: Api, method: str, path: str, table: str, given: dict[str, Any], *, share: str = "default") -> int:
+    operation = DESCRIPTION["paths"][path][method]
+    where = {item["name"]: item["in"] for item in map(_resolved, operation.get("parameters", ()))}
+    known = table != "missing" and "queries" in path and "Authorization" in api.session.headers
+    query_id = _submitted(api, table) if known else "nothing"
+    url = api.server.endpoint + path.format(share=share, schema="default", table=table, queryId=query_id)[1:]
+    headers = {name: str(value) for name, value in given.items() if where.get(name) == "header"}
+    query = {name: str(value) for name, value in given.items() if where.get(name) == "query"}
+    body = {name: value for name, value in given.items() if name not in where or "requestBody" in operation} or None
+    if "requestBody" in operation:
+        body = {name: value for name, value in given.items() if name not in headers and name not in query}
+    elif "changes" in path and not query.keys() & {"startingVersion", "startingTimestamp"} and given:
+        query["startingVersion"] = "1"
+    if "asyncquery=true" in headers.get("delta-sharing-capabilities", "") and body is not None:
+        body = {"idempotencyKey": f"{table} {given}", **body}
+    response = api.session.request(
+        method, url, params=query, headers=headers, json=body if "requestBody" in operation else None
+    )
+    _check(operation, response.status_code, dict(response.headers), response.content)
+    return response.status_code
+
+
+def _submitted(api: Api, table: str) -> str:
+    answer = api.post(
+        f"shares/default/schemas/default/tables/{table}/query", {"idempotencyKey": table}, f"{BOTH};asyncquery=true"
+    )
+    query_id: str = json.loads(answer.content)["queryStatus"]["queryId"]
+    return query_id
+
+
+def _check(operation: dict[str, Any], status: int, headers: dict[str, str], content: bytes) -> None:
+    answer = operation["responses"].get(str(status), DESCRIPTION["components"]["responses"]["Error"])
+    answer = _resolved(answer)
+    lower = {name.lower(): value for name, value in headers.items()}
+    for name, header in answer.get("headers", {}).items():
+        _validator(header["schema"]).validate(lower[name])
+    for kind, form in answer.get("content", {}).items():
+        assert lower["content-type"].startswith(kind)
+        validator = _validator(form["schema"])
+        documents = [json.loads(text) for text in (content.split(b"\n")[:-1] if kind.endswith("ndjson") else [content])]
+        for document in documents:
+            validator.validate(document)
+        if kind.endswith("ndjson") and "queryStatus" not in documents[0]:
+            # "The first line is ... Protocol", "The second line is ... Metadata", and the end that the header promises.
+            assert ["protocol" in documents[0], "metaData" in documents[1]] == [True, True]
+            if "includeendstreamaction=true" in lower["delta-sharing-capabilities"]:
+                assert "endStreamAction" in documents[-1]
+
+
+def _resolved(part: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in part:
+        found: Any = DESCRIPTION
+        for step in part["$ref"].removeprefix(_HERE).split("/"):
+            found = found[step]
+        part = found
+    return part
+
+
+def _validator(schema: dict[str, Any]) -> Draft202012Validator:
+    return Draft202012Validator(schema, registry=_REGISTRY)
