@@ -400,6 +400,10 @@ def _as_argument(operand: Operand, data_type: pa.DataType) -> Operand:
     value = operand.value
     if isinstance(value, str) and kind_of(data_type) is not Kind.STRING:
         value = parse_date(value) if kind_of(data_type) is Kind.DATE else parse_moment(value)
+    if kind_of(data_type) is Kind.TIMESTAMP_NTZ and isinstance(value, Moment) and value.zone is Zone.UTC:
+        raise UsageError(
+            f"The instant {value} does not go together with timestamps without time zone. Leave out the zone."
+        )
     return Literal(functions.as_type(value, data_type))
 
 

@@ -12,14 +12,16 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnPath
+from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.tree import (
     And,
+    Call,
     Column,
     Comparison,
     Expression,
@@ -30,18 +32,21 @@ from delta_sharing_client.predicates.tree import (
     Not,
     NullSafeEqual,
     Op,
+    Operand,
     Or,
     StartsWith,
+    evaluate,
     has_calls,
+    operands,
     push_not,
 )
-from delta_sharing_client.predicates.values import Day, Moment, Value
+from delta_sharing_client.predicates.values import Day, Moment, Value, Zone, normalise
 
 
-class Bounds(NamedTuple):
-    """What is known of one column. Any object with these attributes will do.
+class Bounds(Protocol):
+    """What is known of one column.
 
-    Parameters
+    Attributes
     ----------
     lower, upper:
         No value that is not null is smaller, or larger; ``None`` if unknown. They are ``bool``, ``int``, ``float``,
@@ -53,16 +58,6 @@ class Bounds(NamedTuple):
     upper_without_nan:
         For floating point: no value other than null and ``NaN`` is larger; ``None`` if unknown.
     """
-
-    lower: Any | None
-    upper: Any | None
-    null_count: int | None = None
-    row_count: int | None = None
-    upper_without_nan: float | None = None
-
-
-class BoundsLike(Protocol):
-    """The attributes of :class:`Bounds`."""
 
     @property
     def lower(self) -> Any | None: ...
@@ -79,17 +74,13 @@ class BoundsLike(Protocol):
 class Statistics(Protocol):
     """What is known of the columns of one file or row group."""
 
-    def bounds(self, path: ColumnPath) -> BoundsLike | None:
+    def bounds(self, path: ColumnPath) -> Bounds | None:
         """Return what is known of a column by its (logical) path, ``None`` if nothing."""
 
 
-def may_match(expression: Expression, statistics: Statistics) -> bool:
-    """Return ``False`` only if no row that ``statistics`` describe can match the bound ``expression``."""
-    return compile_skipping(expression)(statistics)
-
-
 def compile_skipping(expression: Expression) -> Callable[[Statistics], bool]:
-    """Return :func:`may_match` of one bound predicate, prepared for many files."""
+    """Return a test of statistics: it is ``False`` only if no row that they describe can match the bound
+    ``expression``. It is prepared for many files."""
     test = _compile(push_not(expression))
     if test is None:
         return lambda statistics: True
@@ -149,7 +140,7 @@ def _any(tests: list[_Test]) -> _Test:
 
 def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
     if has_calls(expression):
-        return None  # what is computed from bounds is not bounded by them
+        return _compile_computed(expression, negated=negated)
     match expression:
         case Comparison(left=Column() as left, right=Column() as right, op=op):
             return _pair(op, left, right)
@@ -174,6 +165,54 @@ def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
         case StartsWith(child=Column() as column, prefix=prefix):
             return _on_values(column, _text(prefix, lambda text: text.startswith(prefix), negated=negated))
     raise TypeError(f"not a bound predicate: {expression}")
+
+
+def _compile_computed(expression: Expression, *, negated: bool) -> _Test:
+    """What is computed from columns is known where each of them has one value, as partition columns have."""
+    needed = {column.path: column for operand in operands(expression) for column in _columns_in(operand)}
+
+    def test(statistics: Statistics) -> bool:
+        row: dict[str, Any] = {}
+        for path, column in needed.items():
+            bounds = statistics.bounds(path)
+            if bounds is None or not (_is_null(bounds) or (_has_no_null(bounds) and bounds.lower == bounds.upper)):
+                return True
+            struct = row
+            for name in path[:-1]:
+                struct = struct.setdefault(name, {})
+            struct[path[-1]] = None if _is_null(bounds) else _value(bounds.lower, column.type)
+        try:
+            answer = evaluate(expression, row)
+        except (DataError, UsageError):
+            return True  # reading the rows will say so, if nothing else rules them out
+        return answer is not negated and answer is not None
+
+    return test
+
+
+def _columns_in(operand: Operand) -> list[Column]:
+    if isinstance(operand, Call):
+        return [column for item in operand.arguments for column in _columns_in(item)]
+    return [operand] if isinstance(operand, Column) else []
+
+
+def _is_null(bounds: Bounds) -> bool:
+    nulls, rows = bounds.null_count, bounds.row_count
+    return nulls is not None and rows is not None and nulls >= rows > 0
+
+
+def _has_no_null(bounds: Bounds) -> bool:
+    return bounds.null_count == 0 and bounds.lower is not None
+
+
+def _value(found: Any, data_type: pa.DataType) -> Value:
+    """Return a bound as a value of the column's type; the opposite of ``_comparable``."""
+    kind = kind_of(data_type)
+    if kind is Kind.DATE:
+        return Day(found)
+    if kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
+        return Moment(found * 1000, Zone.UTC if kind is Kind.TIMESTAMP else Zone.LOCAL)
+    return normalise(found)
 
 
 # === Leaves: can a row of this column be ... ===

@@ -10,21 +10,32 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.skipping import Bounds, compile_skipping, may_match
+from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Literal, Not, col, columns, evaluate
 from delta_sharing_client.predicates.values import Day, Moment, order
 from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, comparisons, predicates, rows, values
 
 
+def _bounds(
+    lower: Any, upper: Any, nulls: int | None = None, rows: int | None = None, without_nan: float | None = None
+) -> ColumnBounds:
+    return ColumnBounds(lower, upper, nulls, rows, without_nan)
+
+
+def _may_match(expression: Any, statistics: Any) -> bool:
+    return compile_skipping(expression)(statistics)
+
+
 class Known:
     """Statistics from a dict of bounds."""
 
-    def __init__(self, bounds: dict[tuple[str, ...], Bounds]) -> None:
+    def __init__(self, bounds: dict[tuple[str, ...], ColumnBounds]) -> None:
         self.found = bounds
 
-    def bounds(self, path: tuple[str, ...]) -> Bounds | None:
+    def bounds(self, path: tuple[str, ...]) -> ColumnBounds | None:
         return self.found.get(path)
 
 
@@ -39,7 +50,7 @@ def plain(value: Any) -> Any:
 
 
 @st.composite
-def bounds_of(draw: Any, path: tuple[str, ...], found: list[Any]) -> Bounds | None:
+def bounds_of(draw: Any, path: tuple[str, ...], found: list[Any]) -> ColumnBounds | None:
     """What a writer might have said of these values: exact, wide, cut off, partial or nothing."""
     data_type = PATHS[path]
     present = [value for value in found if value is not None]
@@ -47,7 +58,7 @@ def bounds_of(draw: Any, path: tuple[str, ...], found: list[Any]) -> Bounds | No
     null_count = draw(st.sampled_from([nulls, None]))
     row_count = draw(st.sampled_from([len(found), None]))
     if path not in COMPARABLE:
-        return draw(st.none() | st.just(Bounds(None, None, null_count, row_count)))
+        return draw(st.none() | st.just(_bounds(None, None, null_count, row_count)))
     lower = upper = without_nan = None
     if pa.types.is_floating(data_type):
         present = [value for value in present if not math.isnan(value)]
@@ -70,7 +81,7 @@ def bounds_of(draw: Any, path: tuple[str, ...], found: list[Any]) -> Bounds | No
         lower, upper = draw(st.sampled_from([(lower, upper), (lower, None), (None, upper), (None, None)]))
     elif pa.types.is_floating(data_type) and len(found) > nulls:
         lower = upper = draw(st.sampled_from([None, math.nan]))
-    return draw(st.sampled_from([Bounds(lower, upper, null_count, row_count, without_nan), None]))
+    return draw(st.sampled_from([_bounds(lower, upper, null_count, row_count, without_nan), None]))
 
 
 @settings(max_examples=250)
@@ -83,9 +94,9 @@ def test_file_with_a_matching_row_is_never_skipped(data):
         {path: data.draw(bounds_of(path, [lookup(row, path) for row in found])) for path in sorted(columns(bound))}
     )
     if any(evaluate(expression, row) is True for row in found):
-        assert may_match(bound, statistics)
+        assert _may_match(bound, statistics)
     if any(evaluate(Not(expression), row) is True for row in found):
-        assert may_match(Not(bound), statistics)
+        assert _may_match(Not(bound), statistics)
 
 
 @settings(max_examples=250)
@@ -97,18 +108,18 @@ def test_single_comparison_is_never_skipped_over_a_match(data):
     found = data.draw(st.lists(values(COMPARABLE[path]) | st.none(), min_size=1, max_size=3))
     bounds = data.draw(bounds_of(path, found))
     if any(evaluate(expression, {"x": value}) is True for value in found):
-        assert may_match(bind(expression, schema), Known({("x",): bounds}))
+        assert _may_match(bind(expression, schema), Known({("x",): bounds}))
 
 
 ONE = pa.schema({name: SCHEMA.field(name).type for name in ("i64", "f64", "f32", "text", "day", "instant", "wide")})
 FULL = {
-    ("i64",): Bounds(5, 10, 0, 100),
-    ("f64",): Bounds(1.0, 3.0, 0, 100, 3.0),
-    ("f32",): Bounds(0.1, 0.1, 0, 100, 0.1),
-    ("text",): Bounds("abc", "abq", 3, 100),
-    ("day",): Bounds(19723, 19753, None, None),
-    ("instant",): Bounds(1_704_067_200_000_000, 1_704_067_200_000_999, 0, 100),
-    ("wide",): Bounds(Decimal("1.5"), Decimal("1.5"), 0, 100),
+    ("i64",): _bounds(5, 10, 0, 100),
+    ("f64",): _bounds(1.0, 3.0, 0, 100, 3.0),
+    ("f32",): _bounds(0.1, 0.1, 0, 100, 0.1),
+    ("text",): _bounds("abc", "abq", 3, 100),
+    ("day",): _bounds(19723, 19753, None, None),
+    ("instant",): _bounds(1_704_067_200_000_000, 1_704_067_200_000_999, 0, 100),
+    ("wide",): _bounds(Decimal("1.5"), Decimal("1.5"), 0, 100),
 }
 
 
@@ -155,7 +166,7 @@ FULL = {
     ],
 )
 def test_file_out_of_range_is_skipped(text):
-    assert not may_match(bind(parse_filter(text), ONE), Known(FULL))
+    assert not _may_match(bind(parse_filter(text), ONE), Known(FULL))
 
 
 @pytest.mark.parametrize(
@@ -185,12 +196,12 @@ def test_file_out_of_range_is_skipped(text):
     ],
 )
 def test_file_in_range_is_kept(text):
-    assert may_match(bind(parse_filter(text), ONE), Known(FULL))
+    assert _may_match(bind(parse_filter(text), ONE), Known(FULL))
 
 
 def test_all_null_column_matches_only_null_tests():
     schema = pa.schema({"a": pa.int64()})
-    statistics = Known({("a",): Bounds(None, None, 7, 7)})
+    statistics = Known({("a",): _bounds(None, None, 7, 7)})
     for text, kept in (
         ("a = 1", False),
         ("a <> 1", False),
@@ -201,26 +212,26 @@ def test_all_null_column_matches_only_null_tests():
         ("a <=> NULL", True),
         ("NOT (a <=> 1)", True),
     ):
-        assert may_match(bind(parse_filter(text), schema), statistics) is kept
+        assert _may_match(bind(parse_filter(text), schema), statistics) is kept
 
 
 def test_column_without_statistics_skips_nothing():
     bound = bind(parse_filter("i64 > 10 AND text = 'x'"), ONE)
-    assert may_match(bound, Known({}))
-    assert not may_match(bound, Known({("i64",): Bounds(1, 2)}))
+    assert _may_match(bound, Known({}))
+    assert not _may_match(bound, Known({("i64",): _bounds(1, 2)}))
 
 
 def test_bounds_of_a_wrong_type_skip_nothing():
-    assert may_match(bind(parse_filter("i64 > 10"), ONE), Known({("i64",): Bounds("1", "2", 0, 5)}))
+    assert _may_match(bind(parse_filter("i64 > 10"), ONE), Known({("i64",): _bounds("1", "2", 0, 5)}))
 
 
 def test_negated_like_uses_a_constant_column():
     bound = bind(parse_filter("text NOT LIKE 'a%'"), ONE)
-    assert not may_match(bound, Known({("text",): Bounds("abc", "abc", 0, 5)}))
-    assert may_match(bound, Known({("text",): Bounds("bc", "bc", 0, 5)}))
+    assert not _may_match(bound, Known({("text",): _bounds("abc", "abc", 0, 5)}))
+    assert _may_match(bound, Known({("text",): _bounds("bc", "bc", 0, 5)}))
 
 
 def test_compiled_test_is_reusable_and_constant_predicates_are_allowed():
     test = compile_skipping(bind(parse_filter("i64 > 10"), ONE))
-    assert [test(Known({("i64",): Bounds(0, top, 0, 1)})) for top in (9, 10, 11)] == [False, False, True]
-    assert may_match(Literal(True), Known({}))
+    assert [test(Known({("i64",): _bounds(0, top, 0, 1)})) for top in (9, 10, 11)] == [False, False, True]
+    assert _may_match(Literal(True), Known({}))
