@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -149,7 +148,9 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return importlib.metadata.version("delta-sharing-client")
+        from importlib.metadata import version
+
+        return version("delta-sharing-client")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)

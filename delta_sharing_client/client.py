@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
@@ -12,7 +12,9 @@ from delta_sharing_client.protocol.listing import Schema, Share, Table
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.table import SharedTable
+
+if TYPE_CHECKING:
+    from delta_sharing_client.table import SharedTable
 
 
 class SharingClient:
@@ -61,6 +63,9 @@ class SharingClient:
         if isinstance(name, Table):
             name = TableName(name.share, name.schema, name.name)
         table = TableName.parse(name) if isinstance(name, str) else name
+        # Imported here: who only lists what is shared needs none of what reads it.
+        from delta_sharing_client.table import SharedTable
+
         return SharedTable(table, self.rest, self.rest.options)
 
     def __getitem__(self, share: str) -> Contents:

@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import pandas as pd
-import pyarrow as pa
-
 from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import Protocol
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.outputs.polars import lazy_frame
 from delta_sharing_client.predicates.json_hints import JsonHints, from_json_hints
 from delta_sharing_client.protocol.names import parse_table_url
 from delta_sharing_client.protocol.profile import ProfileSource
@@ -26,7 +22,9 @@ from delta_sharing_client.table import SharedTable, TableDetails
 
 if TYPE_CHECKING:
     import duckdb
+    import pandas as pd
     import polars as pl
+    import pyarrow as pa
     import pyspark.sql
 
     from delta_sharing_client.columns import ColumnName
@@ -176,7 +174,7 @@ def scan_polars(
     ['DE', 'DE']
     """
     scan = _table(url).scan(columns, filter, version=version, timestamp=timestamp, options=options)
-    return lazy_frame(scan)
+    return scan.to_polars(lazy=True)
 
 
 def load_as_duckdb(

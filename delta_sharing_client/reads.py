@@ -2,6 +2,8 @@
 
 Both are frozen; ``select``, ``where`` and ``limit`` return changed copies. A read is planned anew by every output, so
 the same ``Scan`` of the latest version sees what is latest when it runs.
+
+An output is imported when it is asked for: whoever reads Arrow data needs no pandas.
 """
 
 from __future__ import annotations
@@ -13,18 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 
-import pandas as pd
 import pyarrow as pa
 
 from delta_sharing_client import optional
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions, VariantAs
-from delta_sharing_client.outputs import pandas as frames
-from delta_sharing_client.outputs import polars
-from delta_sharing_client.outputs.dataset import SharedDataset
 from delta_sharing_client.outputs.file_formats import FileFormat
-from delta_sharing_client.outputs.files import write_file
 from delta_sharing_client.planning import plan_change_feed, plan_table
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
@@ -39,10 +36,12 @@ from delta_sharing_client.scan.tasks import ScanPlan
 
 if TYPE_CHECKING:
     import duckdb
+    import pandas as pd
     import polars as pl
     import pyspark.sql
 
     from delta_sharing_client.columns import ColumnName
+    from delta_sharing_client.outputs.dataset import SharedDataset
 
 Filter = Union[str, Expression, Sequence[Any], None]
 ReadT = TypeVar("ReadT", bound="Read")
@@ -178,6 +177,8 @@ class Read(abc.ABC):
             ``None`` for NumPy dtypes (nullable integers and booleans keep null apart, see ``frames``),
             ``"numpy_nullable"`` or ``"pyarrow"`` as in pandas.
         """
+        from delta_sharing_client.outputs import pandas as frames
+
         backend = frames.check_dtype_backend(dtype_backend)
         decoded = self.options.variant_as is VariantAs.OBJECT
         plan = self.plan(dataclasses.replace(self.options, variant_as=VariantAs.STRUCT) if decoded else None)
@@ -201,7 +202,9 @@ class Read(abc.ABC):
             reaches the read, so that only the bytes it needs are fetched.
         """
         if lazy:
-            return polars.lazy_frame(self)
+            from delta_sharing_client.outputs.polars import lazy_frame
+
+            return lazy_frame(self)
         return optional.load("polars", "polars").from_arrow(self.to_arrow())
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
@@ -230,11 +233,15 @@ class Read(abc.ABC):
         return self._to_file(path, FileFormat.ARROW)
 
     def _to_file(self, path: str | os.PathLike[str], file_format: FileFormat) -> int:
+        from delta_sharing_client.outputs.files import write_file
+
         with self.to_reader() as reader:
             return write_file(reader, reader.schema, Path(path), file_format)
 
     def to_dataset(self) -> SharedDataset:
         """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one."""
+        from delta_sharing_client.outputs.dataset import SharedDataset
+
         return SharedDataset(self)
 
     def count(self) -> int:

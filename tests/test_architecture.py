@@ -107,6 +107,22 @@ def test_no_module_is_the_half_of_a_noun() -> None:
     assert alone == set(NOUNS_WITH_ONE_READER)
 
 
+@pytest.mark.parametrize(
+    ("statement", "never"),
+    [
+        ("import delta_sharing_client.cli", ("requests", "pyarrow", "pandas", "rich.table")),
+        ("from delta_sharing_client import SharingClient", ("pyarrow", "pandas", "sqlglot", "fsspec", "polars")),
+        ("from delta_sharing_client import load_as_arrow", ("pandas", "sqlglot", "fsspec", "polars", "duckdb")),
+        ("import delta_sharing_client.spark.partitions", ("pandas", "sqlglot", "fsspec", "rich")),
+    ],
+)
+def test_what_is_not_needed_is_not_imported(statement: str, never: tuple[str, ...]) -> None:
+    code = f"{statement}\nimport sys\nprint([name for name in {never!r} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+
+    assert run.stdout.strip() == "[]"
+
+
 def test_no_file_of_the_repository_names_a_machine_or_holds_a_secret() -> None:
     patterns = {
         "a path of one machine": re.compile(r"(?<![\w.])/(?:home|root|Users|work|farm)/\w"),

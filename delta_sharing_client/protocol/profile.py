@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any, Union
 from urllib.parse import urlsplit
 
-import fsspec
-
 from delta_sharing_client.data_urls import is_loopback
 from delta_sharing_client.errors import ProfileError
 from delta_sharing_client.instants import parse_instant
@@ -272,6 +270,8 @@ def _stamp(path: str) -> _Stamp | None:
 def _read(path: str) -> bytes:
     try:
         if _URL.match(path):
+            import fsspec  # for URLs only: it takes longer than reading a profile
+
             with fsspec.open(path, "rb") as file:
                 return bytes(file.read())
         with open(os.path.expanduser(path), "rb") as file:
