@@ -73,11 +73,17 @@ class Line:
         self._broken = False
 
     def use(self, sock: socket.socket | None) -> None:
-        """Take note of the socket that the request now goes through; ``None``: it has none any more."""
+        """Take note of the socket that the request now goes through, if any."""
         with self._lock:
             self._socket = sock
             if self._broken:
                 _shut(sock)
+
+    def leave(self) -> bool:
+        """The request has ended: whoever aborts leaves its socket alone. Return whether it was aborted before."""
+        with self._lock:
+            self._socket = None
+            return self._broken
 
     def abort(self) -> None:
         """Make whatever waits for the socket return at once, now and later."""

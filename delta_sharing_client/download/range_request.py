@@ -68,8 +68,8 @@ class Span:
 
 
 class Body:
-    """An open answer. ``read_into`` fills memory; ``close`` gives the connection back if the body was read to its end,
-    and drops it otherwise."""
+    """An open answer. ``read_into`` fills memory; ``close`` gives the connection back if the body was read to its end
+    and nobody has broken it off, and drops it otherwise."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse, span: Span, table: str) -> None:
         self.span = span
@@ -115,8 +115,8 @@ class Body:
     def _broken_off(self) -> Transient:
         return Transient(TransportError(f"{_DOING} failed: the transfer broke off.", table=self._table))
 
-    def close(self) -> None:
-        if self._left == 0:
+    def close(self, *, broken: bool = False) -> None:
+        if self._left == 0 and not broken:
             self._response.release_conn()
         else:
             self._response.close()

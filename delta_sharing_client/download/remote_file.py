@@ -7,6 +7,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -45,10 +46,6 @@ class UrlSource(Protocol):
         """
 
 
-class Cancelled(Exception):
-    """The scan was closed while a transfer was under way."""
-
-
 class Stale(DataError):
     """What was read of a file does not belong together, or came damaged out of the cache: begin it anew, once."""
 
@@ -62,21 +59,21 @@ class Transfers:
         self.cancelled = threading.Event()
 
     def enter(self) -> Line:
-        """Begin a request; raises ``Cancelled`` once the scan is closed."""
+        """Begin a request; raises ``CancelledError`` once the scan is closed."""
         line = Line()
         with self._lock:
             if self.cancelled.is_set():
-                raise Cancelled
+                raise CancelledError
             self._open.add(line)
         return line
 
     def leave(self, line: Line, body: Body | None) -> None:
         """End it: from here on its connection may serve another scan."""
-        line.use(None)
+        broken = line.leave()
         with self._lock:
             self._open.discard(line)
         if body is not None:
-            body.close()
+            body.close(broken=broken)
 
     def stop(self) -> None:
         """Break off every request, also one that waits for its answer, and let none begin."""
@@ -243,17 +240,19 @@ class _Transfer:
                     retry_after(refused.retry_after),
                 )
             if reader.transfers.cancelled.is_set():
-                raise Cancelled
+                raise CancelledError
             if self.filled > before:
                 # What came keeps; only standing still counts against the limits.
                 tries = Tries(reader.policy, self.sleep)
             failure.error.file_id = self.file.file_id
+            # It is kept until the last try has ended, and would keep frames that keep this one: memory and sockets.
+            failure.__traceback__ = failure.__context__ = None
             tries.failed(failure)
             reader.report.add(retries=1)
 
     def sleep(self, seconds: float) -> None:
         if self.file.reader.transfers.cancelled.wait(seconds):
-            raise Cancelled
+            raise CancelledError
 
     def once(self, url: str) -> bool:
         """Do one request for what is missing; return whether everything is there."""
@@ -293,7 +292,7 @@ class _Transfer:
                     break
                 self.filled += count
                 if cancelled.is_set():
-                    raise Cancelled
+                    raise CancelledError
         finally:
             report.add(bytes=self.filled - start)
 

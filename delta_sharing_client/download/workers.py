@@ -6,9 +6,12 @@ import heapq
 import itertools
 import threading
 import time
+import traceback
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
+
+from delta_sharing_client.errors import DeltaSharingError
 
 T = TypeVar("T")
 Order = tuple[int, ...]
@@ -124,12 +127,26 @@ class Workers:
                     self._wake()
 
 
+def forget_frames(error: BaseException) -> None:
+    """Let go of what the frames of ``error`` and of its contexts hold: they form cycles with it, and it is kept.
+
+    Ours say all that there is to say. Others keep their lines for whoever reports them, with nothing in them.
+    """
+    seen: list[BaseException] = [error]
+    for each in seen:  # grows while it is walked
+        seen += [e for e in (each.__cause__, each.__context__) if e is not None and not any(e is s for s in seen)]
+        traceback.clear_frames(each.__traceback__)
+        if each is not error or isinstance(error, (DeltaSharingError, CancelledError)):
+            each.__traceback__ = None
+
+
 def _run(call: Callable[[], T], future: Future[T]) -> None:
     try:
         result = call()
     except BaseException as error:
+        del call
+        forget_frames(error)
         future.set_exception(error)
-        # The error's traceback holds this frame: together they would outlive the read.
-        del call, future
+        del future
     else:
         future.set_result(result)

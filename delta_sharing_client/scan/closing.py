@@ -10,10 +10,13 @@ import _thread
 import atexit
 import contextlib
 import os
+import queue
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Protocol
+from concurrent.futures import CancelledError, Future
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 SECONDS = 0.9
 """Longest wait for what a read has started; a thread that a system call holds for longer ends when that returns."""
@@ -34,13 +37,15 @@ class Closable(Protocol):
 
 
 class Closing:
-    """Ends ``parts`` in order, once: by ``close``, or when the interpreter ends. ``begun`` is done from then on.
+    """Ends ``parts`` in order, once: by ``close``, or when the interpreter ends.
 
     Then it calls what it was given to ``keep``, and so keeps alive what must not end in a garbage collection.
     """
 
     def __init__(self, parts: tuple[Closable, ...]) -> None:
-        self.begun: Future[None] = Future()
+        self._begun = False
+        # Whoever waits for something listens here: both it and the end ring. A queue in C, which a signal interrupts.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._parts = parts
         self._kept: list[Callable[[], None]] = []
         # Whoever takes it does the work.
@@ -53,6 +58,20 @@ class Closing:
     def keep(self, call: Callable[[], None]) -> None:
         """Have ``call`` called at the end, when nothing runs any more; a ``ValueError`` of it is nothing."""
         self._kept.append(call)
+
+    def result(self, future: Future[T]) -> T:
+        """Return the result of ``future``, waiting for it; ``CancelledError`` if the end comes first. For one thread.
+
+        What is stuck in a system call completes no future, but the end of the read is heard.
+        """
+        if not future.done():
+            bell = self._bell
+            future.add_done_callback(lambda _: bell.put(None))
+            while not future.done():
+                if self._begun:
+                    raise CancelledError
+                bell.get()
+        return future.result()
 
     def close(self, *, wait: bool = True) -> None:
         """Begin the end, and ``wait`` for it no longer than a second. Without waiting it takes no lock at all."""
@@ -84,9 +103,12 @@ class Closing:
         finally:
             self._finish()
 
+    def _begin(self) -> None:
+        self._begun = True
+        self._bell.put(None)
+
     def _stop(self) -> None:
-        if not self.begun.done():
-            self.begun.set_result(None)
+        self._begin()
         for part in self._parts:
             part.stop()
 
@@ -106,8 +128,7 @@ class Closing:
             self._ended.release()
 
     def _forget(self) -> None:
-        self.begun = Future()
-        self.begun.set_result(None)
+        self._begin()
         for part in self._parts:
             part.forget()
 

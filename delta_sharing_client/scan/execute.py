@@ -8,9 +8,9 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from concurrent.futures import Future
 from types import GeneratorType
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,8 +20,6 @@ from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.scan.engine import Engine
 from delta_sharing_client.scan.resources import Unit
 from delta_sharing_client.scan.tasks import FileTask, ScanContext, ScanPlan
-
-T = TypeVar("T")
 
 _DONE = object()
 
@@ -77,7 +75,7 @@ class Batches(Iterator[pa.RecordBatch]):
                 raise self._refusal("another thread is taking a batch; take them one after the other") from None
             closed, self._closed = self._closed, True
             self._end()
-            # The error's frames hold what was read ahead, and the error itself.
+            # Its frames hold what was read ahead.
             traceback.clear_frames(error.__traceback__)
             if closed and isinstance(error, Exception):
                 raise self._refusal("it was closed; begin a new one") from None
@@ -212,8 +210,8 @@ def _batches(
 def _file_batches(
     engine: Engine, opened: Future[list[Future[Unit]]], failures: deque[BaseException]
 ) -> Iterator[pa.RecordBatch]:
-    for future in _result(engine, opened):
-        unit = _result(engine, future)
+    for future in engine.closing.result(opened):
+        unit = engine.closing.result(future)
         try:
             for batch in unit.batches:
                 if failures:
@@ -226,9 +224,9 @@ def _file_batches(
 def _drain(engine: Engine, opened: Future[list[Future[Unit]]]) -> None:
     """Wait for what was begun of a file, and give its memory back."""
     with contextlib.suppress(DeltaSharingError):
-        for future in _result(engine, opened):
+        for future in engine.closing.result(opened):
             with contextlib.suppress(DeltaSharingError):
-                _result(engine, future).release()
+                engine.closing.result(future).release()
 
 
 def _watch(opened: Future[list[Future[Unit]]], failures: deque[BaseException]) -> None:
@@ -244,13 +242,3 @@ def _watch(opened: Future[list[Future[Unit]]], failures: deque[BaseException]) -
     if not failed(opened):
         for unit in opened.result():
             unit.add_done_callback(failed)
-
-
-def _result(engine: Engine, future: Future[T]) -> T:
-    if not future.done():
-        # What is stuck in a system call completes nothing, but the end of the read is heard.
-        either: tuple[Future[Any], ...] = (future, engine.closing.begun)
-        wait(either, return_when=FIRST_COMPLETED)
-        if not future.done():
-            raise CancelledError
-    return future.result()

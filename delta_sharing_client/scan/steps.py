@@ -5,10 +5,11 @@ It keeps no thread waiting; whichever thread completes a future carries the work
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Generator
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
+
+from delta_sharing_client.download.workers import forget_frames
 
 T = TypeVar("T")
 Steps = Generator["Future[Any]", Any, T]
@@ -41,10 +42,10 @@ def _advance(steps: Steps[T], done: Future[T], finished: Future[Any] | None) -> 
             done.set_result(stop.value)
             return
         except BaseException as error:
-            # Its frames hold futures, and those the error: together they would keep memory and sockets.
             waiting = finished = None
-            traceback.clear_frames(error.__traceback__)
+            forget_frames(error)
             done.set_exception(error)
+            del done
             if isinstance(error, Exception):
                 return
             raise  # Ctrl-C: whoever started or released something here must hear it now

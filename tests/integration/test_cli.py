@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -221,6 +223,31 @@ def test_a_closed_pipe_and_an_interrupt_are_quiet(server: Any) -> None:
         assert process.wait(60) == 130
         assert process.stderr.read() == b"delta-sharing: interrupted\n"
     server.clear_faults()
+
+
+def test_head_ends_a_read_of_many_files(serve: Callable[..., Any], tmp_path: Path) -> None:
+    for _ in range(8):
+        numbers = np.random.default_rng(0).integers(0, 1 << 60, 1_000_000)
+        deltalake.write_deltalake(tmp_path / "large", pa.table({"number": numbers}), mode="append")
+    server = serve(tables={"s.1.d.large": tmp_path / "large"})
+    reads = []
+    for _ in range(5):
+        command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"{server.profile_path}#s.1.d.large"]
+        reader = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain())
+        head = subprocess.Popen(["head", "-1"], stdin=reader.stdout, stdout=subprocess.PIPE)
+        assert reader.stdout is not None
+        reader.stdout.close()  # now head alone has it
+        reads.append((reader, head))
+    try:
+        for reader, head in reads:
+            assert head.communicate(timeout=60)[0] == b'"number"\n'
+            assert reader.wait(30) == 141
+            assert reader.stderr is not None
+            assert reader.stderr.read() == b""
+    finally:
+        for process in itertools.chain.from_iterable(reads):
+            process.kill()
+            process.communicate()
 
 
 def _plain() -> dict[str, str]:

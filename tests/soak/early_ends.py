@@ -34,7 +34,7 @@ import mock_server
 from delta_sharing_client.delta.arrow_types import from_arrow_schema
 from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, UsageError
-from tests.soak.resources import Resources, resident_bytes, wait_until_back
+from tests.soak.resources import Resources, Starved, count_pools, resident_bytes, wait_until_back
 
 HELP = "end reads early, in every way, and look what stays"
 
@@ -58,6 +58,7 @@ class Case:
     scan: ds.Scan
     profiles: dict[str, Path]
     seconds: float
+    starved: Starved
 
     def moment(self) -> float:
         """Return seconds after which something may happen, mostly few."""
@@ -81,6 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
     failures: list[str] = []
     slowest: dict[str, float] = collections.defaultdict(float)
     began = time.monotonic()
+    count_pools()
+    # What only a garbage collection would free counts as left.
+    gc.disable()
     with tempfile.TemporaryDirectory(prefix="early-ends-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         tables = _write_tables(folder / "tables", random.Random(arguments.seed))
@@ -91,6 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         profiles = {server.endpoint.rstrip("/"): server.profile_path for server in servers.values()}
         _warm_up(clients)
         resident = 0
+        starved = stack.enter_context(Starved(os.getpid()))
         for number in range(arguments.count):
             if time.monotonic() - began > arguments.seconds:
                 break
@@ -100,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
             told = f"case {number} ({kind})"
             took, failure = _one(
                 end,
-                Case(chance, _scan(chance, clients, kind, folder / "cache"), profiles, arguments.within),
+                Case(chance, _scan(chance, clients, kind, folder / "cache"), profiles, arguments.within, starved),
                 folder,
                 told,
             )
@@ -142,8 +147,9 @@ def _one(end: End, case: Case, folder: Path, told: str) -> tuple[float, str]:
         return 0.0, f"{told}: {type(error).__name__}: {error}"
     finally:
         faulthandler.cancel_dump_traceback_later()
-    left = wait_until_back(before, folder, ended + case.seconds)
-    return time.monotonic() - ended, f"{told}: left in the end: {left}" if left else ""
+    left = wait_until_back(before, folder, ended, case.seconds, case.starved)
+    took = time.monotonic() - ended - case.starved.since(ended)
+    return took, f"{told}: left in the end: {left}" if left else ""
 
 
 def _choose(chance: random.Random) -> tuple[str, End]:
@@ -362,19 +368,17 @@ def _interpreter_exit(case: Case) -> float:
     scan = case.scan
     profile = case.profiles[scan.rest.profile.endpoint]
     arguments = [str(profile), str(scan.table), str(case.chance.randrange(1, 6)), str(case.moment())]
-    done = subprocess.run(
-        [sys.executable, "-c", _EXITING, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=_HANGS_SECONDS,
-        check=False,
-    )
-    over = time.monotonic()
-    if done.returncode or done.stderr:
-        raise AssertionError(f"the interpreter ended with {done.returncode}: {done.stderr}")
-    if over - float(done.stdout) > case.seconds:
-        raise AssertionError(f"the interpreter took {over - float(done.stdout):.3f} s to end")
-    return float(done.stdout)
+    command = [sys.executable, "-c", _EXITING, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        with Starved(reader.pid) as starved:
+            printed, said = reader.communicate(timeout=_HANGS_SECONDS)
+        over = time.monotonic()
+    if reader.returncode or said:
+        raise AssertionError(f"the interpreter ended with {reader.returncode}: {said}")
+    took = over - float(printed) - starved.since(float(printed))
+    if took > case.seconds:
+        raise AssertionError(f"the interpreter took {took:.3f} s to end")
+    return over - took
 
 
 def _exit_code(child: int) -> int:
@@ -408,7 +412,10 @@ _ENDS: dict[str, tuple[int, End]] = {
 def _pipe(profile: Path, table: str, seconds: float) -> tuple[float, str]:
     """Do ``delta-sharing read TABLE | head -1``; return the seconds that the reader outlived ``head``."""
     command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"default.default.{table}", "-p", str(profile)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader,
+        Starved(reader.pid) as starved,
+    ):
         head = subprocess.run(["head", "-1"], stdin=reader.stdout, capture_output=True, timeout=60, check=False)
         ended = time.monotonic()
         assert reader.stdout is not None
@@ -418,7 +425,7 @@ def _pipe(profile: Path, table: str, seconds: float) -> tuple[float, str]:
         except subprocess.TimeoutExpired:
             reader.kill()
             return 30.0, "the reader hangs"
-        took = time.monotonic() - ended
+        took = time.monotonic() - ended - starved.since(ended)
         assert reader.stderr is not None
         said = reader.stderr.read()
     if (code, head.stdout, said) != (141, b'"id","text"\n', b""):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import dataclasses
+import gc
 import os
+import sys
 import threading
 import time
+import traceback
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-
-from delta_sharing_client import connections
+import urllib3
 
 # Arrow keeps small things for itself.
 _MEMORY_SLACK = 1_000_000
@@ -51,13 +56,79 @@ class Resources:
         return ", ".join(found)
 
 
-def wait_until_back(before: Resources, folder: Path, deadline: float) -> str:
-    """Wait until nothing is held beyond ``before``; return what still is at ``deadline`` (of ``time.monotonic``)."""
+class Starved(threading.Thread):
+    """Measures for how long a process was ready to run and had no processor, as others had them all.
+
+    That is the machine's time and not the process's. Of threads that wait side by side only the longest wait counts.
+    """
+
+    def __init__(self, process: int) -> None:
+        super().__init__(daemon=True, name="starved")
+        self._tasks = f"/proc/{process}/task"
+        self._over = threading.Event()
+        self._samples: list[tuple[float, float]] = [(time.monotonic(), 0.0)]
+
+    def __enter__(self) -> Starved:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self.join()
+
+    def since(self, moment: float) -> float:
+        """Return the seconds since ``moment`` (of ``time.monotonic``)."""
+        now = self._samples[-1]
+        begin = next((sample for sample in reversed(self._samples) if sample[0] <= moment), self._samples[0])
+        return now[1] - begin[1]
+
+    def run(self) -> None:
+        before = self._waited()
+        while not self._over.wait(0.02):
+            now = self._waited()
+            lost = max((waited - before.get(thread, 0) for thread, waited in now.items()), default=0) / 1e9
+            moment, total = self._samples[-1]
+            self._samples.append((time.monotonic(), total + min(lost, time.monotonic() - moment)))
+            before = now
+
+    def _waited(self) -> dict[str, int]:
+        """Return the nanoseconds that each thread has waited for a processor (proc(5), ``schedstat``)."""
+        found = {}
+        try:
+            for thread in os.listdir(self._tasks):
+                with contextlib.suppress(OSError):
+                    found[thread] = int(Path(self._tasks, thread, "schedstat").read_text().split()[1])
+        except OSError:  # it has ended
+            pass
+        return found
+
+
+def wait_until_back(before: Resources, folder: Path, ended: float, seconds: float, starved: Starved) -> str:
+    """Wait until nothing is held beyond ``before``; return what still is ``seconds`` after ``ended``.
+
+    Time for which the machine had no processor for this process does not count.
+    """
     while True:
         more = Resources.now(folder).more_than(before)
-        if not more or time.monotonic() > deadline:
-            return f"{more}; threads {[thread.name for thread in threading.enumerate()]}" if more else ""
+        if not more:
+            return ""
+        if time.monotonic() > ended + seconds + starved.since(ended):
+            return f"{more}; {_why(before, folder)}"
         time.sleep(0.002)
+
+
+def _why(before: Resources, folder: Path) -> str:
+    """Say what holds that: a cycle, which a garbage collection ends, or something that lives, where the threads are."""
+    gc.collect()
+    if not Resources.now(folder).more_than(before):
+        return "a cycle held it"
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks = [
+        f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame, 12))}"
+        for ident, frame in sys._current_frames().items()
+        if ident != threading.get_ident()
+    ]
+    return "\n".join(["a garbage collection does not end it; threads:", *stacks])
 
 
 def resident_bytes() -> int:
@@ -75,12 +146,21 @@ def _sockets() -> int:
     return found
 
 
+_pools: weakref.WeakSet[urllib3.HTTPConnectionPool] = weakref.WeakSet()
+
+
+def count_pools() -> None:
+    """Take note of every connection pool that is made from now on, for REST or for data."""
+    make = urllib3.HTTPConnectionPool.__init__
+
+    def made(pool: urllib3.HTTPConnectionPool, *args: Any, **kwargs: Any) -> None:
+        make(pool, *args, **kwargs)
+        _pools.add(pool)
+
+    urllib3.HTTPConnectionPool.__init__ = made  # type: ignore[method-assign]
+
+
 def _idle() -> int:
     """Return how many connections wait in the process's pools for their next request."""
-    found = 0
-    for manager in list(connections._pools.values()):
-        for key in list(manager.pools.keys()):
-            pool = manager.pools.get(key)
-            waiting = list(pool.pool.queue) if pool is not None and pool.pool is not None else []
-            found += sum(connection is not None and connection.sock is not None for connection in waiting)
-    return found
+    waiting = [connection for pool in list(_pools) if pool.pool is not None for connection in list(pool.pool.queue)]
+    return sum(connection is not None and connection.sock is not None for connection in waiting)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import http.server
+import itertools
 import os
 import pickle
 import queue
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +29,7 @@ from delta_sharing_client.download.memory import Window
 from delta_sharing_client.download.workers import Workers
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.scan.closing import Closing
+from delta_sharing_client.scan.decode import FileDecoder
 from delta_sharing_client.scan.execute import Batches, execute
 from tests.unit.scan.support import Fault, Storage, Table, fast_options, status
 
@@ -105,6 +108,25 @@ def test_closing_at_any_moment_never_hangs(large: Table) -> None:
         assert time.monotonic() - began < SOON
         nothing_is_left()
     assert pa.total_allocated_bytes() - before < 1_000_000
+
+
+def test_closing_while_files_wait_to_be_decoded_and_others_for_memory_does_not_hang(
+    large: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = FileDecoder.batches
+
+    def slowly(self: FileDecoder, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
+        time.sleep(0.05)
+        return decode(self, *args, **kwargs)
+
+    monkeypatch.setattr(FileDecoder, "batches", slowly)
+    batches = begun(large, max_bytes_in_flight=24_000_000)
+    next(batches)
+    closer = threading.Thread(target=batches.close, daemon=True)
+    closer.start()
+    closer.join(SOON)
+    assert not closer.is_alive()
+    nothing_is_left()
 
 
 def test_dropping_the_iterator_ends_the_read(large: Table) -> None:
@@ -210,6 +232,52 @@ def test_the_end_of_the_rows_stays_the_end(large: Table) -> None:
     assert next(batches, None) is None
 
 
+def test_a_read_keeps_to_the_protocol_of_iterators(large: Table) -> None:
+    with contextlib.closing(begun(large)) as batches:
+        assert [batch.num_rows for batch in itertools.islice(batches, 3)] == [5_000] * 3
+        for batch in batches:  # goes on where it was left
+            assert batch["id"][0] != 0
+            break
+    limited = execute(large.plan(limit=7_000, options=fast_options(batch_rows=5_000)))
+    assert [batch.num_rows for batch in limited] == [5_000, 2_000]
+    limited.close()
+    assert [*limited] == []
+    assert iter(limited) is limited
+    nothing_is_left()
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+@pytest.mark.parametrize("end", ["closed", "error", "interrupted", "retried"])
+def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, end: str) -> None:
+    before = pa.total_allocated_bytes()
+    if end == "error":
+        large.storage.faults["part-7.parquet"] = [status(404)] * 5
+    if end == "retried":
+        large.storage.faults["part-3.parquet"] = [stalls(threading.Event(), 1000), status(503)]
+    batches = begun(large, read_timeout=1, max_bytes_in_flight=32_000_000)
+    try:
+        for number, _ in enumerate(batches):
+            if end == "closed" and number == 2:
+                batches.close()
+                break
+            if end == "interrupted" and number == 2:
+                timer = threading.Timer(0.02, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
+                timer.start()
+    except (DataError, KeyboardInterrupt) as error:
+        kept = error
+        assert str(kept) or end == "interrupted"
+    nothing_is_left()
+    assert pa.total_allocated_bytes() - before < 500_000
+
+
 def test_two_threads_that_take_batches_at_once_are_told(large: Table, released: threading.Event) -> None:
     large.storage.faults["part-0.parquet"] = [stalls(released, None)]
     batches = begun(large, read_timeout=30)
@@ -286,13 +354,53 @@ def _peer(name: str) -> str:
     return ""
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+@pytest.mark.parametrize("where", ["here", "another thread"])
+def test_a_process_forked_off_may_exit_in_silence(large: Table, where: str) -> None:
+    """Also where a thread, which the child has not, is taking a batch."""
+    plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000))
+    script = textwrap.dedent("""
+        import os, pickle, sys, threading, warnings
+        from delta_sharing_client.scan.decode import FileDecoder
+from delta_sharing_client.scan.execute import execute
+        warnings.simplefilter("ignore")
+        batches = execute(pickle.loads(sys.stdin.buffer.read()))
+        rows = next(batches).num_rows
+
+        def consume():
+            global rows
+            for batch in batches:
+                rows += batch.num_rows
+
+        consumer = threading.Thread(target=consume)
+        if sys.argv[1] == "another thread":
+            consumer.start()
+        children = []
+        for _ in range(2):
+            child = os.fork()
+            if not child:
+                sys.exit(0)
+            children.append(child)
+        codes = {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children}
+        if consumer.ident is None:
+            consume()
+        else:
+            consumer.join()
+        print(codes, rows)
+    """)
+    command = [sys.executable, "-c", script, where]
+    done = subprocess.run(command, input=pickle.dumps(plan), capture_output=True, timeout=30, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{{0}} {FILES * 100_000}\n".encode(), b"")
+
+
 def test_the_interpreter_ends_in_the_middle_of_a_read(large: Table, storage: Storage) -> None:
     plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000))
     for part in range(5, FILES):
         storage.faults[f"part-{part}.parquet"] = [slow]
     script = textwrap.dedent("""
         import pickle, sys
-        from delta_sharing_client.scan.execute import execute
+        from delta_sharing_client.scan.decode import FileDecoder
+from delta_sharing_client.scan.execute import execute
         batches = execute(pickle.loads(sys.stdin.buffer.read()))
         next(batches)
         keep = [batches]
