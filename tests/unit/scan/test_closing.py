@@ -361,8 +361,7 @@ def test_a_process_forked_off_may_exit_in_silence(large: Table, where: str) -> N
     plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000))
     script = textwrap.dedent("""
         import os, pickle, sys, threading, warnings
-        from delta_sharing_client.scan.decode import FileDecoder
-from delta_sharing_client.scan.execute import execute
+        from delta_sharing_client.scan.execute import execute
         warnings.simplefilter("ignore")
         batches = execute(pickle.loads(sys.stdin.buffer.read()))
         rows = next(batches).num_rows
@@ -399,8 +398,7 @@ def test_the_interpreter_ends_in_the_middle_of_a_read(large: Table, storage: Sto
         storage.faults[f"part-{part}.parquet"] = [slow]
     script = textwrap.dedent("""
         import pickle, sys
-        from delta_sharing_client.scan.decode import FileDecoder
-from delta_sharing_client.scan.execute import execute
+        from delta_sharing_client.scan.execute import execute
         batches = execute(pickle.loads(sys.stdin.buffer.read()))
         next(batches)
         keep = [batches]
