@@ -185,6 +185,27 @@ class Chunks:
         return ByteRange(start, start + size) if start + size <= self._end else None
 
 
+# Field ids of a page's header, and of the header of data pages in it.
+_UNCOMPRESSED_PAGE, _COMPRESSED_PAGE, _PAGE_HEADERS, _NUM_VALUES = 2, 3, (5, 8), 1
+
+
+def largest_page(data: bytes, values: int) -> int:
+    """Return how many bytes the largest page of a chunk with that many ``values`` unpacks to, as its headers say.
+
+    What does not decode ends the walk: the Parquet reader stops there, too.
+    """
+    largest = at = 0
+    try:
+        while values > 0 and at < len(data):
+            header, at = read_struct(data, at)
+            largest = max(largest, header[_UNCOMPRESSED_PAGE])
+            at += header[_COMPRESSED_PAGE]
+            values -= sum(header[field][_NUM_VALUES] for field in _PAGE_HEADERS if field in header)
+    except (IndexError, ValueError, TypeError, KeyError):
+        pass
+    return largest
+
+
 # Physical types; INT96 (3) has no order.
 _FIXED = {
     0: struct.Struct("<?"),

@@ -15,6 +15,12 @@ import pyarrow.parquet as pq
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.thrift import fields, list_header, read_struct, skip
 
+MAX_FOOTER = 256 * 1024 * 1024
+"""Longer footers are refused: ten thousand columns in a hundred row groups have half as much."""
+
+ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
+"""What Arrow raises where bytes are not what they should be; the first is the base of all its own."""
+
 _TRAILER = 8
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
@@ -86,6 +92,8 @@ def footer_length(tail: pa.Buffer, file_size: int) -> int:
         raise DataError("A data file must be a Parquet file, which ends with 'PAR1'; this one does not.")
     if length + _TRAILER + len(_MAGIC) > file_size:
         raise DataError(f"The Parquet footer says it has {length} bytes, more than the file's {file_size}.")
+    if length > MAX_FOOTER:
+        raise DataError(f"The Parquet footer has {length} bytes; at most {MAX_FOOTER} are read.")
     return int(length) + _TRAILER
 
 
@@ -121,11 +129,11 @@ def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
         # A reader wants a whole file; a footer behind the magic number is one for this purpose.
         file = pq.ParquetFile(pa.BufferReader(_MAGIC + footer), pre_buffer=False, **reader_settings())
         metadata = file.metadata
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except ARROW_ERRORS as error:
         raise DataError(f"The Parquet footer does not decode: {error}.") from None
     try:
         return metadata, file.schema_arrow
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except ARROW_ERRORS as error:
         raise DataError(f"The schema in the Parquet footer does not decode: {error}.") from None
 
 

@@ -6,10 +6,12 @@ them, so they are known for each batch before anything is filtered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,7 +19,8 @@ import pyarrow.parquet as pq
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError
-from delta_sharing_client.parquet.footer import reader_settings
+from delta_sharing_client.parquet.chunks import Chunk, largest_page
+from delta_sharing_client.parquet.footer import ARROW_ERRORS, reader_settings
 from delta_sharing_client.parquet.sparse_file import Block, SparseFile
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
 from delta_sharing_client.predicates.tree import Literal
@@ -62,21 +65,34 @@ class Selection:
         return rows if self._without is None else rows - self._without.count_in(0, rows)
 
 
-def open_parquet(
-    size: int,
-    blocks: list[Block],
-    metadata: pq.FileMetaData | None = None,
-    replaced: Mapping[tuple[int, int], pa.Buffer] | None = None,
-) -> pq.ParquetFile:
-    """Return a Parquet reader over the bytes at hand, with the settings that make its types exact.
+@dataclasses.dataclass(frozen=True, slots=True)
+class ParquetBytes:
+    """The bytes of a Parquet file that are here; ``replaced`` as of ``SparseFile``."""
 
-    ``replaced`` as of ``SparseFile``.
-    """
-    if len(blocks) == 1 and blocks[0].start == 0 and blocks[0].stop == size and not replaced:
-        source = pa.BufferReader(blocks[0].data)
-    else:
-        source = pa.PythonFile(SparseFile(size, blocks, replaced), mode="r")
-    return pq.ParquetFile(source, metadata=metadata, pre_buffer=False, **reader_settings())
+    size: int
+    blocks: list[Block]
+    metadata: pq.FileMetaData
+    replaced: dict[tuple[int, int], pa.Buffer] = dataclasses.field(default_factory=dict)
+
+    def open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
+        """Return a reader with the settings that make its types exact; the columns of ``read_dictionary`` come out as
+        dictionaries and indices."""
+        blocks = self.blocks
+        if len(blocks) == 1 and blocks[0].start == 0 and blocks[0].stop == self.size and not self.replaced:
+            source = pa.BufferReader(blocks[0].data)
+        else:
+            source = pa.PythonFile(SparseFile(self.size, blocks, self.replaced), mode="r")
+        return pq.ParquetFile(
+            source, metadata=self.metadata, read_dictionary=read_dictionary, pre_buffer=False, **reader_settings()
+        )
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        return SparseFile(self.size, self.blocks, self.replaced).slice(chunk.start, chunk.length).to_pybytes()
+
+    def forget(self) -> None:
+        """Let go of the bytes."""
+        self.blocks.clear()
+        self.replaced.clear()
 
 
 class _Part(NamedTuple):
@@ -106,32 +122,37 @@ class FileDecoder:
             self._predicate = Literal(False) if nothing_matches else None
         self._rows_per_batch = shape.context.options.batch_rows
 
-    def batches(
-        self, file: pq.ParquetFile | None, groups: tuple[int, ...], *, threads: bool
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the visible, matching rows of ``groups``, in order; ``file`` may be ``None`` if no column is in it."""
-        for _, raw, first, rows in self._parts(file, groups, threads):
+    def batches(self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the visible, matching rows of ``groups``, in order; the file is opened if a column is in it."""
+        for _, raw, first, rows in self._parts(data, groups, threads):
             batch = self._located(self._batch, raw, first, rows)
             if batch is not None and batch.num_rows:
                 yield batch
 
     def matching(
-        self, file: pq.ParquetFile | None, groups: tuple[int, ...], *, threads: bool
+        self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool
     ) -> dict[int, list[tuple[int, np.ndarray]]]:
         """Return which visible rows of ``groups`` match, as ``late.stretches`` takes it; of a file's filter columns."""
         found: dict[int, list[tuple[int, np.ndarray]]] = {group: [] for group in groups}
-        for group, raw, first, rows in self._parts(file, groups, threads):
+        for group, raw, first, rows in self._parts(data, groups, threads):
             mask = self._located(self._matches, raw, first, rows)
             found[group].append((first - self._layout.row_starts[group], mask.to_numpy(zero_copy_only=False)))
         return found
 
-    def _parts(self, file: pq.ParquetFile | None, groups: tuple[int, ...], threads: bool) -> Iterator[_Part]:
+    def _parts(self, data: ParquetBytes, groups: tuple[int, ...], threads: bool) -> Iterator[_Part]:
         """Yield the wanted stretches of ``groups`` as the file has them; pages that were left out are no rows at all:
         they go before anything looks at them."""
+        file = self._located(data.open) if self._layout.leaves else None
+        most = self._shape.context.options.max_bytes_in_flight
         for group in groups:
             position = self._layout.row_starts[group]
             stop = self._layout.row_starts[group + 1]
-            batches = self._raw(file, group, threads)
+            batches = self._raw(
+                file,
+                group,
+                self._located(rows_in_batch, self._layout, data, group, self._rows_per_batch, most),
+                threads,
+            )
             while (found := self._located(next, batches, None)) is not None:
                 raw, rows = found
                 for first, end in self._layout.stretches(group, position, position + rows):
@@ -149,7 +170,7 @@ class FileDecoder:
             return step(*values)
         except DeltaSharingError as error:
             raise self._naming(error) from None
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except ARROW_ERRORS as error:
             raise self._naming(DataError(f"The Parquet data does not decode: {scrub(str(error))}.")) from None
 
     def _matches(self, raw: pa.RecordBatch | None, position: int, rows: int) -> pa.BooleanArray:
@@ -159,19 +180,19 @@ class FileDecoder:
         return found if visible is None else pc.and_(found, visible)
 
     def _raw(
-        self, file: pq.ParquetFile | None, group: int, threads: bool
+        self, file: pq.ParquetFile | None, group: int, batch_rows: int, threads: bool
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         leaves = list(self._layout.leaves)
         if leaves:
             assert file is not None
             for batch in file.reader.iter_batches(
-                self._rows_per_batch, row_groups=[group], column_indices=leaves, use_threads=threads
+                batch_rows, row_groups=[group], column_indices=leaves, use_threads=threads
             ):
                 yield batch, batch.num_rows
             return
         left = self._layout.rows(group)
         while left:
-            rows = min(left, self._rows_per_batch)
+            rows = min(left, batch_rows)
             yield None, rows
             left -= rows
 
@@ -304,6 +325,87 @@ class _Columns:
 
     def _materialized(self, file: FileColumn | None) -> pa.Array | None:
         return None if file is None or not file.leaves else self._from_file(file)
+
+
+# === How many rows make a batch ===
+
+# Of the bytes in flight that one batch should take: decoding needs as much again, and others decode at the same time.
+_BATCH_SHARE = 4
+# Physical types (Apache Parquet, parquet.thrift), and how many bytes a value takes in Arrow at least.
+_BYTE_ARRAY = 6
+_FIXED_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 8, 4: 4, 5: 8, _BYTE_ARRAY: 4}
+# Batches of fewer rows cost more than to look at every text's length first.
+_FEW_ROWS = 4096
+_MOST_MEASURED_ROWS = 1 << 24
+
+
+def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: int, most: int) -> int:
+    """Return how many rows of a row group make a batch: ``batch_rows``, or fewer where they are large.
+
+    A few bytes of run lengths can repeat a dictionary's value, or an element of a list, any number of times; so what
+    a batch takes is bounded by a share of ``most``, the bytes that may be in flight, before anything is decoded.
+
+    Raises
+    ------
+    DataError
+        One page unpacks to more than ``most``.
+    """
+    rows = layout.rows(group)
+    wanted = max(1, min(rows, batch_rows))
+    whole = max(layout.footer.metadata.row_group(group).total_byte_size, 1)
+    if not layout.leaves or (wanted * whole <= 2 * most and not layout.has_lists):
+        return wanted
+    bound = most // _BATCH_SHARE
+    fixed = texts = 0
+    suspects: list[int] = []
+    for leaf in layout.leaves:
+        chunk, column = layout.chunks.get(group, leaf), layout.footer.metadata.schema.column(leaf)
+        if chunk.uncompressed > most and (page := largest_page(data.chunk(chunk), chunk.values)) > most:
+            raise DataError(
+                f"A page of the column '{column.path}' unpacks to {page} bytes, more than 'max_bytes_in_flight' "
+                f"({most}). Raise that option to read the file."
+            )
+        fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, max(column.length, 0)))
+        if chunk.physical == _BYTE_ARRAY and wanted * chunk.uncompressed > bound:
+            suspects.append(leaf)
+            texts += chunk.values * _longest_text(data, group, leaf, chunk)
+    safe = min(wanted, max(1, bound * rows // max(fixed + texts, 1)))
+    schema = layout.footer.metadata.schema
+    has_lists = any(schema.column(leaf).max_repetition_level for leaf in suspects)
+    if not suspects or safe >= min(wanted, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
+        return safe
+    # One long text among many rows: the batches with it are small enough, too.
+    each = sum((_text_lengths(data, group, leaf) for leaf in suspects), np.full(rows, fixed / rows))
+    found = wanted
+    while found > safe and np.add.reduceat(each, np.arange(0, rows, found)).max() > bound:
+        found //= 4
+    return max(found, safe)
+
+
+def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk) -> int:
+    """Return an upper bound for the length of the texts in a chunk's dictionary, which every row may repeat."""
+    first = next(_texts(data, group, leaf), None)
+    if first is None or not len(first.dictionary):
+        return chunk.uncompressed
+    return int(pc.max(pc.binary_length(first.dictionary)).as_py() or 0)
+
+
+def _text_lengths(data: ParquetBytes, group: int, leaf: int) -> npt.NDArray[np.float64]:
+    """Return the length of each row's text."""
+    found = [pc.take(pc.binary_length(texts.dictionary), texts.indices) for texts in _texts(data, group, leaf)]
+    return np.concatenate([pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False) for lengths in found])
+
+
+def _texts(data: ParquetBytes, group: int, leaf: int) -> Iterator[pa.DictionaryArray]:
+    """Yield the texts of one Parquet column as indices into its dictionary, which holds each only once."""
+    path = data.metadata.schema.column(leaf).path
+    for batch in data.open([path]).reader.iter_batches(
+        _FEW_ROWS, row_groups=[group], column_indices=[leaf], use_threads=False
+    ):
+        array = batch.column(0)
+        while pa.types.is_nested(array.type):
+            array = array.field(0) if pa.types.is_struct(array.type) else array.values
+        yield array
 
 
 def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch | None:

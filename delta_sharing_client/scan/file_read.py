@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.memory import Order
@@ -20,7 +19,7 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce, split,
 from delta_sharing_client.parquet.footer import Footer, footer_length, parse_footer
 from delta_sharing_client.parquet.partial_chunk import PageMismatch
 from delta_sharing_client.parquet.sparse_file import Block, SparseFile
-from delta_sharing_client.scan.decode import FileDecoder, Selection, constant_batches, open_parquet
+from delta_sharing_client.scan.decode import FileDecoder, ParquetBytes, Selection, constant_batches
 from delta_sharing_client.scan.layout import Layout, lay_out
 from delta_sharing_client.scan.pages import (
     Rows,
@@ -66,6 +65,7 @@ class FileRead:
         self._task = task
         self._context = resources.shape.context
         self._filters = resources.shape.filters_rows(task)
+        self._large = min(_LARGE_UNIT, self._context.options.max_bytes_in_flight // 4)
         self._file = RemoteFile(
             resources.reader,
             key=task.key,
@@ -234,7 +234,11 @@ class FileRead:
             # Each unit forgets its blocks once it is decoded, so each has a list of its own.
             start(
                 self._located(
-                    self._decoded_unit((self._number, place), _Fetched(layout, groups, [*blocks], bytes_), selection)
+                    self._decoded_unit(
+                        (self._number, place),
+                        _Fetched(layout, groups, ParquetBytes(self._file.size, [*blocks], footer.metadata), bytes_),
+                        selection,
+                    )
                 )
             )
             for place, groups in enumerate(pieces)
@@ -262,7 +266,8 @@ class FileRead:
         except BaseException:
             bytes_.release()
             raise
-        return (yield from self._decoded_unit(order, _Fetched(layout, groups, kept, bytes_, replaced), selection))
+        data = ParquetBytes(self._file.size, kept, layout.footer.metadata, replaced)
+        return (yield from self._decoded_unit(order, _Fetched(layout, groups, data, bytes_), selection))
 
     def _narrowed(
         self, order: Order, layout: Layout, groups: tuple[int, ...], selection: Selection, blocks: list[Block]
@@ -282,8 +287,8 @@ class FileRead:
 
         def decide() -> dict[int, Rows]:
             with r.report.stage("decode"):
-                parquet = open_parquet(self._file.size, kept, own.footer.metadata, replaced)
-                found = decoder.matching(parquet, groups, threads=r.threads_inside)
+                data = ParquetBytes(self._file.size, kept, own.footer.metadata, replaced)
+                found = decoder.matching(data, groups, threads=r.threads_inside)
                 return {group: stretches(masks) for group, masks in found.items()}
 
         rows: dict[int, Rows] = yield r.decoders.submit(order, 0, decide)
@@ -299,31 +304,43 @@ class FileRead:
             return Unit((), lambda: None)
         decoder = FileDecoder(self._r.shape, self._task, layout, selection, self._r.report)
         few = self._r.limit is not None and self._r.limit <= _FEW_ROWS
-        if few or layout.decoded_size(groups) > _LARGE_UNIT:
-            return Unit(decoder.batches(self._parquet(fetched), groups, threads=True), fetched.memory.release)
+        if few or layout.decoded_size(groups) > self._large:
+            return Unit(decoder.batches(fetched.data, groups, threads=True), fetched.memory.release)
         compressed = layout.compressed_size(groups)
         yield self._r.decoded.acquire(order, self._r.ratio.decoded(compressed))
 
-        def decode() -> list[pa.RecordBatch]:
+        def decode() -> tuple[list[pa.RecordBatch], int, Iterator[pa.RecordBatch] | None]:
+            found: list[pa.RecordBatch] = []
+            size = 0
             with self._r.report.stage("decode"):
-                return list(decoder.batches(self._parquet(fetched), groups, threads=self._r.threads_inside))
+                rest = decoder.batches(fetched.data, groups, threads=self._r.threads_inside)
+                for batch in rest:
+                    found.append(batch)
+                    size += batch.nbytes
+                    if size > self._large:
+                        # Larger than its bytes let expect: the rest is decoded as it is consumed.
+                        return found, size, rest
+            return found, size, None
 
+        rest = None
         try:
-            batches: list[pa.RecordBatch] = yield self._r.decoders.submit(order, 0, decode)
+            batches, size, rest = yield self._r.decoders.submit(order, 0, decode)
         except BaseException:
             self._r.decoded.release(order)
             raise
         finally:
-            fetched.forget()
-        size = sum(batch.nbytes for batch in batches)
+            if rest is None:
+                fetched.forget()
         self._r.ratio.learn(compressed, size)
         self._r.decoded.resize(order, size)
-        return Unit(_draining(batches), lambda: self._r.decoded.release(order))
+        if rest is None:
+            return Unit(_draining(batches), lambda: self._r.decoded.release(order))
 
-    def _parquet(self, fetched: _Fetched) -> pq.ParquetFile | None:
-        if not fetched.layout.leaves:
-            return None
-        return open_parquet(self._file.size, fetched.blocks, fetched.layout.footer.metadata, fetched.replaced)
+        def release() -> None:
+            fetched.forget()
+            self._r.decoded.release(order)
+
+        return Unit(itertools.chain(_draining(batches), rest), release)
 
     def _fetch(self, order: Order, ranges: list[ByteRange]) -> Steps[list[Block]]:
         """Steps that return one block for each of ``ranges``, from the cache or the network."""
@@ -368,17 +385,15 @@ class _Shared:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Fetched:
-    """Row groups whose bytes are here: ``blocks``, and what stands for chunks that were fetched in part."""
+    """Row groups whose bytes are here, and what gives back the memory that is set aside for them."""
 
     layout: Layout
     groups: tuple[int, ...]
-    blocks: list[Block]
+    data: ParquetBytes
     memory: _Shared
-    replaced: dict[tuple[int, int], pa.Buffer] = dataclasses.field(default_factory=dict)
 
     def forget(self) -> None:
-        self.blocks.clear()
-        self.replaced.clear()
+        self.data.forget()
         self.memory.release()
 
 

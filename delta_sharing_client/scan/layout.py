@@ -176,6 +176,12 @@ class Layout:
         """The Parquet columns to read."""
         return self.alignment.leaves
 
+    @property
+    def has_lists(self) -> bool:
+        """Whether a row may have any number of values in one of the columns to read."""
+        schema = self.footer.metadata.schema
+        return any(schema.column(leaf).max_repetition_level > 0 for leaf in self.leaves)
+
     def rows(self, group: int) -> int:
         return self.row_starts[group + 1] - self.row_starts[group]
 
