@@ -36,7 +36,9 @@ class ReadOptions:
     max_concurrent_requests:
         Data requests in flight at once.
     max_bytes_in_flight:
-        Bytes fetched or decoded but not yet handed out; at least one file is always admitted.
+        Bytes fetched or decoded but not yet handed out; at least one file is always admitted. A file that unpacks to
+        far more than its own size is decoded in batches of fewer rows, so that the memory stays below three times this
+        number; one with a single page that unpacks to more is refused.
     batch_rows:
         Upper bound of rows in one record batch.
     connect_timeout, read_timeout:

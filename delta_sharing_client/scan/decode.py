@@ -143,16 +143,12 @@ class FileDecoder:
         """Yield the wanted stretches of ``groups`` as the file has them; pages that were left out are no rows at all:
         they go before anything looks at them."""
         file = self._located(data.open) if self._layout.leaves else None
-        most = self._shape.context.options.max_bytes_in_flight
+        most = max(_LEAST_IN_FLIGHT, self._shape.context.options.max_bytes_in_flight)
         for group in groups:
             position = self._layout.row_starts[group]
             stop = self._layout.row_starts[group + 1]
-            batches = self._raw(
-                file,
-                group,
-                self._located(rows_in_batch, self._layout, data, group, self._rows_per_batch, most),
-                threads,
-            )
+            batch_rows = self._located(rows_in_batch, self._layout, data, group, self._rows_per_batch, most)
+            batches = self._raw(file, group, batch_rows, threads)
             while (found := self._located(next, batches, None)) is not None:
                 raw, rows = found
                 for first, end in self._layout.stretches(group, position, position + rows):
@@ -336,6 +332,8 @@ _BYTE_ARRAY = 6
 _FIXED_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 8, 4: 4, 5: 8, _BYTE_ARRAY: 4}
 # Batches of fewer rows cost more than to look at every text's length first.
 _FEW_ROWS = 4096
+# However little may be in flight, so much is read of a file.
+_LEAST_IN_FLIGHT = 8 * 1024 * 1024
 _MOST_MEASURED_ROWS = 1 << 24
 
 

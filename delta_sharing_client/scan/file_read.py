@@ -50,6 +50,7 @@ _FETCH_UNIT = 16 * _MB
 _DECODE_UNIT = 4 * _MB
 # Row groups that decode to more than this are decoded as they are consumed.
 _LARGE_UNIT = 48 * _MB
+_LEAST_LARGE = 2 * _MB
 # A limit of so few rows needs the first batches of a row group only.
 _FEW_ROWS = 262_144
 # The parts of a page index are small against a request: gaps between them are read along, up to this many bytes.
@@ -65,7 +66,7 @@ class FileRead:
         self._task = task
         self._context = resources.shape.context
         self._filters = resources.shape.filters_rows(task)
-        self._large = min(_LARGE_UNIT, self._context.options.max_bytes_in_flight // 4)
+        self._large = min(_LARGE_UNIT, max(_LEAST_LARGE, self._context.options.max_bytes_in_flight // 4))
         self._file = RemoteFile(
             resources.reader,
             key=task.key,
