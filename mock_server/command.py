@@ -19,7 +19,8 @@ from mock_server.app import SharingServer, create_app
 from mock_server.config import ServerConfig
 from mock_server.errors import ConfigError
 from mock_server.faults import FAULTS, parse_fault
-from mock_server.running import bind, profile_for, uvicorn_server, write_profile
+from mock_server.running import authority_path, bind, profile_for, uvicorn_server, write_profile
+from mock_server.tls import Tls, prepare
 
 _LISTED_TABLES = 12
 
@@ -52,6 +53,9 @@ def serve(
         bool,
         typer.Option("--local-directories", help="Offer directory access to tables here, to users of this machine."),
     ] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS, with a certificate made for this run.")] = False,
+    certfile: Annotated[Optional[Path], typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
+    keyfile: Annotated[Optional[Path], typer.Option(help="The key of --certfile (PEM).")] = None,
     fault: Annotated[
         Optional[list[str]],
         typer.Option(help="Make something go wrong: NAME[=VALUE][:COUNT][@TARGET]; repeatable.", metavar="FAULT"),
@@ -77,6 +81,8 @@ def serve(
     }
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     with _exit_codes():
+        if tls or certfile is not None or keyfile is not None:
+            given["tls"] = Tls(certificate=certfile, key=keyfile)
         given["faults"] = tuple(parse_fault(text) for text in fault or [])
         if sum((demo_tables, tables is not None, config_file is not None)) != 1:
             raise ConfigError("Give one of --demo, --tables DIR and --config FILE.")
@@ -121,13 +127,20 @@ def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool
         if not profile_out.parent.is_dir():
             raise ConfigError(f"The profile cannot be written: '{profile_out.parent}' is not a directory.")
         listening.listen(1024)  # whoever reads the profile may connect, even before the first loop turn
+        files = None
+        if settings.tls is not None:
+            keys = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mock-server-")))
+            files = prepare(settings.tls, keys, authority_path(profile_out))
+            stack.callback(authority_path(profile_out).unlink, missing_ok=True)
         server = create_app(settings)
         stack.callback(server.close)
         profile = profile_for(settings, listening)
         write_profile(profile, profile_out)
         stack.callback(profile_out.unlink, missing_ok=True)
         _announce(settings, profile["endpoint"], profile_out)
-        running = uvicorn_server(server)
+        if files is not None and files.authority is not None:
+            typer.echo(f"certificate to trust: export REQUESTS_CA_BUNDLE={files.authority.resolve()}")
+        running = uvicorn_server(server, files)
         # Until uvicorn listens to signals itself, and when it raises them again after its orderly end.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: setattr(running, "should_exit", True))

@@ -17,6 +17,7 @@ from mock_server.catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntr
 from mock_server.errors import ConfigError
 from mock_server.faults import Fault
 from mock_server.s3 import S3Settings, is_s3
+from mock_server.tls import Tls
 
 # Keys of the reference server that mean nothing here: what they tune does not exist, or is always so.
 _WITHOUT_EFFECT = frozenset({"deltaTableCacheSize", "stalenessAcceptable", "requestTimeoutSeconds"})
@@ -62,6 +63,8 @@ class ServerConfig:
         Whether tables on this machine's disk are offered for directory access, to its own users.
     credentials_ttl:
         Seconds after which temporary credentials are said to expire.
+    tls:
+        The certificate for HTTPS; ``None`` for HTTP.
     s3:
         How the tables in S3 are reached.
     """
@@ -86,6 +89,7 @@ class ServerConfig:
     directory: Path | None = None
     local_directories: bool = False
     credentials_ttl: float = 3600.0
+    tls: Tls | None = None
     s3: S3Settings = dataclasses.field(default_factory=S3Settings)
 
     def __post_init__(self) -> None:
@@ -104,7 +108,7 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
 
     Understood are ``shares`` with ``schemas`` and ``tables`` (``name``, ``location``: a local directory, relative to
     the file, a ``file:`` URI or an ``s3://`` address, ``id``, ``historyShared``, ``startVersion``),
-    ``authorization.bearerToken``, ``host``, ``port``, ``endpoint``, ``preSignedUrlTimeoutSeconds``, the
+    ``authorization.bearerToken``, ``ssl``, ``host``, ``port``, ``endpoint``, ``preSignedUrlTimeoutSeconds``, the
     ``evaluate...Hints`` switches, ``queryTablePageSizeLimit``, ``queryTablePageTokenTtlMs`` and ``refreshTokenTtlMs``.
     What else the reference server knows (``deltaTableCacheSize`` ...) has no effect. Beyond it there are the shares'
     ``displayName``, ``comment`` and ``properties``, the tables' ``accessModes``, ``auxiliaryLocations`` and
@@ -127,7 +131,7 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
         raise ConfigError(f"{source.name}: version must be 1, not {version}.")
     authorization = top.child("authorization")
     token = authorization.text("bearerToken", None) if authorization else None
-    s3 = top.child("s3")
+    s3, ssl = top.child("s3"), top.child("ssl")
     shared = _catalog(top, source.parent)
     config = ServerConfig(
         catalog=shared,
@@ -145,9 +149,10 @@ def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
         refresh_token_ttl=top.integer("refreshTokenTtlMs", 3_600_000) / 1000,
         local_directories=top.flag("localDirectories", False),
         credentials_ttl=float(top.integer("temporaryCredentialsTimeoutSeconds", 3600)),
+        tls=_tls(ssl, source.parent) if ssl else None,
         s3=_s3_settings(s3) if s3 else S3Settings(),
     )
-    for node in (top, *(node for node in (authorization, s3) if node)):
+    for node in (top, *(node for node in (authorization, s3, ssl) if node)):
         node.refuse_unknown()
     return config
 
@@ -160,6 +165,20 @@ def _s3_settings(node: _Node) -> S3Settings:
         access_key_id=node.text("accessKeyId", None),
         secret_access_key=None if secret is None else Secret(secret),
     )
+
+
+def _tls(node: _Node, base: Path) -> Tls:
+    if node.flag("selfSigned", False):
+        return Tls()
+    certificate, key = node.text("certificateFile", None), node.text("certificateKeyFile", None)
+    password = node.text("certificatePasswordFile", None)
+    if certificate is None or key is None:
+        raise ConfigError(f"{node.where}: certificateFile and certificateKeyFile, or selfSigned, must be given.")
+    try:
+        secret = None if password is None else Secret((base / password).read_text(encoding="utf-8").strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{node.where}: certificatePasswordFile cannot be read: {type(error).__name__}.") from error
+    return Tls(certificate=base / certificate, key=base / key, password=secret)
 
 
 def _catalog(top: _Node, base: Path) -> Catalog:

@@ -40,6 +40,8 @@ class Connection:
         protocol.conn.send_with_data_passthrough(h11.Data(data=cast(bytes, _Length(count))))
         with os.fdopen(os.dup(file), "rb", buffering=0) as stream:
             try:
+                if protocol.transport.get_extra_info("sslcontext") is not None:
+                    raise NotImplementedError("what is encrypted passes through this process")
                 sent = await loop.sendfile(protocol.transport, stream, offset, count, fallback=False)
             except (NotImplementedError, asyncio.SendfileNotAvailableError):
                 sent = await self._copy_file(file, offset, count)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from mock_server.config import ServerConfig
 from mock_server.connection import ServingProtocol
 from mock_server.errors import ConfigError
 from mock_server.faults import Fault, parse_fault
+from mock_server.tls import Tls, TlsFiles, prepare
 
 TablesArgument = Union[str, os.PathLike[str], Mapping[str, Union[str, "os.PathLike[str]"]], Catalog]
 _START_SECONDS = 60.0
@@ -37,12 +39,15 @@ class RunningServer:
     """A server that listens.
 
     ``endpoint`` is its REST prefix, ``profile`` the content of a profile for it and ``profile_path`` a file with it.
+    ``ca_path`` is the certificate that clients must trust (``REQUESTS_CA_BUNDLE``) where one was made for this server.
     """
 
     def __init__(self, profile: dict[str, Any], profile_path: Path) -> None:
         self.profile = profile
         self.profile_path = profile_path
         self.endpoint: str = profile["endpoint"]
+        authority = authority_path(profile_path)
+        self.ca_path: Path | None = authority if authority.exists() else None
 
     def __repr__(self) -> str:
         return f"RunningServer({self.endpoint})"  # without the profile: it holds the token
@@ -72,7 +77,10 @@ class RunningServer:
         body = None if content is None else json.dumps(content).encode()
         request = urllib.request.Request(f"{origin}/{name}", data=body, method="GET" if body is None else "POST")
         request.add_header("Authorization", f"Bearer {self.profile['bearerToken']}")
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        trusted = ssl.create_default_context(cafile=self.ca_path)
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)
+        )
         with opener.open(request, timeout=30) as response:
             result: dict[str, Any] = json.load(response)
             return result
@@ -93,7 +101,8 @@ def running(
     process:
         Run it in a process of its own rather than in a thread; ``tables`` must then be a directory.
     options:
-        Fields of `ServerConfig`; ``faults`` as texts or `Fault` values, ``token`` as text or `Secret`.
+        Fields of `ServerConfig`; ``faults`` as texts or `Fault` values, ``token`` as text or `Secret`, ``tls=True`` for
+        a certificate made for this server.
     """
     if demo == (tables is not None):
         raise ConfigError("Give either 'tables' or 'demo=True'.")
@@ -137,7 +146,7 @@ def profile_for(config: ServerConfig, listening: socket.socket) -> dict[str, Any
     host = f"[{host}]" if ":" in host else host
     return {
         "shareCredentialsVersion": 1,
-        "endpoint": f"http://{host}:{port}{config.prefix.rstrip('/')}/",
+        "endpoint": f"http{'' if config.tls is None else 's'}://{host}:{port}{config.prefix.rstrip('/')}/",
         "bearerToken": config.token.reveal(),
     }
 
@@ -152,7 +161,12 @@ def write_profile(profile: Mapping[str, Any], path: Path) -> None:
     os.replace(temporary, path)
 
 
-def uvicorn_server(app: SharingServer) -> uvicorn.Server:
+def authority_path(profile: Path) -> Path:
+    """Return where the certificate to trust lies, beside a profile, if it was made for its server."""
+    return profile.with_suffix(".pem")
+
+
+def uvicorn_server(app: SharingServer, tls: TlsFiles | None = None) -> uvicorn.Server:
     """Return the uvicorn server for an application: no access log, our connection class, a quick end."""
     return uvicorn.Server(
         uvicorn.Config(
@@ -169,6 +183,9 @@ def uvicorn_server(app: SharingServer) -> uvicorn.Server:
             backlog=1024,
             timeout_keep_alive=60,
             timeout_graceful_shutdown=1,
+            ssl_certfile=None if tls is None else tls.certificate,
+            ssl_keyfile=None if tls is None else str(tls.key),
+            ssl_keyfile_password=None if tls is None or tls.password is None else tls.password.reveal(),
         )
     )
 
@@ -178,7 +195,9 @@ def _in_thread(tables: TablesArgument, directory: Path, options: dict[str, Any])
     directory_of_tables = None if isinstance(tables, (Mapping, Catalog)) else Path(tables)
     config = ServerConfig(catalog=as_catalog(tables), directory=directory_of_tables, **_checked(options))
     app = create_app(config)
-    server = uvicorn_server(app)
+    path = directory / "profile.share"
+    files = None if config.tls is None else prepare(config.tls, directory, authority_path(path))
+    server = uvicorn_server(app, files)
     with bind(config.host, config.port) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="mock_server", daemon=True)
         thread.start()
@@ -188,7 +207,6 @@ def _in_thread(tables: TablesArgument, directory: Path, options: dict[str, Any])
                 raise RuntimeError("the mock server did not start")
             time.sleep(0.002)
         profile = profile_for(config, listening)
-        path = directory / "profile.share"
         write_profile(profile, path)
         try:
             yield _ThreadServer(profile, path, app)
@@ -207,8 +225,8 @@ def _in_process(tables: TablesArgument, directory: Path, options: dict[str, Any]
     for name, value in options.items():
         if name == "faults":
             command += [part for fault in value for part in ("--fault", str(fault))]
-        else:
-            command += [f"--{name.replace('_', '-')}", str(value)]
+        elif value is not False:
+            command += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + _START_SECONDS
@@ -258,6 +276,8 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     checked = dict(options)
     if isinstance(checked.get("token"), str):
         checked["token"] = Secret(checked["token"])
+    if isinstance(checked.get("tls"), bool):
+        checked["tls"] = Tls() if checked["tls"] else None
     if "faults" in checked:
         checked["faults"] = tuple(
             fault if isinstance(fault, Fault) else parse_fault(fault) for fault in checked["faults"]
