@@ -25,7 +25,6 @@ from delta_sharing_client.cli.target import (
     run_sql,
     share_and_schema,
 )
-from delta_sharing_client.columns import split_names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.outputs.file_formats import FileFormat, format_of
 
@@ -659,4 +658,6 @@ def _print_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str]
 
 
 def _split(columns: Sequence[str] | None) -> list[str] | None:
+    from delta_sharing_client.columns import split_names
+
     return [name for text in columns for name in split_names(text) or [text]] if columns else None
