@@ -7,12 +7,15 @@ storages, where bytes go from the socket into their place. What both must agree 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import http.cookiejar
+import io
 import os
 import socket
 import threading
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import certifi
@@ -22,8 +25,14 @@ import requests.utils
 import urllib3
 import urllib3.connection
 
+from delta_sharing_client.errors import TransportError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.retry import Deadline, Transient
+
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
 _POOL_HOSTS = 16
+
+M = TypeVar("M", bound=urllib3.PoolManager)
 
 
 def proxy_for(url: str) -> str | None:
@@ -53,7 +62,7 @@ class Session(requests.Session):
         self.trust_env = False  # ~/.netrc is part of it; what else of the environment counts is above
         self.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
         for prefix in ("https://", "http://"):
-            self.mount(prefix, requests.adapters.HTTPAdapter(_SESSION_HOSTS, _SESSION_CONNECTIONS))
+            self.mount(prefix, _Adapter(_SESSION_HOSTS, _SESSION_CONNECTIONS))
 
     def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
         return {"proxies": _proxies(url), "stream": bool(stream), "verify": trusted_certificates(), "cert": cert}
@@ -62,6 +71,23 @@ class Session(requests.Session):
         """The proxy of a redirect is that of its own host. Its password goes to it alone, by the adapter."""
         prepared_request.headers.pop("Proxy-Authorization", None)
         return _proxies(prepared_request.url or "")
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """What stands in the body of a redirect is nobody's business, however long it is."""
+        target = super().get_redirect_target(resp)
+        if target is not None:
+            resp.raw.close()
+            resp._content = b""
+        return target
+
+
+class _Adapter(requests.adapters.HTTPAdapter):
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        _ours(self.poolmanager)
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        return _ours(super().proxy_manager_for(proxy, **kwargs))
 
 
 class Line:
@@ -119,14 +145,74 @@ def pool(proxy: str | None, concurrency: int) -> urllib3.PoolManager:
         return found
 
 
+class Watch:
+    """Holds one answer to the limits of its time; what waits for its bytes asks here.
+
+    Parameters
+    ----------
+    options:
+        ``read_timeout``: after its first byte the head of the answer must be complete within it.
+        ``min_bytes_per_second``: least throughput over that time, of which only what is spent waiting counts.
+    deadline:
+        That of the operation.
+    doing, table:
+        For messages.
+    """
+
+    def __init__(self, options: ReadOptions, deadline: Deadline, doing: str, table: str | None) -> None:
+        self._timeout = options.read_timeout
+        self._rate = options.min_bytes_per_second
+        self._deadline = deadline
+        self._doing = doing
+        self._table = table
+        self._head_by: float | None = None
+        self._in_head = True
+        self._bytes = 0
+        self._waited = 0.0
+
+    def read(self, sock: socket.socket, read: Callable[[], int | None]) -> int | None:
+        """Return ``read()``, which takes bytes from ``sock``; raises ``TransportError`` or ``Transient``."""
+        self._deadline.check(self._doing, self._table)
+        began, left = time.monotonic(), self._deadline.within(self._timeout)
+        if left < self._timeout:
+            sock.settimeout(left)
+        count = read()
+        now = time.monotonic()
+        self._note(count or 0, now, now - began)
+        return count
+
+    def head_is_complete(self) -> None:
+        self._in_head = False
+        self._bytes, self._waited = 0, 0.0
+
+    def _note(self, count: int, now: float, waited: float) -> None:
+        if self._in_head:
+            self._head_by = self._head_by or now + self._timeout
+            if now > self._head_by:
+                raise self._slow(f"the head of the answer is not complete after {self._timeout:g} s")
+            return
+        self._bytes += count
+        self._waited += waited
+        if count and self._waited >= self._timeout:
+            if self._bytes < self._rate * self._waited:
+                raise self._slow(
+                    f"{self._bytes} bytes in {self._waited:.0f} seconds are fewer than 'min_bytes_per_second' allows"
+                )
+            self._bytes, self._waited = 0, 0.0
+
+    def _slow(self, reason: str) -> Transient:
+        return Transient(TransportError(f"{self._doing} failed: {reason}.", table=self._table))
+
+
 @contextlib.contextmanager
-def telling(line: Line | None) -> Iterator[None]:
-    """Tell ``line`` of the socket of the request that this thread sends to a ``pool`` in the block."""
-    _sending.line = line
+def sending(watch: Watch, line: Line | None = None) -> Iterator[None]:
+    """Have ``watch`` hold the answer to the request that this thread sends in the block, and tell ``line`` of its
+    socket."""
+    _sending.watch, _sending.line = watch, line
     try:
         yield
     finally:
-        _sending.line = None
+        _sending.watch = _sending.line = None
 
 
 _pools: dict[tuple[str | None, int], urllib3.PoolManager] = {}
@@ -144,13 +230,55 @@ def _new_pool(proxy: str | None, concurrency: int) -> urllib3.PoolManager:
         auth = urllib3.util.parse_url(proxy).auth
         headers = urllib3.util.make_headers(proxy_basic_auth=auth) if auth else None
         manager = urllib3.ProxyManager(proxy, proxy_headers=headers, **settings)
+    return _ours(manager)
+
+
+def _ours(manager: M) -> M:
     manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
     return manager
+
+
+class _Watched(io.RawIOBase):
+    """The bytes of one answer, each wait for them in the hands of a ``Watch``."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, watch: Watch) -> None:
+        self._raw = raw
+        self._sock = sock
+        self._watch = watch
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        return self._watch.read(self._sock, lambda: self._raw.readinto(buffer))
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+            super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self._watch: Watch | None = getattr(_sending, "watch", None)
+        if self._watch is not None:
+            raw = self.fp.detach()
+            self.fp = io.BufferedReader(_Watched(raw, sock, self._watch))
+
+    def begin(self) -> None:
+        super().begin()
+        if self._watch is not None:
+            self._watch.head_is_complete()
 
 
 class _Connection(urllib3.connection.HTTPConnection):
     """A connection that tells the ``Line`` of the request it works for which socket that waits for."""
 
+    response_class = _Answer
     _copy: socket.socket | None = None
 
     def _new_conn(self) -> socket.socket:

@@ -6,6 +6,7 @@ import datetime as dt
 import email.utils
 import http.client
 import logging
+import math
 import random
 import re
 import socket
@@ -60,6 +61,33 @@ class Transient(Exception):
         self.after = after
 
 
+class Deadline:
+    """The end of one operation, whatever requests, tries and waits it consists of; ``seconds`` of ``None`` is none."""
+
+    __slots__ = ("_end", "seconds")
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Return the seconds that are left, at least 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    def within(self, seconds: float) -> float:
+        """Return ``seconds``, or what is left of the operation if that is less (never 0, which would mean no limit)."""
+        return max(0.001, min(seconds, self.left()))
+
+    def check(self, doing: str, table: str | None = None) -> None:
+        """Raise ``TransportError`` once the time is over; ``doing`` says what took it ("Listing the shares")."""
+        if self.left() <= 0:
+            raise TransportError(
+                f"{doing} failed: it is not done within the {self.seconds:g} seconds of 'total_timeout'; pass "
+                "ReadOptions with more of them, or ask for less at once.",
+                table=table,
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Limits of trying again: tries with the first one included, and seconds after which no further try is made."""
@@ -72,9 +100,9 @@ class RetryPolicy:
         """The limits that ``options`` states."""
         return cls(options.max_attempts, options.max_retry_seconds)
 
-    def call(self, attempt: Callable[[], T]) -> T:
+    def call(self, attempt: Callable[[], T], deadline: Deadline | None = None) -> T:
         """Return ``attempt()``, calling it again while it raises ``Transient``; raises as ``Tries.failed``."""
-        tries = Tries(self)
+        tries = Tries(self, deadline)
         while True:
             try:
                 return attempt()
@@ -87,14 +115,25 @@ class Tries:
 
     Parameters
     ----------
-    policy:
-        The limits.
+    policy, deadline:
+        The limits of these tries, and that of the operation that they are part of.
     sleep:
         Waits some seconds; ``time.sleep`` unless given.
+    tell:
+        Called with the reason before each wait, once the caller has been left without a word for two seconds.
     """
 
-    def __init__(self, policy: RetryPolicy, sleep: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        deadline: Deadline | None = None,
+        *,
+        sleep: Callable[[float], None] | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
         self._policy = policy
+        self._deadline = deadline or Deadline(None)
+        self._tell = tell
         self._retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(policy.max_attempts) | tenacity.stop_before_delay(policy.max_seconds),
             sleep=sleep or time.sleep,
@@ -111,18 +150,23 @@ class Tries:
         state = self._state
         state.set_result(None)
         wait = state.upcoming_sleep = wait_before(state.attempt_number + 1, failure.after)
-        if self._retrying.stop(state):
-            raise self._completed(failure) from None
+        late = wait >= self._deadline.left()
+        if self._retrying.stop(state) or late:
+            raise self._completed(failure, late) from None
         silent = (state.seconds_since_start or 0.0) + wait >= _SILENT_SECONDS
         _log.log(logging.WARNING if silent else logging.DEBUG, "%s Trying again in %.1f s.", failure, wait)
+        if silent and self._tell is not None:
+            self._tell(f"{failure} Trying again in {wait:.0f} s.")
         state.prepare_for_next_attempt()
         self._retrying.sleep(wait)
 
-    def _completed(self, failure: Transient) -> DeltaSharingError:
+    def _completed(self, failure: Transient, late: bool) -> DeltaSharingError:
         error, attempts = failure.error, self._state.attempt_number
         tried = f" Tried {attempts} times." if attempts > 1 else ""
         if failure.after is not None and failure.after > self._policy.max_seconds:
             tried += f" The server asks to wait {failure.after:.0f} s; try again then."
+        elif late:
+            tried += f" The {self._deadline.seconds:g} seconds of 'total_timeout' leave no time for another try."
         if tried:
             error.message += tried
             error.args = (error.message,)
@@ -154,28 +198,33 @@ def retry_after(value: str | None) -> float | None:
 # === What an exception of a library means ===
 
 
-def network_failure(error: Exception, doing: str, table: str | None) -> Transient | DeltaSharingError:
+def network_failure(
+    error: Exception, doing: str, table: str | None, *, receiving: bool = False
+) -> Transient | DeltaSharingError:
     """Translate one of ``LIBRARY_ERRORS``: a ``Transient`` where trying again may help, else the error.
 
-    ``doing`` says what was tried ("Listing the shares"). No text of the library that could hold a URL is passed on.
+    ``doing`` says what was tried ("Listing the shares"). ``receiving``: the request went out, what is wrong is the
+    answer. No text of the library that could hold a URL is passed on.
     """
     causes = _causes(error)
-    reason, may_pass = _verdict(causes)
+    reason, may_pass = _verdict(causes, receiving)
     kind = ProtocolError if _find(causes, zlib.error, urllib3.exceptions.DecodeError) else TransportError
     problem = kind(f"{doing} failed: {reason}.", table=table)
     return Transient(problem) if may_pass else problem
 
 
-def _verdict(causes: list[BaseException]) -> tuple[str, bool]:
+def _verdict(causes: list[BaseException], receiving: bool) -> tuple[str, bool]:
     """Return why it failed, as the part of a sentence, and whether another try may succeed."""
     for judge in (_names, _tls, _proxy, _addresses, _connections):
-        verdict = judge(causes)
+        verdict = None if receiving and judge is _addresses else judge(causes)
         if verdict is not None:
             return verdict
     error = causes[0]
     if _find(causes, zlib.error, urllib3.exceptions.DecodeError, requests.exceptions.ContentDecodingError):
         return f"the compression of the answer is broken ({type(error).__name__})", False
-    if _find(causes, http.client.HTTPException, urllib3.exceptions.ProtocolError):
+    if _find(causes, http.client.HTTPException, urllib3.exceptions.ProtocolError) or isinstance(
+        error, (ValueError, TypeError)
+    ):
         return f"the answer was cut off or is no HTTP ({type(causes[-1]).__name__})", True
     if isinstance(error, requests.RequestException):
         passing = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)

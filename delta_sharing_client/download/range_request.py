@@ -14,12 +14,12 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
-from delta_sharing_client.connections import Line, pool, proxy_for, telling
+from delta_sharing_client.connections import Line, Watch, pool, proxy_for, sending
 from delta_sharing_client.data_urls import check_data_url
 from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.retry import LIBRARY_ERRORS, Transient, network_failure
+from delta_sharing_client.retry import LIBRARY_ERRORS, Deadline, Transient, network_failure
 
 _DOING = "Reading a data file"
 _CHUNK = 1024 * 1024
@@ -98,7 +98,7 @@ class Body:
             # A socket that another thread shut down shows as one of these, depending on the moment.
             raise self._broken_off() from None
         except LIBRARY_ERRORS as error:
-            raise network_failure(error, _DOING, self._table) from None
+            raise network_failure(error, _DOING, self._table, receiving=True) from None
         if self._left is not None:
             self._left -= count
         return count
@@ -139,6 +139,7 @@ class Http:
         url: str,
         wanted: ByteRange | int | None,
         file_id: str | None,
+        deadline: Deadline,
         line: Line | None = None,
         version: Version | None = None,
     ) -> Body:
@@ -150,6 +151,8 @@ class Http:
             Pre-signed URL; checked here, as is every redirect.
         wanted:
             A range, a number of bytes from the end, or ``None`` for the whole file.
+        deadline:
+            That of the whole read.
         line:
             Told of the socket, from before the answer is waited for.
         version:
@@ -174,12 +177,16 @@ class Http:
             headers["If-Match"] = version.etag
         for _ in range(_MAX_REDIRECTS + 1):
             check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=file_id)
-            response = self._send(url, headers, line)
+            watch = Watch(self.options, deadline, _DOING, self.table)
+            response = self._send(url, headers, watch, line)
             location = response.headers.get("Location")
             if response.status not in _REDIRECTS or location is None:
                 break
             response.close()
-            url = urljoin(url, location)
+            try:
+                url = urljoin(url, location)
+            except ValueError:
+                url = location  # what is malformed is refused above
         if response.status not in (200, 206):
             retry_after = response.headers.get("Retry-After")
             status = response.status
@@ -192,11 +199,11 @@ class Http:
             error.table, error.file_id = self.table, file_id
             raise
 
-    def _send(self, url: str, headers: Mapping[str, str], line: Line | None) -> urllib3.BaseHTTPResponse:
+    def _send(self, url: str, headers: Mapping[str, str], watch: Watch, line: Line | None) -> urllib3.BaseHTTPResponse:
         timeout = urllib3.Timeout(connect=self.options.connect_timeout, read=self.options.read_timeout)
         try:
             connections, target = self._route(url)
-            with telling(line):
+            with sending(watch, line):
                 return connections.urlopen(
                     "GET",
                     target,

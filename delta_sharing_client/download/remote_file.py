@@ -21,6 +21,7 @@ from delta_sharing_client.redact import safe_url
 from delta_sharing_client.retry import (
     EXPIRED_STATUSES,
     RETRIED_STATUSES,
+    Deadline,
     RetryPolicy,
     Transient,
     Tries,
@@ -104,6 +105,11 @@ class Reader:
     report: ScanReport
     transfers: Transfers
     answered: Callable[[], None] = lambda: None
+    deadline: Deadline = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        # The read begins when what its files share is made.
+        object.__setattr__(self, "deadline", Deadline(self.http.options.total_timeout))
 
 
 class RemoteFile:
@@ -214,10 +220,10 @@ class _Transfer:
 
     def run(self) -> None:
         reader = self.file.reader
-        tries, refreshes = Tries(reader.policy, self.sleep), 0
+        tries, refreshes = self.tries(), 0
         while True:
             url = self.file.url()
-            before = self.filled
+            before, began = self.filled, time.monotonic()
             reader.report.add(requests=1)
             try:
                 if self.once(url):
@@ -241,14 +247,18 @@ class _Transfer:
                 )
             if reader.transfers.cancelled.is_set():
                 raise CancelledError
-            if self.filled > before:
+            if self.filled - before > reader.http.options.min_bytes_per_second * (time.monotonic() - began):
                 # What came keeps; only standing still counts against the limits.
-                tries = Tries(reader.policy, self.sleep)
+                tries = self.tries()
             failure.error.file_id = self.file.file_id
             # It is kept until the last try has ended, and would keep frames that keep this one: memory and sockets.
             failure.__traceback__ = failure.__context__ = None
             tries.failed(failure)
             reader.report.add(retries=1)
+
+    def tries(self) -> Tries:
+        reader = self.file.reader
+        return Tries(reader.policy, reader.deadline, sleep=self.sleep, tell=reader.report.tell)
 
     def sleep(self, seconds: float) -> None:
         if self.file.reader.transfers.cancelled.wait(seconds):
@@ -274,7 +284,7 @@ class _Transfer:
         reader = self.file.reader
         line, body = reader.transfers.enter(), None
         try:
-            body = reader.http.get(url, wanted, self.file.file_id, line, self.file.version)
+            body = reader.http.get(url, wanted, self.file.file_id, reader.deadline, line, self.file.version)
             reader.answered()
             yield body
         finally:

@@ -46,6 +46,8 @@ class ScanReport:
         Seconds by stage: ``plan``, ``fetch`` and ``decode`` (summed over threads), ``total`` (wall clock).
     on_progress:
         Called from the reading thread with a ``Progress`` after each file; set it before the read.
+    on_wait:
+        Called from any thread with the reason, in words, when a request that has failed for two seconds is tried again.
     """
 
     requests: int = 0
@@ -62,6 +64,7 @@ class ScanReport:
     rows_deleted: int = 0
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     on_progress: Callable[[Progress], None] | None = dataclasses.field(default=None, repr=False, compare=False)
+    on_wait: Callable[[str], None] | None = dataclasses.field(default=None, repr=False, compare=False)
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, **counts: int) -> None:
@@ -69,6 +72,11 @@ class ScanReport:
         with self._lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
+
+    def tell(self, reason: str) -> None:
+        """Hand ``reason`` on to ``on_wait``, if anyone listens."""
+        if self.on_wait is not None:
+            self.on_wait(reason)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

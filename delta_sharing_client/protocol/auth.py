@@ -25,7 +25,7 @@ import requests
 import requests.auth
 
 from delta_sharing_client import optional
-from delta_sharing_client.connections import Session
+from delta_sharing_client.connections import Session, Watch, sending
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, body_chunks
@@ -42,6 +42,7 @@ from delta_sharing_client.redact import Secret, scrub
 from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
     RETRIED_STATUSES,
+    Deadline,
     RetryPolicy,
     Transient,
     network_failure,
@@ -257,11 +258,12 @@ class TokenAuth(SharingAuth):
             check_sendable(text, "The bearer token of the profile")
             now = time.time()
             return _Token.living(text, now, _life_of_jwt(text, now))
-        return RetryPolicy.of(self._options).call(self._attempt)
+        deadline = Deadline(self._options.total_timeout)
+        return RetryPolicy.of(self._options).call(lambda: self._attempt(deadline), deadline)
 
-    def _attempt(self) -> _Token:
+    def _attempt(self, deadline: Deadline) -> _Token:
         asked_at = time.time()
-        response, body = self._post(self._credentials)
+        response, body = self._post(self._credentials, deadline)
         answer = _decode_token(body)
         status = response.status_code
         if status != 200 or answer is None or not answer.access_token:
@@ -278,10 +280,11 @@ class TokenAuth(SharingAuth):
             return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
         raise problem
 
-    def _post(self, given: Credentials) -> tuple[requests.Response, bytes]:
+    def _post(self, given: Credentials, deadline: Deadline) -> tuple[requests.Response, bytes]:
         header, form = _grant(given)
         try:
             with (
+                sending(Watch(self._options, deadline, _FETCHING, None)),
                 Session() as session,
                 session.post(
                     given.token_endpoint,  # type: ignore[union-attr]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import requests
 
@@ -23,16 +22,14 @@ def body_chunks(
     table: str | None = None,
     *,
     limit: int | None = None,
-    check: Callable[[int, float], None] | None = None,
 ) -> Iterator[bytes]:
     """Yield the body as it arrives; a compressed one is complete only where its decoder says so.
 
-    ``check`` is called for each piece with its bytes and the seconds waited for it; it raises where time is over.
     Raises ``Transient`` if the body breaks off before its stated end or before that of its compression,
     ``ProtocolError`` if it is longer than ``limit`` bytes, or compressed in a way that was not asked for.
     """
     total = 0
-    for chunk in _decoded(response, _received(response, doing, table, check), doing, table):
+    for chunk in _decoded(response, _received(response, doing, table), doing, table):
         total += len(chunk)
         if limit is not None and total > limit:
             raise ProtocolError(f"{doing}: the answer is longer than {limit} bytes.", table=table)
@@ -52,25 +49,20 @@ def start_of_body(response: requests.Response, limit: int) -> bytes:
     return body[:limit]
 
 
-def _received(
-    response: requests.Response, doing: str, table: str | None, check: Callable[[int, float], None] | None
-) -> Iterator[bytes]:
+def _received(response: requests.Response, doing: str, table: str | None) -> Iterator[bytes]:
     while True:
         failure: Transient | DeltaSharingError | None = None
         chunk = b""
-        began = time.monotonic()
         try:
-            # What is there, instead of waiting for a chunk to be full: a slow answer can then be told from a dead one.
+            # What is there, instead of waiting for a chunk to be full: its lines can be worked on.
             chunk = response.raw.read1(_CHUNK_BYTES, decode_content=False)
         except LIBRARY_ERRORS as error:
-            failure = network_failure(error, doing, table)
+            failure = network_failure(error, doing, table, receiving=True)
         # Raised out here: the library's error knows the URL.
         if failure is not None:
             raise failure
         if not chunk:
             return
-        if check is not None:
-            check(len(chunk), time.monotonic() - began)
         yield chunk
 
 

@@ -36,7 +36,7 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import VERSION_HEADER, PageTokens, version_header
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
-from delta_sharing_client.retry import RETRIED_STATUSES, Transient, Tries
+from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
 FILE_ID_HASH_HEADER = "fileidhash"
 MAX_LINE_BYTES = 256 * 1024 * 1024
@@ -147,7 +147,7 @@ class Pages:
         """
         handed_out: list[Hashable] = []
         key = _snapshot_key if self._rules.kind is AnswerKind.SNAPSHOT else _change_key
-        tries = Tries(self._transport.policy)
+        tries = self._transport.tries()
         while True:
             skip = collections.Counter(handed_out)
             try:
@@ -201,7 +201,7 @@ class Pages:
         def attempt() -> Page:
             return Page(self._transport, request, self._transport.attempt(request), self._rules)
 
-        return self._transport.policy.call(attempt)
+        return self._transport.repeat(attempt)
 
     def _running(self, status: QueryStatus) -> str:
         table = str(self._rules.table)

@@ -308,7 +308,7 @@ def table_metadata(
         finally:
             page.close()
 
-    return transport.policy.call(attempt)
+    return transport.repeat(attempt)
 
 
 def query_table(

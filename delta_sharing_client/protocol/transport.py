@@ -14,13 +14,13 @@ import platform
 import re
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import requests
 
-from delta_sharing_client.connections import Session
-from delta_sharing_client.deadline import Deadline, Pace
+from delta_sharing_client.connections import Session, Watch, sending
 from delta_sharing_client.errors import (
     DeltaSharingError,
     ProfileError,
@@ -38,8 +38,10 @@ from delta_sharing_client.redact import safe_url
 from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
     RETRIED_STATUSES,
+    Deadline,
     RetryPolicy,
     Transient,
+    Tries,
     network_failure,
     retry_after,
 )
@@ -62,6 +64,8 @@ _MAX_ERROR_BYTES = 64 * 1024
 _MAX_JSON_BYTES = 256 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +120,13 @@ class Transport:
         """The profile, as it was last read."""
         return self._server.profile
 
-    @property
-    def policy(self) -> RetryPolicy:
-        """The limits of trying again, with what is left of the operation."""
-        policy = RetryPolicy.of(self.options)
-        return dataclasses.replace(policy, max_seconds=self._deadline.within(policy.max_seconds))
+    def tries(self) -> Tries:
+        """Return the tries of one request, within what is left of the operation."""
+        return Tries(RetryPolicy.of(self.options), self._deadline)
+
+    def repeat(self, attempt: Callable[[], T]) -> T:
+        """Return ``attempt()``, tried again while it raises ``Transient``, within what is left of the operation."""
+        return RetryPolicy.of(self.options).call(attempt, self._deadline)
 
     def for_read(self, options: ReadOptions) -> Transport:
         """Return the same with other options, and one query id for all the requests of a read."""
@@ -154,8 +160,8 @@ class Transport:
             finally:
                 response.close()
 
-        within = self if self._deadline.is_set else self.operation()
-        return within.policy.call(attempt)
+        within = self if self._deadline.seconds is not None else self.operation()
+        return within.repeat(attempt)
 
     def attempt(self, request: Request) -> requests.Response:
         """Send ``request`` once and return its 2xx answer, the body not read yet.
@@ -177,14 +183,8 @@ class Transport:
 
     def chunks(self, response: requests.Response, request: Request, limit: int | None = None) -> Iterator[bytes]:
         """Yield the body as it arrives; raise ``Transient`` if it breaks off before its stated end, or is too slow."""
-        pace = Pace(self.options.min_bytes_per_second, self.options.read_timeout)
-
-        def check(count: int, waited: float) -> None:
-            self._deadline.check(request.doing, request.table)
-            pace.got(count, waited, request.doing, request.table)
-
         with self._about(request):
-            yield from body_chunks(response, request.doing, request.table, limit=limit, check=check)
+            yield from body_chunks(response, request.doing, request.table, limit=limit)
 
     def secrets(self) -> list[str]:
         """Return what must never appear in a message."""
@@ -245,21 +245,23 @@ class Transport:
         if request.body is not None:
             headers["Content-Type"] = "application/json; charset=utf-8"
         within = self._deadline.within
+        watch = Watch(self.options, self._deadline, request.doing, request.table)
         failure: Transient | DeltaSharingError
         try:
-            response = self._server.session().request(
-                request.method,
-                url,
-                data=request.body,
-                headers=headers,
-                auth=self._auth if trusted else _no_auth,
-                timeout=(within(self.options.connect_timeout), within(self.options.read_timeout)),
-                stream=True,
-                allow_redirects=False,
-            )
+            with sending(watch):
+                response = self._server.session().request(
+                    request.method,
+                    url,
+                    data=request.body,
+                    headers=headers,
+                    auth=self._auth if trusted else _no_auth,
+                    timeout=(within(self.options.connect_timeout), within(self.options.read_timeout)),
+                    stream=True,
+                    allow_redirects=False,
+                )
             _log.debug("%s: %s %s (query id %s)", request.doing, request.method, response.status_code, query_id)
             return response
-        except DeltaSharingError as error:
+        except (DeltaSharingError, Transient) as error:
             failure = error
         except LIBRARY_ERRORS as error:
             failure = network_failure(error, request.doing, request.table)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client.download.report import Progress, ScanReport
 from delta_sharing_client.scan.execute import Batches
@@ -62,7 +63,7 @@ def _bar(
     if wanted is False or (wanted is None and not _someone_watches()):
         return None
     bar = _Bar(console, title, 0.0 if wanted else _PATIENCE, clock)
-    report.on_progress = bar.update
+    report.on_progress, report.on_wait = bar.update, bar.waiting
     return bar
 
 
@@ -73,19 +74,31 @@ class _Bar:
         self._title = title
         self._console = console
         self._shown: RichProgress | None = None
+        self._closed = False
+        self._lock = threading.Lock()
 
     def update(self, done: Progress) -> None:
-        if self._shown is None:
-            if self._clock() < self._due or done.files_done >= done.files_total:
-                return
-            self._shown = _new_bar(self._console)
-            self._shown.add_task(self._title, total=done.bytes_total)
-            self._shown.start()
-        self._shown.update(self._shown.task_ids[0], completed=done.bytes_done)
+        self._show(done.files_done < done.files_total, self._title, total=done.bytes_total, completed=done.bytes_done)
+
+    def waiting(self, reason: str) -> None:
+        """Say why nothing moves; called from any thread."""
+        self._show(True, f"{self._title}: {reason}")
+
+    def _show(self, begin: bool, description: str, **state: Any) -> None:
+        with self._lock:
+            if self._shown is None:
+                if not begin or self._closed or self._clock() < self._due:
+                    return
+                self._shown = _new_bar(self._console)
+                self._shown.add_task(self._title, total=None)
+                self._shown.start()
+            self._shown.update(self._shown.task_ids[0], description=description, **state)
 
     def close(self) -> None:
-        if self._shown is not None:
-            self._shown.stop()
+        with self._lock:
+            self._closed = True
+            if self._shown is not None:
+                self._shown.stop()
 
 
 def _new_bar(console: Console | None) -> RichProgress:
@@ -94,7 +107,7 @@ def _new_bar(console: Console | None) -> RichProgress:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),

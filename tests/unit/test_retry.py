@@ -100,7 +100,7 @@ def test_other_errors_pass_through_at_once() -> None:
 
 
 def test_tries_go_on_in_another_thread() -> None:
-    tries = Tries(RetryPolicy(3, 100), lambda seconds: None)
+    tries = Tries(RetryPolicy(3, 100), sleep=lambda seconds: None)
     failure = Transient(TransportError("The answer was cut off."))
     for _ in range(2):
         thread = threading.Thread(target=tries.failed, args=(failure,))

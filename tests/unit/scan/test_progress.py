@@ -13,7 +13,7 @@ from delta_sharing_client.download.report import Progress, ScanReport
 from delta_sharing_client.scan.copies import Copies
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.progress import progress_bar, watched
-from tests.unit.scan.support import Table, fast_options
+from tests.unit.scan.support import Table, fast_options, status
 
 MakeTable = Callable[..., Table]
 
@@ -97,3 +97,14 @@ def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path) -> None:
     assert "copying it" in out.getvalue()
     assert [(done.files_done, done.files_total) for done in seen] == [(0, 4), (1, 4), (2, 4), (3, 4)]
     assert seen[-1].bytes_done == seen[-1].bytes_total == sum(task.size for task in plan.tasks)
+
+
+def test_a_bar_says_why_nothing_moves(table: Table) -> None:
+    out = io.StringIO()
+    table.storage.faults["part-1.parquet"] = [status(503, {"Retry-After": "2"})]
+    plan = table.plan(options=fast_options(progress=True, max_concurrent_requests=1))
+    report = ScanReport()
+    console = Console(file=out, force_terminal=True, width=200)
+    rows = sum(batch.num_rows for batch in watched(plan, report, execute(plan, report), console=console, clock=Clock()))
+    assert rows == 8
+    assert "the storage answered with HTTP status 503. Trying again in 2 s." in out.getvalue()

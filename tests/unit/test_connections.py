@@ -1,0 +1,368 @@
+"""Servers that never end, by whichever door: every wait, every answer and every operation has its limit."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client import connections
+from delta_sharing_client.connections import Watch, proxy_for
+from delta_sharing_client.download.range_request import Http
+from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
+from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.retry import Deadline, RetryPolicy, Transient
+
+SIZE = 100_000
+# How long a request may take here; the machine may be busy with other tests.
+SOON = 8.0
+
+Script = Callable[[socket.socket], None]
+
+
+class Hostile:
+    """Accepts connections, reads one request of each and lets ``scripts`` answer in turn, the last one from then on."""
+
+    def __init__(self) -> None:
+        self.scripts: list[Script] = []
+        self.connections = 0
+        self._closed = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(20)
+            received = b""
+            while b"\r\n\r\n" not in received and received[:1] != b"\x16":  # a request, or the greeting of TLS
+                received += connection.recv(65536)
+            script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+            script(connection)
+
+    def drip(self, connection: socket.socket, piece: bytes, seconds: float = 0.02) -> None:
+        while not self._closed.wait(seconds):
+            connection.sendall(piece)
+
+    def hold(self) -> None:
+        self._closed.wait(20)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._listener.close()
+
+
+@pytest.fixture
+def hostile() -> Iterator[Hostile]:
+    server = Hostile()
+    yield server
+    server.close()
+
+
+def ask_rest(url: str, options: ReadOptions) -> object:
+    profile = {"shareCredentialsVersion": 1, "endpoint": url, "bearerToken": "t"}
+    return ds.SharingClient(profile, options=options).list_shares()
+
+
+def ask_query(url: str, options: ReadOptions) -> object:
+    profile = {"shareCredentialsVersion": 1, "endpoint": url, "bearerToken": "t"}
+    return ds.SharingClient(profile, options=options).table("s.d.t").scan().to_arrow()
+
+
+def ask_oauth(url: str, options: ReadOptions) -> object:
+    profile = {
+        "shareCredentialsVersion": 2,
+        "type": "oauth_client_credentials",
+        "endpoint": url,
+        "tokenEndpoint": f"{url}/token",
+        "clientId": "c",
+        "clientSecret": "s",
+    }
+    return ds.SharingClient(profile, options=options).list_shares()
+
+
+def ask_data(url: str, options: ReadOptions) -> object:
+    reader = Reader(Http(options, True, "s.d.t"), RetryPolicy.of(options), None, ScanReport(), Transfers())
+    return RemoteFile(reader, key="f", url=f"{url}/f", size=SIZE, file_id="f").read(ByteRange(0, SIZE))
+
+
+DOORS = [ask_rest, ask_query, ask_oauth, ask_data]
+Door = Callable[[str, ReadOptions], object]
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def slow_body(server: Hostile) -> Script:
+    def script(connection: socket.socket) -> None:
+        connection.sendall(HEAD)
+        server.drip(connection, b"\n")
+
+    return script
+
+
+def slow_chunks(server: Hostile) -> Script:
+    def script(connection: socket.socket) -> None:
+        connection.sendall(CHUNKED)
+        server.drip(connection, b"1\r\n\n\r\n")
+
+    return script
+
+
+def slow_header(server: Hostile) -> Script:
+    def script(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        server.drip(connection, b"x")
+
+    return script
+
+
+def endless_headers(server: Hostile) -> Script:
+    def script(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        for number in itertools.count():
+            connection.sendall(b"X-%d: y\r\n" % number)
+
+    return script
+
+
+def endless_continue(server: Hostile) -> Script:
+    return lambda connection: server.drip(connection, b"HTTP/1.1 100 Continue\r\n\r\n" * 10, 0.001)
+
+
+def slow_error(server: Hostile) -> Script:
+    def script(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 400 Bad\r\nContent-Length: 1000000\r\n\r\n")
+        server.drip(connection, b"x")
+
+    return script
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("script", [slow_body, slow_chunks, slow_header, endless_headers, endless_continue, slow_error])
+def test_an_answer_that_trickles_ends(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
+    hostile.scripts = [script(hostile)]
+    options = ReadOptions(read_timeout=0.3, min_bytes_per_second=1000, max_attempts=2, progress=False)
+    began = time.monotonic()
+
+    with pytest.raises(DeltaSharingError):
+        door(hostile.url, options)
+    assert time.monotonic() - began < SOON
+    assert hostile.connections <= 4
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("script", [slow_body, slow_header, endless_continue, lambda server: lambda _: server.hold()])
+def test_an_operation_has_a_deadline(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
+    hostile.scripts = [script(hostile)]
+    options = ReadOptions(read_timeout=30, min_bytes_per_second=0, total_timeout=0.5, progress=False)
+    began = time.monotonic()
+
+    with pytest.raises(TransportError, match="total_timeout"):
+        door(hostile.url, options)
+    assert time.monotonic() - began < SOON
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_try_is_waited_for_beyond_the_deadline(hostile: Hostile, door: Door) -> None:
+    hostile.scripts = [lambda c: c.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: 20\r\n\r\n")]
+    began = time.monotonic()
+
+    with pytest.raises(DeltaSharingError, match="5 seconds of 'total_timeout' leave no time"):
+        door(hostile.url, ReadOptions(total_timeout=5, progress=False))
+    assert time.monotonic() - began < 4
+
+
+def test_pages_without_end_end(hostile: Hostile) -> None:
+    tokens = itertools.count()
+
+    def page(connection: socket.socket) -> None:
+        body = json.dumps({"items": [{"name": "s"}], "nextPageToken": str(next(tokens))}).encode()
+        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    hostile.scripts = [page]
+    with pytest.raises(TransportError, match="total_timeout"):
+        ask_rest(hostile.url, ReadOptions(total_timeout=0.5))
+
+
+@pytest.mark.parametrize("door", [ask_rest, ask_data])
+def test_the_body_of_a_redirect_is_not_read(hostile: Hostile, door: Door) -> None:
+    def redirect(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 307 There\r\nLocation: /elsewhere\r\nContent-Length: 1000000000\r\n\r\n")
+        hostile.drip(connection, b"x" * 100)
+
+    def good(connection: socket.socket) -> None:
+        body = b"{}" if door is ask_rest else bytes(SIZE)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    hostile.scripts = [redirect, good]
+    began = time.monotonic()
+
+    door(hostile.url, ReadOptions(read_timeout=20))
+    assert time.monotonic() - began < SOON
+
+
+BROKEN_CHUNKS = [b"5\r\nab", b"5\r\nabcdeXX", b"zz\r\n", b"x" * 70_000 + b"\r\n", b"-5\r\nabcde\r\n", b""]
+
+
+@pytest.mark.parametrize("door", [ask_rest, ask_data])
+@pytest.mark.parametrize("broken", BROKEN_CHUNKS, ids=lambda broken: str(broken[:12]))
+def test_a_broken_chunk_is_tried_again(hostile: Hostile, door: Door, broken: bytes) -> None:
+    body = b"{}" if door is ask_rest else bytes(SIZE)
+    hostile.scripts = [
+        lambda c: c.sendall(CHUNKED + broken),
+        lambda c: c.sendall(CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)),
+    ]
+
+    door(hostile.url, ReadOptions(read_timeout=5))
+    assert hostile.connections == 2
+
+
+# === What counts ===
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Unused:
+    def settimeout(self, seconds: float) -> None:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(connections.time, "monotonic", found)
+    return found
+
+
+def read(watch: Watch, clock: Clock, count: int, seconds: float) -> None:
+    def wait() -> int:
+        clock.now += seconds
+        return count
+
+    watch.read(Unused(), wait)  # type: ignore[arg-type]
+
+
+def test_only_waiting_counts_as_slow(clock: Clock) -> None:
+    watch = Watch(ReadOptions(read_timeout=60, min_bytes_per_second=100), Deadline(None), "Asking", None)
+    watch.head_is_complete()
+    for _ in range(100):
+        read(watch, clock, 50, 0.1)
+        clock.now += 600  # the reader does something else
+
+    read(watch, clock, 0, 100)  # the end of a body carries no bytes
+
+
+def test_the_throughput_is_taken_over_the_whole_window(clock: Clock) -> None:
+    watch = Watch(ReadOptions(read_timeout=60, min_bytes_per_second=100), Deadline(None), "Asking", None)
+    watch.head_is_complete()
+    for _ in range(5):
+        read(watch, clock, 6000, 59)
+        read(watch, clock, 200, 2)
+    for _ in range(58):
+        read(watch, clock, 1, 1.03)
+    with pytest.raises(Transient, match=r"59 bytes in 61 seconds are fewer"):
+        read(watch, clock, 1, 1.03)
+
+
+def test_a_first_byte_may_take_as_long_as_the_timeout_allows(clock: Clock) -> None:
+    watch = Watch(ReadOptions(read_timeout=60), Deadline(None), "Asking", None)
+    read(watch, clock, 10, 59)
+    read(watch, clock, 10, 59)
+    with pytest.raises(Transient, match="the head of the answer is not complete after 60 s"):
+        read(watch, clock, 10, 2)
+
+
+def test_zero_and_none_are_no_limit(clock: Clock) -> None:
+    watch = Watch(ReadOptions(min_bytes_per_second=0, total_timeout=None), Deadline(None), "Asking", None)
+    watch.head_is_complete()
+    for _ in range(1000):
+        read(watch, clock, 1, 59)
+
+
+# === Proxies ===
+
+
+@pytest.mark.parametrize(
+    ("environment", "url", "expected"),
+    [
+        ({}, "https://h/x", None),
+        ({"HTTPS_PROXY": "http://p:1"}, "https://h/x", "http://p:1"),
+        ({"https_proxy": "p:1"}, "https://h/x", "http://p:1"),
+        ({"HTTPS_PROXY": "http://p:1"}, "http://h/x", None),
+        ({"ALL_PROXY": "http://p:1"}, "https://h/x", "http://p:1"),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "h"}, "https://h/x", None),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": ".example.com"}, "https://a.example.com/x", None),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, "https://10.1.2.3/x", None),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "other"}, "https://h/x", "http://p:1"),
+    ],
+)
+def test_proxies_are_those_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], url: str, expected: str | None
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert proxy_for(url) == expected
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("proxy", ["http://[::1", "http://h:port", "socks9://p:1", "://", "http://:1"])
+def test_a_proxy_that_cannot_be_used_is_a_sentence_at_once(
+    monkeypatch: pytest.MonkeyPatch, hostile: Hostile, door: Door, proxy: str
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    began = time.monotonic()
+
+    with pytest.raises(TransportError, match="proxy"):
+        door("http://storage.invalid", ReadOptions(progress=False))
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    "location", ["http://[::1", "http://h:99999999/", "http://h:x/", "http://\u20ac:1:2/", "http:///x"]
+)
+@pytest.mark.parametrize("door", DOORS)
+def test_a_redirect_to_what_is_no_address_is_an_error_of_ours(hostile: Hostile, door: Door, location: str) -> None:
+    reply = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+    hostile.scripts = [lambda c: c.sendall(reply)]
+    began = time.monotonic()
+
+    with pytest.raises(DeltaSharingError):
+        door(hostile.url, ReadOptions(max_attempts=2, progress=False))
+    assert time.monotonic() - began < SOON
+
+
+def test_an_http_answer_on_an_https_port_fails_at_once(hostile: Hostile) -> None:
+    url = hostile.url.replace("http:", "https:")
+    for door in (ask_rest, ask_data):
+        hostile.scripts = [lambda c: c.sendall(b"HTTP/1.1 400 Bad\r\n\r\n")]
+        began = time.monotonic()
+        with pytest.raises((TransportError, ProtocolError), match="does not speak TLS"):
+            door(url, ReadOptions())
+        assert time.monotonic() - began < 3
