@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+import pyspark
+
+try:
+    from pyspark.sql.datasource import DataSource
+except ImportError:
+    raise ImportError(
+        f"The format 'deltaSharing' needs PySpark 4.0 or newer, found {pyspark.__version__}, which has no Python data "
+        "sources. Use delta_sharing_client.load_as_spark and load_table_changes_as_spark: they work on PySpark 3.5."
+    ) from None
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader

@@ -12,21 +12,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadMaxBytes,
-        ReadMaxFiles,
-    )
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as SupportsTriggerAvailableNow
-except ImportError:  # PySpark 4.0 and 4.1
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in for PySpark's class of this name."""
-
-    HAS_LIMITS = False
-else:
-    HAS_LIMITS = True
+from delta_sharing_client.spark.interface import HAS_LIMITS, ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
 
 BASE = -1
 """The index before the first file of a version."""

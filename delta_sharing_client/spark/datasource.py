@@ -9,7 +9,6 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from delta_sharing_client.delta.features import Operation
@@ -19,12 +18,18 @@ from delta_sharing_client.spark.admission import (
     ALL,
     Budget,
     Limit,
-    SupportsTriggerAvailableNow,
     default_limit,
     is_unlimited,
 )
 from delta_sharing_client.spark.columns import Columns, check_unchanged, narrowed_columns, relation_columns
 from delta_sharing_client.spark.follower import Follower, with_way_out
+from delta_sharing_client.spark.interface import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    SupportsTriggerAvailableNow,
+)
 from delta_sharing_client.spark.offsets import BEGINNING, Beginning, parse_offset
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.partitions import FilePartition, plan_partitions, warn_of_large_read

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.partitions import Partition, partition, read_cost
 from delta_sharing_client.scan.tasks import ScanPlan
+from delta_sharing_client.spark.interface import InputPartition
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.types import VARIANTS, conform
 

@@ -1,4 +1,8 @@
-"""``to_spark()``: a described read as a Spark DataFrame of our data source."""
+"""``to_spark()``: a described read as a Spark DataFrame of our data source.
+
+PySpark 3.5 has no Python data sources. There the files are planned when the DataFrame is made, and read by
+``mapInArrow``: one task a partition, the same code for planning, reading and types.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ import functools
 import json
 import math
 import os
+import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +27,8 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.datasource import DeltaSharingAlias
+from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from delta_sharing_client.spark.types import target_schema
 
 if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
@@ -71,7 +79,6 @@ def _load(
 ) -> DataFrame:
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_workers(session)
-    _register(session)
     request = read.request  # type: ignore[attr-defined]
     options["responseFormat"] = request.response_format.value
     options["filter"] = None if request.filter is None else str(request.filter)
@@ -79,11 +86,30 @@ def _load(
     options["parallelism"] = _parallelism(session)
     options.update(_limits(read.options))
     options.update(_credentials(read.rest.profile))
-    reader = session.read.format(DeltaSharingAlias.name())
-    for name, value in options.items():
-        if value is not None:
-            reader = reader.option(name, value)
-    return reader.load(str(read.table))
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    if not HAS_DATA_SOURCES:
+        return planned_frame(session, {**given, "path": str(read.table)})
+    _register(session)
+    return session.read.format(DeltaSharingAlias.name()).options(**given).load(str(read.table))
+
+
+def planned_frame(session: SparkSession, options: MutableMapping[str, str]) -> DataFrame:
+    """Return the batch read of the data source with ``options`` as a DataFrame that needs no data source in Spark."""
+    source = DeltaSharingAlias(options)
+    schema = source.schema()
+    reader = source.reader(schema)
+    # One by one: a task unpickles its own only.
+    parts = [pickle.dumps(part) for part in reader.partitions()]
+    if not parts:
+        return session.createDataFrame([], schema)
+
+    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        target = target_schema(schema)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from pickle.loads(parts[number]).read(target)
+
+    return session.range(0, len(parts), 1, len(parts)).mapInArrow(read, schema)
 
 
 def check_workers(session: SparkSession) -> None:

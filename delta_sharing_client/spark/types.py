@@ -8,7 +8,7 @@ that) and every batch is cast to the one target schema.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from delta_sharing_client.delta.schema import (
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.options import VariantAs
 
-_SIMPLE: Mapping[str, Callable[[], spark.DataType]] = {
+_SIMPLE: dict[str, Callable[[], spark.DataType]] = {
     "string": spark.StringType,
     "long": spark.LongType,
     "integer": spark.IntegerType,
@@ -42,8 +42,9 @@ _SIMPLE: Mapping[str, Callable[[], spark.DataType]] = {
     "timestamp": spark.TimestampType,
     "timestamp_ntz": spark.TimestampNTZType,
     "void": spark.NullType,
-    "variant": spark.VariantType,
 }
+if hasattr(spark, "VariantType"):  # PySpark 4
+    _SIMPLE["variant"] = spark.VariantType
 _CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
 # PySpark 4.0 and 4.1 know no other time zone.
 _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(spark_to_arrow).parameters else {}

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
@@ -44,8 +46,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    builder = builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
-    builder = builder.config("spark.connect.grpc.binding.port", "0")
+    if HAS_DATA_SOURCES:  # PySpark 3.5 comes without the server of Spark Connect
+        builder = builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+        builder = builder.config("spark.connect.grpc.binding.port", "0")
     with pytest.MonkeyPatch.context() as patch:
         # Python workers by the hundred: each would compile every module it imports.
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)

@@ -1,5 +1,5 @@
-"""Golden tables, and the tables that Delta Lake for Spark wrote for us, as Spark DataFrames: both formats, classic
-and Spark Connect."""
+"""Golden tables, and the tables that Delta Lake for Spark wrote for us, as Spark DataFrames: both formats, classic,
+Spark Connect, and by planned tasks as on PySpark 3.5."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import mock_server
 from delta_sharing_client.delta import features
 from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
+from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from delta_sharing_client.spark.to_spark import planned_frame
 from tests.golden import corpus
 from tests.tables_spark.make_tables import rows
 
@@ -38,17 +41,36 @@ def golden_tables() -> dict[str, corpus.GoldenTable]:
     return {table.name: table for table in corpus.tables()}
 
 
-@pytest.fixture(scope="module", params=["classic", "connect"])
-def session(request: pytest.FixtureRequest, spark: Any, connect_url: str) -> Iterator[Any]:
+class Reads:
+    """A session, and how it reads: by the format, or as PySpark 3.5 does, by tasks that were planned before."""
+
+    def __init__(self, session: Any, kind: str) -> None:
+        self.session, self.kind = session, kind
+
+    def load(self, url: str, **options: object) -> Any:
+        given = {name: str(value) for name, value in options.items()}
+        if self.kind == "tasks":
+            return planned_frame(self.session, {**given, "path": url})
+        return self.session.read.format("deltaSharing").options(**given).load(url)
+
+
+@pytest.fixture(scope="module", params=["classic", "connect", "tasks"])
+def session(request: pytest.FixtureRequest, spark: Any) -> Iterator[Reads]:
     """A session of either kind; both have the same JVM behind them."""
-    if request.param == "classic":
-        yield spark
+    if request.param != "tasks" and not HAS_DATA_SOURCES:
+        pytest.skip("PySpark 3.5 has no Python data sources")
+    if request.param != "connect":
+        yield Reads(spark, request.param)
         return
     from pyspark.sql.connect.session import SparkSession
 
-    remote = SparkSession.builder.remote(connect_url).getOrCreate()
-    yield remote
+    remote = SparkSession.builder.remote(request.getfixturevalue("connect_url")).getOrCreate()
+    yield Reads(remote, request.param)
     remote.stop()
+
+
+def to_arrow(frame: Any) -> pa.Table:
+    return frame.toArrow() if hasattr(frame, "toArrow") else pa.Table.from_batches(frame._collect_as_arrow())
 
 
 class Served:
@@ -99,59 +121,56 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.golden
 @pytest.mark.parametrize("wire", FORMATS)
-def test_every_golden_table_equals_its_expected_rows(session: Any, golden: Served, wire: str) -> None:
+def test_every_golden_table_equals_its_expected_rows(session: Reads, golden: Served, wire: str) -> None:
     check_all(session, golden, wire)
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_every_table_of_our_own_equals_what_delta_lake_for_spark_reads(session: Any, own: Served, wire: str) -> None:
+def test_every_table_of_our_own_equals_what_delta_lake_for_spark_reads(session: Reads, own: Served, wire: str) -> None:
     check_all(session, own, wire)
 
 
-def test_change_feeds_of_our_own_tables_equal_those_of_delta_lake_for_spark(session: Any, own: Served) -> None:
+def test_change_feeds_of_our_own_tables_equal_those_of_delta_lake_for_spark(session: Reads, own: Served) -> None:
     checked = 0
     for name, table in own.tables.items():
         for query in table.change_queries:
-            frame = (
-                session.read.format("deltaSharing").option("readChangeFeed", "true")
-                .option("startingVersion", query["start_version"]).option("endingVersion", query["end_version"])
-                .load(own.url(name))
-            )  # fmt: skip
+            bounds = {"startingVersion": query["start_version"], "endingVersion": query["end_version"]}
+            frame = session.load(own.url(name), readChangeFeed="true", **bounds)
             wanted = [str(column) for column in query["columns"]]  # type: ignore[attr-defined]
             assert_rows(frame.select(*[f"`{column}`" for column in wanted]), query["rows"], f"{name} changes")
             checked += 1
     assert checked >= 10
 
 
-def test_row_lineage_of_our_own_tables_equals_that_of_delta_lake_for_spark(session: Any, own: Served) -> None:
+def test_row_lineage_of_our_own_tables_equals_that_of_delta_lake_for_spark(session: Reads, own: Served) -> None:
     checked = 0
     for name, table in own.tables.items():
         expected = table.expected.get("row_lineage")
         if expected is not None:
-            frame = session.read.format("deltaSharing").option("rowLineage", "true").load(own.url(name))
+            frame = session.load(own.url(name), rowLineage="true")
             assert frame.columns[-2:] == ["_row_id", "_row_commit_version"]
             assert_rows(frame, expected, f"{name} row lineage")
             checked += 1
     assert checked >= 5
 
 
-def check_all(spark: Any, served: Served, wire: str) -> None:
+def check_all(session: Reads, served: Served, wire: str) -> None:
     names = served.readable()
     if wire == "parquet":
         # A refusal costs a Python worker each; tests/golden shows them all, a few of them are enough here.
         refused = [name for name in names if served.refused_in_parquet(name)]
         names = [name for name in names if name not in refused[4:]]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        failures = [text for text in pool.map(lambda name: check(spark, served, name, wire), names) if text]
+        failures = [text for text in pool.map(lambda name: check(session, served, name, wire), names) if text]
     assert not failures, "\n".join(failures)
 
 
-def check(spark: Any, served: Served, name: str, wire: str) -> str | None:
+def check(session: Reads, served: Served, name: str, wire: str) -> str | None:
     """Return what is wrong with one table as a DataFrame, ``None`` if nothing is."""
     table = served.tables[name]
     refused = wire == "parquet" and served.refused_in_parquet(name)
     try:
-        frame = spark.read.format("deltaSharing").option("responseFormat", wire).load(served.url(name))
+        frame = session.load(served.url(name), responseFormat=wire)
         if refused:
             frame.collect()
             return f"{name}: the format {wire} cannot carry it, but it was read"
@@ -167,7 +186,7 @@ def check(spark: Any, served: Served, name: str, wire: str) -> str | None:
         if table.expected.get("rows") is not None:
             assert_rows(frame, table.expected["rows"], name)
             return None
-        found = frame.toArrow()
+        found = to_arrow(frame)
         expected = table.expected_rows(table.latest_version, schema)
         if expected is not None:
             assert sorted(map(repr, corpus.arrow_rows(found))) == sorted(map(repr, expected.elements()))
@@ -185,7 +204,7 @@ def assert_rows(frame: Any, expected: Any, name: str) -> None:
         # Arrow shows a variant as its two parts; Python knows what is in them.
         assert rows(frame) == sorted(expected, key=lambda row: json.dumps(row, sort_keys=True)), name
         return
-    found = frame.toArrow()
+    found = to_arrow(frame)
     left = sorted(map(repr, corpus.arrow_rows(found)))
     right = sorted(map(repr, corpus.json_rows(expected, found.schema)))
     assert left == right, (

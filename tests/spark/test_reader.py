@@ -31,10 +31,11 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.spark import partitions, served_table
-from delta_sharing_client.spark.admission import HAS_LIMITS, Budget, default_limit
+from delta_sharing_client.spark.admission import Budget, default_limit
 from delta_sharing_client.spark.columns import narrowed_columns, relation_columns
 from delta_sharing_client.spark.datasource import DeltaSharingSource, StreamReader
 from delta_sharing_client.spark.follower import with_way_out
+from delta_sharing_client.spark.interface import HAS_LIMITS
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.types import target_schema, to_spark_field
