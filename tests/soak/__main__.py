@@ -6,10 +6,10 @@ import argparse
 import sys
 from types import ModuleType
 
-from tests.soak import early_ends, faults
+from tests.soak import early_ends, faults, spark_kills
 
 # A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
-SOAKS: dict[str, ModuleType] = {"early-ends": early_ends, "faults": faults}
+SOAKS: dict[str, ModuleType] = {"early-ends": early_ends, "faults": faults, "spark-kills": spark_kills}
 
 
 def main() -> int:

@@ -1,0 +1,385 @@
+"""Real kills of Spark drivers in the middle of streams: restarted until they are through, they lose and double no row.
+
+Each driver has the streams of some modes and is killed with SIGKILL, its Python workers with it, at a random moment;
+the tables grow meanwhile. One mode's server goes away for a minute in one of the lives, and that stream must outlast
+it. Then the streams run to the end of their tables, and the rows in their sinks are compared with those written. Needs
+PySpark 4.2 or newer and a JDK.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import mock_server
+from tests.spark.conftest import SETTINGS
+from tests.spark.streams import FEED, ID
+from tests.tables import TableWriter, rows_of
+
+HELP = "kill the drivers of Spark streams, and compare the rows"
+
+_START_SECONDS = 240.0
+_END_SECONDS = 420.0
+_COMMITS_BEFORE = 25
+_COMMITS_IN_ALL = 90
+Row = tuple[int, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """A stream as one option or circumstance makes it; ``at_end`` replaces limits that would make the end slow."""
+
+    options: Mapping[str, str]
+    at_end: Mapping[str, str]
+    server: str = "steady"
+    remote: bool = False
+
+    @property
+    def is_feed(self) -> bool:
+        return "readChangeFeed" in self.options
+
+
+_MANY = {"maxFilesPerTrigger": "500"}
+MODES = {
+    "parquet": Mode({"responseFormat": "parquet", "startingVersion": "0", "maxFilesPerTrigger": "2"}, _MANY),
+    "bytes": Mode({"startingVersion": "0", "maxBytesPerTrigger": "1k"}, {"maxBytesPerTrigger": "1m"}),
+    "feed from a snapshot": Mode({"readChangeFeed": "true", "maxFilesPerTrigger": "2"}, _MANY),
+    "inside the snapshot": Mode({"maxFilesPerTrigger": "1"}, _MANY),
+    "outage": Mode({"startingVersion": "0", "maxFilesPerTrigger": "2", "maxOutage": "5m"}, _MANY, "failing"),
+    "expiring": Mode({"startingVersion": "0", "maxFilesPerTrigger": "3"}, _MANY, "expiring"),
+    "connect": Mode({"startingVersion": "0", "maxFilesPerTrigger": "2"}, _MANY, remote=True),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kills", type=int, default=50, help="kills of a stream, over all modes (default 50)")
+    parser.add_argument("--outage", type=float, default=60.0, help="seconds for which a server is away (default 60)")
+    parser.add_argument("--seconds", type=float, default=1800.0, help="no kill after these (default 1800)")
+    parser.add_argument("--modes", nargs="*", choices=sorted(MODES), default=sorted(MODES), metavar="MODE")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="spark-kills-") as folder:
+        soak = _Soak(arguments, Path(folder))
+        try:
+            soak.run()
+        finally:
+            soak.close()
+        return soak.report()
+
+
+def wait_until(done: Callable[[], bool], seconds: float) -> bool:
+    """Wait until ``done()``, for ``seconds`` at most; return whether it is."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+class _Table:
+    """A table that grows at random, and what each version adds to the snapshot and to the stream."""
+
+    def __init__(self, path: Path, chance: random.Random, mode: Mode) -> None:
+        self._writer = TableWriter(path, ID, properties=FEED if mode.is_feed else None)
+        self._chance = chance
+        self._feed = mode.is_feed
+        self._next = 0
+        self._lock = threading.Lock()
+        self.snapshot: list[list[int]] = [[]]
+        self.tail: list[list[Row]] = [[]]
+
+    def grow(self) -> None:
+        """Commit inserts of several files, updates (of a feed), an OPTIMIZE or settings, unless it is long enough."""
+        with self._lock:
+            if len(self.tail) >= _COMMITS_IN_ALL:
+                return
+            step = self._chance.random()
+            if step < 0.08:
+                self._writer.commit(metadata=True)
+                self._note([], [])
+            elif step < 0.16:
+                rewritten = self._fresh(1)
+                self._writer.commit(add=[self._writer.file(rows_of(rewritten))], data_change=False)
+                self._note(rewritten, [])
+            elif self._feed and step < 0.5:
+                self._update()
+            else:
+                groups = [self._fresh(self._chance.randint(1, 3)) for _ in range(self._chance.randint(1, 3))]
+                self._writer.commit(add=[self._writer.file(rows_of(ids)) for ids in groups])
+                ids = [i for group in groups for i in group]
+                self._note(ids, [(i, "insert") for i in ids])
+
+    def expected(self, first: int, *, from_snapshot: bool) -> Counter[Row]:
+        """Return the rows of a stream that began at version ``first``."""
+        found: Counter[Row] = Counter()
+        if from_snapshot:
+            found.update((i, "insert") for ids in self.snapshot[: first + 1] for i in ids)
+            first += 1
+        for rows in self.tail[first:]:
+            found.update(rows)
+        return found
+
+    def _update(self) -> None:
+        rewritten, images = self._fresh(1), []
+        for old in self._fresh(self._chance.randint(1, 3)):
+            images += [{"id": old, "_change_type": "update_preimage"}, {"id": old, "_change_type": "update_postimage"}]
+        half = 2 * self._chance.randint(0, len(images) // 2)
+        files = [self._writer.change_file(part) for part in (images[:half], images[half:]) if part]
+        self._writer.commit(change=files, add=[self._writer.file(rows_of(rewritten))])
+        self._note(rewritten, [(int(str(row["id"])), str(row["_change_type"])) for row in images])
+
+    def _note(self, snapshot: list[int], tail: list[Row]) -> None:
+        self.snapshot.append(snapshot)
+        self.tail.append(tail)
+
+    def _fresh(self, count: int) -> list[int]:
+        self._next += count
+        return list(range(self._next - count, self._next))
+
+
+class _Server:
+    """A server at one address, which can go away and come back."""
+
+    def __init__(self, tables: Mapping[str, Path], **options: Any) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._options = {"port": free.getsockname()[1], "token": "soak-token", **options}
+        self._tables = dict(tables)
+        self._running = contextlib.ExitStack()
+        self.server: Any = None
+
+    def start(self) -> None:
+        self.server = self._running.enter_context(mock_server.running(tables=self._tables, **self._options))
+
+    def stop(self) -> None:
+        self._running.close()
+
+
+class _Soak:
+    """The tables, the servers, the drivers' lives and what was counted."""
+
+    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+        self._arguments = arguments
+        self._chance = random.Random(arguments.seed)
+        self._folder = folder
+        self._modes = {name: MODES[name] for name in MODES if name in arguments.modes}
+        self._places = {name: folder / name.replace(" ", "-") for name in self._modes}
+        self._tables = {
+            name: _Table(self._places[name] / "table", random.Random(f"{arguments.seed} {name}"), mode)
+            for name, mode in self._modes.items()
+        }
+        for name, table in self._tables.items():
+            (self._places[name] / "out").mkdir()
+            for _ in range(_COMMITS_BEFORE):
+                table.grow()
+        self._servers = {
+            "steady": self._serve("steady"),
+            "failing": self._serve("failing"),
+            "expiring": self._serve("expiring", url_ttl=3.0),
+        }
+        self._profiles: dict[str, Path] = {}
+        for name, server in self._servers.items():
+            server.start()
+            # A file of our own: the server's goes with it.
+            self._profiles[name] = folder / f"{name}.share"
+            self._profiles[name].write_text(json.dumps(server.server.profile))
+        self._over = threading.Event()
+        self._grower = threading.Thread(target=self._grow, daemon=True)
+        self._grower.start()
+        self.counts: dict[str, Counter[str]] = collections.defaultdict(Counter)
+        self.wrong: list[str] = []
+
+    def run(self) -> None:
+        began, drivers = time.monotonic(), itertools.cycle(self._drivers())
+        while sum(counts["kills"] for counts in self.counts.values()) < self._arguments.kills:
+            if self.wrong or time.monotonic() - began > self._arguments.seconds:
+                break
+            self._life(next(drivers))
+        self._over.set()
+        self._grower.join()
+        for names in self._drivers():
+            self._last_life(names)
+
+    def close(self) -> None:
+        self._over.set()
+        for server in self._servers.values():
+            server.stop()
+
+    def report(self) -> int:
+        total: Counter[str] = Counter()
+        for name, counts in self.counts.items():
+            total.update(counts)
+            sys.stdout.write(f"{name}: {_shown(counts)}\n")
+        sys.stdout.write(f"all: {_shown(total)}\n")
+        for line in self.wrong:
+            sys.stdout.write(f"WRONG {line}\n")
+        sys.stdout.write(f"{len(self.wrong)} wrong, seed {self._arguments.seed}\n")
+        return 1 if self.wrong else 0
+
+    def _drivers(self) -> list[list[str]]:
+        """Return the modes of each of the two drivers that take turns: a JVM costs more than a stream."""
+        names = list(self._modes)
+        return [group for group in (names[0::2], names[1::2]) if group]
+
+    def _serve(self, kind: str, **options: Any) -> _Server:
+        names = [name for name, mode in self._modes.items() if mode.server == kind] or list(self._modes)[:1]
+        return _Server({_served(name): self._places[name] / "table" for name in names}, **options)
+
+    def _grow(self) -> None:
+        while not self._over.wait(1.0):
+            for table in self._tables.values():
+                table.grow()
+            self._servers["expiring"].server.expire_urls()
+
+    # === Lives ===
+
+    def _life(self, names: list[str]) -> None:
+        before = {name: self._batches(name) for name in names}
+        # Some die while their streams begin.
+        begun = self._chance.choice([1, len(names), len(names), len(names)])
+        with self._driver(names) as driver:
+            wait_until(
+                lambda: sum(self._batches(name) > before[name] for name in names) >= begun or driver.poll() is not None,
+                _START_SECONDS,
+            )
+            if "outage" in names and not self.counts["outage"]["outages"]:
+                self._outlast(driver)
+            time.sleep(3 * self._chance.random())
+            ended = [f"{name}: {self._failure(name)}" for name in names if self._failure(name)]
+            if driver.poll() is not None or ended:
+                self.wrong.append(f"streams ended by themselves: {ended}")
+                return
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+        for name in names:
+            counts, offsets, commits = self.counts[name], self._log(name, "offsets"), self._log(name, "commits")
+            counts["kills"] += 1
+            counts["batches"] += self._batches(name) - before[name]
+            if offsets:
+                counts["between offset and commit"] += len(offsets) > len(commits)
+                counts["inside the snapshot"] += bool(self._offset(name, max(offsets)).get("isStartingVersion"))
+            else:
+                counts["before the first offset"] += 1
+            sys.stdout.write(f"{name}: {_shown(counts)}\n")
+        sys.stdout.flush()
+
+    def _outlast(self, driver: subprocess.Popen[bytes]) -> None:
+        """Take the server away under the running stream, and see it go on when the server is back."""
+        server = self._servers["failing"]
+        server.stop()
+        time.sleep(self._arguments.outage)
+        before = self._batches("outage")
+        server.start()
+        went_on = wait_until(lambda: self._batches("outage") > before or driver.poll() is not None, 120)
+        self.counts["outage"]["outages"] += 1
+        if not went_on:
+            self.wrong.append("outage: the stream did not go on when the server was back")
+
+    def _last_life(self, names: list[str]) -> None:
+        with self._driver(names, last=True) as driver:
+            if wait_until(lambda: not any(map(self._missing, names)) or driver.poll() is not None, _END_SECONDS):
+                time.sleep(5)  # what comes twice may come late
+        for name in names:
+            if self._failure(name):
+                self.wrong.append(f"{name}: the stream failed: {self._failure(name)}")
+            if not self._log(name, "offsets"):
+                self.wrong.append(f"{name}: nothing was read")
+                continue
+            found, expected = self._rows(name), self._expected(name)
+            self.counts[name]["rows"] = sum(found.values())
+            for what, rows in (("lost", expected - found), ("doubled or strange", found - expected)):
+                if rows:
+                    self.wrong.append(f"{name}: {what} {sum(rows.values())} rows, such as {next(iter(rows))}")
+
+    @contextlib.contextmanager
+    def _driver(self, names: list[str], *, last: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+        streams = []
+        for name in names:
+            mode = self._modes[name]
+            at_end = mode.at_end if last else {}
+            streams.append(
+                {
+                    "url": f"{self._profiles[mode.server]}#{_served(name)}",
+                    "options": {**mode.options, "queryTableVersionIntervalSeconds": "10", **at_end},
+                    "checkpoint": str(self._places[name] / "checkpoint"),
+                    "out": str(self._places[name] / "out"),
+                    "remote": mode.remote,
+                }
+            )
+        asked = {"streams": streams, "settings": SETTINGS}
+        python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
+        environment = {**os.environ, **python, "PYTHONPYCACHEPREFIX": str(self._folder / "bytecode")}
+        # Python workers by the hundred: each would compile every module it imports.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        with open(self._folder / "drivers.log", "ab") as log:
+            driver = subprocess.Popen(
+                [sys.executable, "-m", "tests.soak.spark_driver", json.dumps(asked)],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        try:
+            yield driver
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+
+    # === What is on disk ===
+
+    def _batches(self, name: str) -> int:
+        return len(list((self._places[name] / "out").glob("*.json")))
+
+    def _log(self, name: str, folder: str) -> list[int]:
+        path = self._places[name] / "checkpoint" / folder
+        return [int(file.name) for file in path.glob("*") if file.name.isdigit()] if path.is_dir() else []
+
+    def _offset(self, name: str, batch: int) -> dict[str, Any]:
+        text = (self._places[name] / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()
+        offset: dict[str, Any] = json.loads(text[-1])
+        return offset
+
+    def _rows(self, name: str) -> Counter[Row]:
+        files = (self._places[name] / "out").glob("*.json")
+        return Counter((i, kind) for file in files for i, kind in json.loads(file.read_text()))
+
+    def _expected(self, name: str) -> Counter[Row]:
+        resolved = [self._offset(name, batch) for batch in sorted(self._log(name, "offsets"))]
+        first = next(offset for offset in resolved if offset["tableId"] is not None)
+        return self._tables[name].expected(first["firstVersion"], from_snapshot=first["fromSnapshot"])
+
+    def _missing(self, name: str) -> Counter[Row]:
+        if not self._log(name, "offsets"):
+            return Counter({(-1, "nothing read"): 1})
+        return self._expected(name) - self._rows(name)
+
+    def _failure(self, name: str) -> str:
+        path = self._places[name] / "out" / "failure"
+        return path.read_text()[-2000:] if path.exists() else ""
+
+
+def _served(name: str) -> str:
+    return f"share.schema.{name.replace(' ', '_')}"
+
+
+def _shown(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
