@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 import pyarrow as pa
 
@@ -44,7 +44,8 @@ def resolve_columns(
         raise UsageError(
             f"A list of names was expected for 'columns', found the text {columns!r}. Write columns=[{columns!r}]."
         )
-    paths = tuple(_selected(column, schema, extra) for column in columns)
+    known = _Names(schema, extra)
+    paths = tuple(_selected(column, known) for column in columns)
     whole: set[ColumnPath] = set()
     parents: set[ColumnPath] = set()
     for path in paths:
@@ -64,7 +65,7 @@ def resolve_path(path: ColumnPath, schema: Any) -> tuple[Any, ...]:
     UsageError
         There is no such column (the nearest is named), or several that differ in case only.
     """
-    return _fields_along(path, schema, _shown(path))
+    return _Names(schema).along(path, _shown(path))
 
 
 def find_path(path: ColumnPath, schema: Any) -> tuple[Any, ...] | None:
@@ -75,87 +76,115 @@ def find_path(path: ColumnPath, schema: Any) -> tuple[Any, ...] | None:
         return None
 
 
-def _selected(column: ColumnName, schema: Any, extra: Sequence[str]) -> ColumnPath:
+def _selected(column: ColumnName, known: _Names) -> ColumnPath:
     if not isinstance(column, str):
         names = tuple(column) if isinstance(column, Sequence) else ()
         if not names or not all(isinstance(name, str) for name in names):
             raise UsageError(f"A column is a name or a sequence of names, found {column!r}.")
-    alone = column if isinstance(column, str) else names[0] if len(names) == 1 else None
-    added = next((name for name in extra if alone is not None and name.lower() == alone.lower()), None)
-    if added is not None:
-        return (added,)
-    if not isinstance(column, str):
-        return _names(resolve_path(names, schema))
-    whole = _match(column, _fields(schema) or ())
+        return _path(known.along(names, _shown(names)))
+    whole = known.match(column, known.schema)
     if _PATH.fullmatch(column) is None:
         # No spelling of a path, so it can only be a column's own name.
-        return (whole.name,) if whole is not None else _names(_fields_along((column,), schema, f"'{column}'"))
+        return (whole.name,) if whole is not None else _path(known.along((column,), f"'{column}'"))
     path = parse_path(column)
-    if whole is not None and len(path) > 1 and _match(path[0], _fields(schema) or ()) is not None:
-        named = find_path(path, schema)
-        if named is not None and len(named) > 1:
-            raise UsageError(
-                f"The name '{column}' fits both the column '{quote_name(column)}' and the field {_shown(path)} of a "
-                f"struct. Write ({column!r},) for the one, {path!r} for the other."
-            )
-    return (whole.name,) if whole is not None else _names(_fields_along(path, schema, _shown(path)))
+    if whole is None:
+        return _path(known.along(path, _shown(path)))
+    if len(path) > 1:
+        try:
+            is_field = len(known.along(path, column)) > 1
+        except UsageError:
+            is_field = False
+        if is_field:
+            raise _ambiguous(column, path)
+    return (whole.name,)
 
 
-def _names(fields: Iterable[Any]) -> ColumnPath:
+def _ambiguous(column: str, path: ColumnPath) -> UsageError:
+    return UsageError(
+        f"The name '{column}' fits both the column '{quote_name(column)}' and the field {_shown(path)} of a struct. "
+        f"Write ({column!r},) for the one, {path!r} for the other."
+    )
+
+
+def _path(fields: Iterable[Any]) -> ColumnPath:
     return tuple(field.name for field in fields)
 
 
-def _fields_along(path: ColumnPath, schema: Any, shown: str) -> tuple[Any, ...]:
-    found: list[Any] = []
-    node = schema
-    for depth, name in enumerate(path):
-        fields = _fields(node)
-        field = None if fields is None else _match(name, fields)
-        if field is None and fields is not None and depth + 1 < len(path):
-            field = _match(".".join(path[depth:]), fields)
-            if field is not None:
-                return (*found, field)
-        if field is None:
-            raise UsageError(_missing(shown, name, _names(found), node, fields))
-        found.append(field)
-        node = field.type
-    return tuple(found)
+class _Added(NamedTuple):
+    """A column that a read adds to the table's."""
+
+    name: str
+    type: None = None
 
 
-def _fields(node: Any) -> Sequence[Any] | None:
-    """Return the fields of a schema or a struct of Delta or Arrow, ``None`` for any other type."""
-    if isinstance(node, (pa.Schema, pa.StructType)):
-        return list(node)
-    return None if isinstance(node, pa.DataType) else getattr(node, "fields", None)
+class _Names:
+    """The names of a schema and its structs, each looked through once; ``added`` are columns beside the schema's."""
+
+    def __init__(self, schema: Any, added: Sequence[str] = ()) -> None:
+        self.schema = schema
+        self._added = added
+        # With the struct itself: Arrow makes a new object each time, whose identity must not be another's.
+        self._fields: dict[int, tuple[Any, dict[str, list[Any]]]] = {}
+
+    def along(self, path: ColumnPath, shown: str) -> tuple[Any, ...]:
+        """Return the fields along ``path``; ``UsageError``, which calls it ``shown``, if there are none."""
+        found: list[Any] = []
+        node = self.schema
+        for depth, name in enumerate(path):
+            field = self.match(name, node)
+            if field is None and depth + 1 < len(path):
+                field = self.match(".".join(path[depth:]), node)
+                if field is not None:
+                    return (*found, field)
+            if field is None:
+                raise UsageError(_missing(shown, name, _path(found), self._of(node)))
+            found.append(field)
+            node = field.type
+        return tuple(found)
+
+    def match(self, name: str, node: Any) -> Any | None:
+        """Return the field of a schema or struct called ``name``, the exact spelling first, ``None`` for none."""
+        matches = (self._of(node) or {}).get(name.lower(), [])
+        matches = [field for field in matches if field.name == name] or matches
+        if len(matches) > 1:
+            names = ", ".join(f"'{field.name}'" for field in matches)
+            raise UsageError(f"The column '{name}' is ambiguous: it matches {names}. Write one of them exactly.")
+        return matches[0] if matches else None
+
+    def _of(self, node: Any) -> dict[str, list[Any]] | None:
+        """Return the fields of a schema or a struct by folded name, ``None`` for any other type."""
+        if id(node) not in self._fields:
+            if isinstance(node, (pa.Schema, pa.StructType)):
+                fields: Iterable[Any] = node
+            elif isinstance(node, pa.DataType) or not hasattr(node, "fields"):
+                return None
+            else:
+                fields = node.fields
+            known: dict[str, list[Any]] = {}
+            for field in fields:
+                known.setdefault(field.name.lower(), []).append(field)
+            if node is self.schema:
+                # A table's own column of that name is another one; who reads both says so.
+                for name in self._added:
+                    known.setdefault(name.lower(), [_Added(name)])
+            self._fields[id(node)] = node, known
+        return self._fields[id(node)][1]
 
 
-def _match(name: str, fields: Sequence[Any]) -> Any | None:
-    folded = name.lower()
-    matches = [field for field in fields if field.name == name] or [
-        field for field in fields if field.name.lower() == folded
-    ]
-    if len(matches) > 1:
-        names = ", ".join(f"'{field.name}'" for field in matches)
-        raise UsageError(f"The column '{name}' is ambiguous: it matches {names}. Write one of them exactly.")
-    return matches[0] if matches else None
-
-
-def _missing(shown: str, name: str, parent: ColumnPath, node: Any, fields: Sequence[Any] | None) -> str:
+def _missing(shown: str, name: str, parent: ColumnPath, known: dict[str, list[Any]] | None) -> str:
     sentence = f"The column {shown} is not in the table"
-    if fields is None:
+    if known is None:
         return f"{sentence}: {_shown(parent)} is no struct, so it has no field '{name}'."
     if parent:
         sentence += f": the struct {_shown(parent)} has no field '{name}'"
-    folded: dict[str, str] = {}
-    for field in fields:
-        folded.setdefault(field.name.lower(), field.name)
-    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     if near:
-        return f"{sentence}. Did you mean {_shown((*parent, folded[near[0]]))}?"
-    if not fields:
+        return f"{sentence}. Did you mean {_shown((*parent, known[near[0]][0].name))}?"
+    if not known:
         return f"{sentence}, which has no columns." if not parent else f"{sentence}, nor any other."
-    listed = ", ".join(_shown((*parent, field.name)) for field in fields[:_MOST_SHOWN])
-    more = ", ..." if len(fields) > _MOST_SHOWN else ""
+    names = [field.name for fields in known.values() for field in fields]
+    listed = ", ".join(_shown((*parent, each)) for each in names[:_MOST_SHOWN])
+    more = ", ..." if len(names) > _MOST_SHOWN else ""
     return f"{sentence}. Its {'fields' if parent else 'columns'} are {listed}{more}."
 
 
