@@ -87,10 +87,11 @@ class DeltaSharingError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark ships exceptions from executors by pickle; keyword-only fields would be lost by the default reduce.
-        return (_rebuild, (type(self), self.message, {k: v for k, v in vars(self).items() if k != "message"}))
+        return (rebuild, (type(self), self.message, {k: v for k, v in vars(self).items() if k != "message"}))
 
 
-def _rebuild(cls: type[DeltaSharingError], message: str, fields: dict[str, object]) -> DeltaSharingError:
+def rebuild(cls: type[DeltaSharingError], message: str, fields: dict[str, object]) -> DeltaSharingError:
+    """Return an error of ``cls`` as it was, or as ``cls`` would have been: ``fields`` are its attributes."""
     error = cls.__new__(cls)
     Exception.__init__(error, message)
     error.message = message

@@ -252,10 +252,10 @@ def _from_path(path: str, origin: str = "") -> Profile:
     if path.lstrip().startswith("{"):
         return _from_text(path, f"in JSON text{origin}")  # not shown: it holds the token
     if _URL.match(path):
-        return _from_text(_read(path), _shown(path) + origin)
+        return _from_text(read_profile(path), _shown(path) + origin)
     full = os.path.abspath(os.path.expanduser(path))
     stamp = _stamp(full)  # before it is read: a change in between is then found later
-    profile = _from_text(_read(path), _shown(path) + origin)
+    profile = _from_text(read_profile(path), _shown(path) + origin)
     return profile if stamp is None else dataclasses.replace(profile, _origin=_Origin(full, stamp))
 
 
@@ -267,7 +267,8 @@ def _stamp(path: str) -> _Stamp | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _read(path: str) -> bytes:
+def read_profile(path: str) -> bytes:
+    """Return what the file at a path or URL holds; ``ProfileError`` if it cannot be read."""
     try:
         if _URL.match(path):
             import fsspec  # for URLs only: it takes longer than reading a profile

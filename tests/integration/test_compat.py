@@ -1,0 +1,130 @@
+"""``delta_sharing_client.compat``: what scripts for the package ``delta-sharing`` import, catch and compute with."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import requests
+
+import delta_sharing_client as ds
+import delta_sharing_client.compat as delta_sharing
+import mock_server
+from mock_server import demo
+
+V1 = {
+    "shareCredentialsVersion": 1,
+    "endpoint": "https://h/api/",
+    "bearerToken": "planted",
+    "expirationTime": "2030-01-01",
+}
+JWT = {
+    "shareCredentialsVersion": 2,
+    "type": "oauth_jwt_bearer_private_key_jwt",
+    "endpoint": "https://localhost/delta-sharing/",
+    "auth": {
+        "tokenEndpoint": "https://login/token",
+        "clientId": "clientId",
+        "issuer": "issuer",
+        "audience": "audience",
+        "scope": "scope",
+        "privateKey": {"privateKeyFile": "/path/to/key.pem", "keyId": "keyId", "algorithm": "RS256"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def profile_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("compat")
+    with mock_server.running(demo.build(folder / "tables")) as server:
+        yield str(server.profile_path)
+
+
+def test_scripts_of_the_readme_run_with_their_import_changed(profile_file: str) -> None:
+    client = delta_sharing.SharingClient(profile_file)
+    assert client.list_all_tables()
+    (share,) = client.list_shares()
+    assert isinstance(share, delta_sharing.Share)
+    schema = client.list_schemas(share)[0]
+    assert all(isinstance(table, delta_sharing.Table) for table in client.list_tables(schema))
+
+    table_url = profile_file + "#demo.shop.orders"
+    assert len(delta_sharing.load_as_pandas(table_url, limit=10)) == 10
+    assert len(delta_sharing.load_as_pandas(table_url, limit=10, version=1, use_delta_format=True)) == 10
+    assert len(delta_sharing.load_table_changes_as_pandas(table_url, starting_version=1, ending_version=2)) > 0
+    assert delta_sharing.get_table_version(table_url) == 6
+    assert delta_sharing.get_table_metadata(table_url).id
+    assert delta_sharing.get_table_protocol(table_url).min_reader_version >= 1
+
+
+def test_commit_timestamp_counts_as_in_that_package(profile_file: str) -> None:
+    url = profile_file + "#demo.shop.orders"
+    millis = delta_sharing.load_table_changes_as_pandas(url, 1, 2)["_commit_timestamp"]
+    stamps = delta_sharing.load_table_changes_as_pandas(url, 1, 2, use_delta_format=True)["_commit_timestamp"]
+
+    assert (str(millis.dtype), str(stamps.dtype)) == ("int64", "datetime64[us, UTC]")
+    assert (stamps.astype("int64") // 1000).tolist() == millis.tolist()
+    table = delta_sharing.load_table_changes_as_arrow(url, 1, 2)
+    assert table.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
+
+
+def test_errors_are_those_that_scripts_catch(profile_file: str) -> None:
+    with pytest.raises(requests.HTTPError) as refused:
+        delta_sharing.load_as_pandas(profile_file + "#demo.shop.gone")
+    assert isinstance(refused.value, ds.NotFoundError)
+    assert refused.value.response.status_code == 404
+    assert "Did you mean" in str(refused.value)
+    copy = pickle.loads(pickle.dumps(refused.value))
+    assert (type(copy), str(copy)) == (type(refused.value), str(refused.value))
+
+    with pytest.raises(ValueError, match="upgrade"):
+        delta_sharing.SharingClient(io.StringIO(json.dumps({**V1, "shareCredentialsVersion": 100})))
+    profile = delta_sharing.DeltaSharingProfile.from_json({**V1, "endpoint": "http://127.0.0.1:9/"})
+    client = delta_sharing.SharingClient(profile, ds.ReadOptions(max_attempts=1))
+    with pytest.raises(requests.ConnectionError) as unreachable:
+        client.list_shares()
+    assert isinstance(unreachable.value, ds.TransportError)
+    with pytest.raises(ValueError, match="columns"):
+        delta_sharing.load_as_pandas(profile_file + "#demo.shop.orders", columns="id")
+
+
+def test_refused_credentials_are_an_http_error(profile_file: str) -> None:
+    fields = json.loads(Path(profile_file).read_text()) | {"bearerToken": "wrong"}
+    with pytest.raises(requests.HTTPError) as refused:
+        delta_sharing.SharingClient(delta_sharing.DeltaSharingProfile.from_json(fields)).list_all_tables()
+    assert isinstance(refused.value, ds.AuthError)
+    assert refused.value.response.status_code == 401
+
+
+def test_profile_has_the_fields_of_that_package(tmp_path: Path) -> None:
+    path = tmp_path / "my.share"
+    path.write_text(json.dumps(V1))
+    sources = [str(path), path, io.StringIO(json.dumps(V1)), io.BytesIO(json.dumps(V1).encode())]
+    expected = delta_sharing.DeltaSharingProfile(1, "https://h/api", "planted", "2030-01-01")
+
+    assert [delta_sharing.DeltaSharingProfile.read_from_file(source) for source in sources] == [expected] * 4
+    assert delta_sharing.DeltaSharingProfile.from_json(json.dumps(V1)) == expected
+    assert "planted" not in repr(expected)
+
+    found = delta_sharing.DeltaSharingProfile.from_json(json.dumps(JWT))
+    assert (found.type, found.client_id, found.issuer) == ("oauth_jwt_bearer_private_key_jwt", "clientId", "issuer")
+    assert found.private_key == JWT["auth"]["privateKey"]  # type: ignore[index]
+    assert found.load() == ds.Profile.load(JWT)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", json.dumps({**V1, "endpoint": None}), json.dumps({**JWT, "type": "x"})])
+def test_profile_that_cannot_be_used_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match="profile") as caught:
+        delta_sharing.DeltaSharingProfile.from_json(text)
+    assert isinstance(caught.value, ds.ProfileError)
+    with pytest.raises(ValueError, match="upgrade"):
+        delta_sharing.DeltaSharingProfile(100, "https://h")
+
+
+def test_every_name_is_there() -> None:
+    assert [name for name in delta_sharing.__all__ if not hasattr(delta_sharing, name)] == []
