@@ -33,7 +33,6 @@ NOUNS_WITH_ONE_READER = {
     "delta/log/checkpoint_writer.py": "a file format: the classic checkpoint",
     "delta/roaring.py": "a format of its own: Roaring bitmaps",
     "delta/variant/shredding.py": "a specification of its own: Variant Shredding",
-    "loaders.py": "public names, which __init__ hands on",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",
     "protocol/auth.py": "sign-in",
     "protocol/pages.py": "an answer, from the bytes of its lines to checked actions",
