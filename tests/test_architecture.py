@@ -28,6 +28,7 @@ COMMAND_LINES = ("delta_sharing_client/cli/commands.py", "mock_server/command.py
 NOUNS_WITH_ONE_READER = {
     "cli/commands.py": "the commands; run.py is the process around them",
     "cli/facts.py": "what is told of a table and a copy, whoever prints it",
+    "cli/output.py": "how things are printed",
     "cli/target.py": "what a command is about: settings, client, table",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/log/checkpoint_writer.py": "a file format: the classic checkpoint",

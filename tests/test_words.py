@@ -68,7 +68,8 @@ def _complaint(message: str) -> str | None:
         return "does not begin with a capital letter"
     if not message.rstrip("')`").endswith((".", "?", VALUE)) or (message.endswith(VALUE) and not _is_whole(message)):
         return "does not end with a full stop"
-    if re.search(r'"[^"\s]+"', message):
+    # The quotation marks of a shell are its own.
+    if re.search(r'(?<!pip install )"[^"\s]+"', message):
         return "names something in double quotation marks"
     return None
 

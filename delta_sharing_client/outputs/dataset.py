@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,10 +13,30 @@ import pyarrow.fs
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.predicates.arrow_expressions import weaker_predicate
 
-if TYPE_CHECKING:
-    from delta_sharing_client.reads import Read
-
 _BATCH_ROWS = 131_072
+ReadT = TypeVar("ReadT", bound="Readable")
+
+
+class Readable(Protocol):
+    """What is asked of a read: a ``Scan`` or ``Changes`` (see ``reads``)."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def limit_rows(self) -> int | None: ...
+
+    def select(self: ReadT, *columns: Sequence[str]) -> ReadT: ...
+
+    def where(self: ReadT, condition: Any) -> ReadT: ...
+
+    def limit(self: ReadT, rows: int | None) -> ReadT: ...
+
+    def count(self) -> int: ...
+
+    def to_reader(self) -> pa.RecordBatchReader: ...
+
+    def to_batches(self) -> Any: ...
 
 
 class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
@@ -27,7 +47,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     dataset of local files has besides (fragments, joins, sorting) is refused: read ``to_table()`` first.
     """
 
-    def __init__(self, read: Read, condition: pc.Expression | None = None) -> None:
+    def __init__(self, read: Readable, condition: pc.Expression | None = None) -> None:
         # Engines take an instance of pyarrow's class. Whatever would go around ``scanner`` finds a file that is not
         # there, and so an error: an empty dataset would be wrong rows.
         schema = read.schema
@@ -40,7 +60,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     def __repr__(self) -> str:
         return f"SharedDataset({self._read!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., SharedDataset], tuple[Read, pc.Expression | None]]:
+    def __reduce__(self) -> tuple[Callable[..., SharedDataset], tuple[Readable, pc.Expression | None]]:
         return SharedDataset, (self._read, self._condition)
 
     def scanner(
@@ -145,7 +165,7 @@ def _sliced(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordB
             yield batch.slice(start, rows)
 
 
-def _least(rows: int, read: Read) -> int:
+def _least(rows: int, read: Readable) -> int:
     return rows if read.limit_rows is None else min(rows, read.limit_rows)
 
 

@@ -6,23 +6,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from delta_sharing_client import optional
-from delta_sharing_client.outputs.dataset import SharedDataset
+from delta_sharing_client.outputs.dataset import Readable, SharedDataset
 
 if TYPE_CHECKING:
     import duckdb
 
     from delta_sharing_client.protocol.names import TableName
-    from delta_sharing_client.reads import Read
 
 
-def relation(read: Read, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
+def relation(read: Readable, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
     """Return ``read`` as a relation on ``connection``, DuckDB's default one if ``None``."""
     # A connection of our own would be closed under the relation once nothing else holds it.
     target = optional.load("duckdb", "duckdb") if connection is None else connection
     return target.from_arrow(SharedDataset(read))
 
 
-def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Read]) -> None:
+def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Readable]) -> None:
     """Make ``share.schema.table`` a view for each of ``reads``: a database in memory a share, a schema a schema."""
     row = connection.execute("SELECT current_database(), current_schema()").fetchone()
     assert row is not None
