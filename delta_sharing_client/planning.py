@@ -118,13 +118,14 @@ def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest
         starting_timestamp=request.starting_timestamp,
         ending_timestamp=request.ending_timestamp,
         include_historical_metadata=True,
+        of_view=request.starting_version is None and request.ending_version is None,
     )
     answer = query_changes(rest, table, query, response_format=request.response_format)
     check_readable(answer.protocol, answer.metadata, operation=Operation.CHANGES, table=str(table))
     actions = list(answer.actions)
     urls = RefreshingUrls(rest, table, query, answer)
     state = dataclasses.replace(_state(rest, table, answer), urls=urls)
-    return plan_changes(state, actions, request, options)
+    return plan_changes(state, actions, dataclasses.replace(request, of_view=answer.head.is_view), options)
 
 
 def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tuple[str | None, str | None]:

@@ -45,8 +45,9 @@ class TableDetails:
     ``version`` is the one described; ``size`` (bytes) and ``num_files`` are ``None`` where the server does not tell, as
     is ``created_time`` (epoch milliseconds); ``response_format`` is the format the server chose; ``format.provider`` is
     the encoding of the data files, ``"parquet"``; ``schema`` is that of a read: logical names, Arrow types.
-    ``schema_string`` is the same as the server sent it, with comments; ``protocol`` has the versions and features a
-    reader needs.
+    ``location``, ``auxiliary_locations`` and ``access_modes`` (``url``, ``dir``; empty means ``url``) are for directory
+    access. ``schema_string`` is the schema as the server sent it, with comments; ``protocol`` has the versions and
+    features a reader needs.
     """
 
     id: str
@@ -63,6 +64,9 @@ class TableDetails:
     num_files: int | None
     created_time: int | None
     format: Format
+    location: str | None = None
+    auxiliary_locations: Sequence[str] = ()
+    access_modes: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +135,9 @@ class SharedTable:
             num_files=answer.num_files,
             created_time=metadata.created_time,
             format=metadata.format,
+            location=answer.location,
+            auxiliary_locations=answer.auxiliary_locations,
+            access_modes=answer.access_modes,
         )
 
     def protocol(self, *, response_format: ResponseFormat | str = ResponseFormat.AUTO) -> Protocol:

@@ -53,6 +53,8 @@ class TableHead:
         Bytes and files of the table, where the server tells.
     location, auxiliary_locations, access_modes:
         For directory access; no ``access_modes`` means ``url``.
+    is_view:
+        Whether these are the changes of a view, which has no versions; ``version`` is 0 then.
     """
 
     version: int
@@ -65,6 +67,7 @@ class TableHead:
     location: str | None = None
     auxiliary_locations: tuple[str, ...] = ()
     access_modes: tuple[str, ...] = ()
+    is_view: bool = False
 
 
 def format_of(line: ProtocolLine) -> ResponseFormat | None:

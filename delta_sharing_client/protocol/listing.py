@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from delta_sharing_client.protocol.names import TableName
 
@@ -12,18 +13,21 @@ def _short(item: Share | Schema | Table) -> str:
     told = [
         f"{field.name}={value!r}"
         for field in dataclasses.fields(item)
-        if (value := getattr(item, field.name)) != field.default
+        if (value := getattr(item, field.name)) not in (field.default, {})
     ]
     return f"{type(item).__name__}({', '.join(told)})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Share:
-    """A share. ``id`` is immutable where the server gives one; ``display_name`` is for people."""
+    """A share. ``id`` is immutable where the server gives one; ``display_name`` and ``comment`` are for people, and
+    ``properties`` are the provider's own."""
 
     name: str
     id: str | None = None
     display_name: str | None = None
+    comment: str | None = None
+    properties: Mapping[str, str | None] = dataclasses.field(default_factory=dict, hash=False)
 
     __repr__ = _short
 

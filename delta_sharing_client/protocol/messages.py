@@ -29,6 +29,8 @@ class ShareItem(msgspec.Struct, rename="camel"):
     name: str
     id: Union[str, None] = None
     display_name: Union[str, None] = None
+    comment: Union[str, None] = None
+    properties: Union[dict[str, Union[str, None]], None] = None
 
 
 class SchemaItem(msgspec.Struct, rename="camel"):

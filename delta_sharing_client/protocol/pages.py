@@ -18,7 +18,7 @@ import msgspec
 import requests
 
 from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
-from delta_sharing_client.errors import ProtocolError, TransportError, UnsupportedFeatureError
+from delta_sharing_client.errors import ProtocolError, TransportError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answer import (
     AnswerKind,
@@ -29,7 +29,7 @@ from delta_sharing_client.protocol.answer import (
     read_metadata,
     read_protocol,
 )
-from delta_sharing_client.protocol.capabilities import HEADER, promises_end_stream_action
+from delta_sharing_client.protocol.capabilities import HEADER, promises_end_stream_action, tells_changes_of_a_view
 from delta_sharing_client.protocol.failures import Refusal
 from delta_sharing_client.protocol.messages import EndStreamAction, FileLine, Line, QueryStatus
 from delta_sharing_client.protocol.names import TableName
@@ -65,7 +65,7 @@ class AnswerRules:
 
     ``formats`` are those the client understands for this request; ``version`` is the one asked for; files before
     ``starting_version`` are an error, files after ``ending_version`` are dropped (the server may send them).
-    A missing version header means the version asked for.
+    A missing version header means the version asked for; the change data feed of a view has none (``may_be_view``).
     """
 
     table: TableName
@@ -76,6 +76,7 @@ class AnswerRules:
     ending_version: int | None = None
     file_id_hash: str | None = None
     needs_url_access: bool = True
+    may_be_view: bool = False
     poll_seconds: float = 600.0
 
 
@@ -250,6 +251,7 @@ class Page:
         self._table = str(rules.table)
         self._number = 0
         self._end_promised = promises_end_stream_action(response.headers.get(HEADER))
+        self._is_view = tells_changes_of_a_view(response.headers.get(HEADER))
         self._lines = self._decoded()
         try:
             self._read_head()
@@ -290,11 +292,14 @@ class Page:
                 self.min_expiration = expires
             if changes:
                 version = file.version
-                if version is None:
+                if head.is_view:
+                    if version is not None or file.timestamp is None:
+                        raise self._malformed("each file of a view's changes has a timestamp and no version")
+                elif version is None:
                     raise self._malformed("each file of a range of versions needs its version")
-                if last is not None and version > last:
+                elif last is not None and version > last:
                     continue
-                if first is not None and version < first:
+                elif first is not None and version < first:
                     raise self._malformed(f"a file of version {version} is before the range that starts at {first}")
             yield action
         if self.end is None and self._end_promised:
@@ -352,10 +357,19 @@ class Page:
             location=line.location,
             auxiliary_locations=tuple(line.auxiliary_locations or ()),
             access_modes=tuple(line.access_modes or ()),
+            is_view=self._is_view,
         )
         self._check_head(self.head)
 
     def _version(self, metadata_version: int | None) -> int:
+        if self._is_view:
+            rules = self._rules
+            if not rules.may_be_view or rules.starting_version is not None or rules.ending_version is not None:
+                raise UsageError(
+                    f"{self._request.doing}: this is a view, whose changes have no versions; ask for them between two "
+                    "timestamps, and not as a stream."
+                )
+            return 0
         version = version_header(self._response, self._request.doing, self._table, self._transport.secrets())
         for fallback in (metadata_version, self._rules.version, self._rules.starting_version):
             version = fallback if version is None else version
@@ -540,4 +554,4 @@ def _change_key(action: TableAction) -> Hashable:
     vector = action.deletion_vector if isinstance(action, (AddFile, RemoveFile)) else None
     # Two removals or additions of one file in one version could only differ in their deletion vector.
     rows = None if vector is None else (vector.offset, vector.cardinality)
-    return type(action), action.shared_version, action.file_id, rows
+    return type(action), action.shared_version, action.shared_timestamp, action.file_id, rows

@@ -25,6 +25,7 @@ _MAX_INT64 = 2**63 - 1
 _FILE_ID_HASHES = ("parquet", "delta")
 
 T = TypeVar("T")
+QueryT = TypeVar("QueryT", "QueryRequest", "ChangesQuery")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,8 @@ class ChangesQuery:
         Files on one page of the answer; pages are joined anyway.
     file_id_hash:
         As in ``QueryRequest``.
+    of_view:
+        Say that the changes of a view, which have no versions, are understood, too.
     """
 
     starting_version: int | None = None
@@ -154,6 +157,7 @@ class ChangesQuery:
     include_historical_protocol: bool = True
     max_files: int | None = None
     file_id_hash: str | None = None
+    of_view: bool = False
 
     def __post_init__(self) -> None:
         for name in ("starting_version", "ending_version"):
@@ -336,16 +340,16 @@ def query_table(
     wanted = request or QueryRequest()
     key = uuid.uuid4().hex if wanted.asynchronous else None
 
-    def ask(formats: tuple[ResponseFormat, ...]) -> TableAnswer:
+    def ask(formats: tuple[ResponseFormat, ...], asked: QueryRequest) -> TableAnswer:
         try:
-            return _query(rest, table, wanted, formats, {} if key is None else {"idempotencyKey": key})
+            return _query(rest, table, asked, formats, {} if key is None else {"idempotencyKey": key})
         except RequestError as error:
             # The specification says idempotencyKey, the reference server's messages say idempotency_key.
             if key is None or error.status != 400 or "idempotency_key" not in error.message:
                 raise
-            return _query(rest, table, wanted, formats, {"idempotency_key": key})
+            return _query(rest, table, asked, formats, {"idempotency_key": key})
 
-    return _negotiated(ask, response_format)
+    return _negotiated(lambda formats: _with_history(wanted, lambda asked: ask(formats, asked)), response_format)
 
 
 def query_changes(
@@ -357,26 +361,32 @@ def query_changes(
 ) -> TableAnswer:
     """Query the change data feed; parameters and errors as in ``query_table``."""
 
-    def ask(formats: tuple[ResponseFormat, ...]) -> TableAnswer:
-        headers = _headers(formats, Operation.CHANGES, request.file_id_hash)
-        rules = AnswerRules(
-            table=table,
-            kind=AnswerKind.CHANGES,
-            formats=_understood(formats),
-            starting_version=request.starting_version,
-            ending_version=request.ending_version,
-            file_id_hash=request.file_id_hash,
-        )
-        return TableAnswer(
-            Pages(
-                rest.transport,
-                rules,
-                lambda token: rest.changes_request(table, headers, request.params(token, formats)),
-                lambda query_id, token: rest.query_status_request(table, headers, query_id, {}),
-            )
-        )
+    return _negotiated(
+        lambda formats: _with_history(request, lambda asked: _changes(rest, table, asked, formats)), response_format
+    )
 
-    return _negotiated(ask, response_format)
+
+def _changes(
+    rest: RestClient, table: TableName, request: ChangesQuery, formats: tuple[ResponseFormat, ...]
+) -> TableAnswer:
+    headers = _headers(formats, Operation.CHANGES, request.file_id_hash, changes_of_views=request.of_view)
+    rules = AnswerRules(
+        table=table,
+        kind=AnswerKind.CHANGES,
+        formats=_understood(formats),
+        starting_version=request.starting_version,
+        ending_version=request.ending_version,
+        file_id_hash=request.file_id_hash,
+        may_be_view=request.of_view,
+    )
+    return TableAnswer(
+        Pages(
+            rest.transport,
+            rules,
+            lambda token: rest.changes_request(table, headers, request.params(token, formats)),
+            lambda query_id, token: rest.query_status_request(table, headers, query_id, {}),
+        )
+    )
 
 
 def _query(
@@ -413,6 +423,17 @@ def _query(
     )
 
 
+def _with_history(request: QueryT, ask: Callable[[QueryT], T]) -> T:
+    """Ask with ``includeHistoricalProtocol``, and again without it where the server does not know that."""
+    try:
+        return ask(request)
+    except RequestError as error:
+        said = (error.server_message or "").lower()
+        if error.status != 400 or not request.include_historical_protocol or "includehistoricalprotocol" not in said:
+            raise
+    return ask(dataclasses.replace(request, include_historical_protocol=False))
+
+
 def _negotiated(ask: Callable[[tuple[ResponseFormat, ...]], T], response_format: ResponseFormat) -> T:
     if response_format is not ResponseFormat.AUTO:
         return ask((response_format,))
@@ -428,10 +449,20 @@ def _negotiated(ask: Callable[[tuple[ResponseFormat, ...]], T], response_format:
 
 
 def _headers(
-    formats: tuple[ResponseFormat, ...], operation: Operation, file_id_hash: str | None, *, asynchronous: bool = False
+    formats: tuple[ResponseFormat, ...],
+    operation: Operation,
+    file_id_hash: str | None,
+    *,
+    asynchronous: bool = False,
+    changes_of_views: bool = False,
 ) -> dict[str, str]:
-    features = reader_features(operation)
-    value = capabilities_header(formats, features, end_stream_action=True, asynchronous=asynchronous)
+    value = capabilities_header(
+        formats,
+        reader_features(operation),
+        end_stream_action=True,
+        asynchronous=asynchronous,
+        changes_of_views=changes_of_views,
+    )
     return {HEADER: value} | ({} if file_id_hash is None else {FILE_ID_HASH_HEADER: file_id_hash})
 
 

@@ -312,7 +312,7 @@ def _table_request(
 
 
 def _share(item: ShareItem) -> Share:
-    return Share(item.name, item.id, item.display_name)
+    return Share(item.name, item.id, item.display_name, item.comment, item.properties or {})
 
 
 def _table(item: TableItem, share: str, schema: str) -> Table:

@@ -27,7 +27,7 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.delta.schema_changes import Kind, first_difference
-from delta_sharing_client.errors import ProtocolError, SchemaChangeError
+from delta_sharing_client.errors import ProtocolError, SchemaChangeError, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.columns import CHANGE_FIELDS
 from delta_sharing_client.scan.plan import FilePlanner, vector_ref
@@ -69,13 +69,16 @@ def plan_changes(
         elif isinstance(action, VersionedProtocol):
             check_readable(action.protocol, operation=Operation.CHANGES, table=table.name)
         else:
-            files.setdefault(_version(action, table.name), []).append(action)
+            files.setdefault(_moment(action, request, table.name), []).append(action)
     history.sort(key=lambda dated: -1 if dated.version is None else dated.version)
     if not _is_about_changes_alone(request):
         _check_history(history, table.name)
-    end = dataclasses.replace(table, version=max(files, default=None), metadata=history[-1].metadata)
+    last = None if request.of_view else max(files, default=None)
+    end = dataclasses.replace(table, version=last, metadata=history[-1].metadata)
     planner = FilePlanner(end, request, options)
     for version in sorted(files):
+        if request.of_view:
+            _check_view(files[version], table.name)
         for file in _candidates(files[version], table.name):
             change = Change(file.kind, version, file.action.shared_timestamp or 0)
             planner.consider(file.action, file.described_by, change, file.without, file.only)
@@ -208,7 +211,21 @@ def _identities(action: AddFile | RemoveFile) -> list[str]:
     return [path] if action.file_id is None else ["id:" + action.file_id, path]
 
 
-def _version(action: FileAction, table: str) -> int:
+def _check_view(actions: list[FileAction], table: str) -> None:
+    """Refuse what nobody has defined: whether change files replace the others of their moment, as in a table."""
+    if len({isinstance(action, AddCdcFile) for action in actions}) > 1:
+        raise UnsupportedFeatureError(
+            "The changes of this view mix change files with added or removed files of one moment, which the protocol "
+            "does not define; ask the provider for the changes of the table itself.",
+            feature="change data feed of a view",
+            table=table,
+        )
+
+
+def _moment(action: FileAction, request: ChangesRequest, table: str) -> int:
+    """Return what orders the changes: the version, or, of a view, which has none, the time in milliseconds."""
+    if request.of_view and action.shared_timestamp is not None:
+        return action.shared_timestamp
     if action.shared_version is None or action.shared_timestamp is None:
         raise ProtocolError(
             "A file of the change feed must have a version and a timestamp, but the server sent one without.",

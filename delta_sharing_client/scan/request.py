@@ -25,7 +25,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import Expression
-from delta_sharing_client.scan.columns import CHANGE_FIELDS, ROW_LINEAGE_FIELDS
+from delta_sharing_client.scan.columns import CHANGE_FIELDS, COMMIT_VERSION, ROW_LINEAGE_FIELDS
 
 RequestT = TypeVar("RequestT", "ScanRequest", "ChangesRequest")
 
@@ -85,7 +85,8 @@ class ChangesRequest:
     """A read of the change data feed between two versions or timestamps, both inclusive.
 
     ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; an end of
-    ``None`` is the latest version. Timestamps are ISO 8601 text. The rest is as in ``ScanRequest``.
+    ``None`` is the latest version. Timestamps are ISO 8601 text. The changes of a view (``of_view``, as the answer
+    tells) have no ``_commit_version``. The rest is as in ``ScanRequest``.
 
     Raises
     ------
@@ -101,6 +102,7 @@ class ChangesRequest:
     filter: Expression | None = None
     limit: int | None = None
     response_format: ResponseFormat = ResponseFormat.AUTO
+    of_view: bool = False
 
     def __post_init__(self) -> None:
         _make_counts(self, "starting_version", "ending_version", "limit")
@@ -121,7 +123,7 @@ class ChangesRequest:
     @property
     def added_fields(self) -> tuple[pa.Field, ...]:
         """The columns that the read adds to the table's."""
-        return CHANGE_FIELDS
+        return tuple(field for field in CHANGE_FIELDS if not self.of_view or field.name != COMMIT_VERSION)
 
     def bound(self, schema: StructType) -> ChangesRequest:
         """As ``ScanRequest.bound``."""

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import (
     AuthError,
     DeltaSharingError,
@@ -656,3 +657,18 @@ def test_connection_of_an_answer_that_was_read_to_its_end_is_used_again(server, 
             assert rest.list_shares() == []
     (pool,) = rest.transport._server.session().get_adapter("http://").poolmanager.pools._container.values()
     assert (pool.num_connections, pool.num_requests) == (1, 6)
+
+
+def test_what_a_share_and_a_table_tell_reaches_the_user(server, rest, profile, wire):
+    told = {"name": "s", "displayName": "S", "comment": "for you", "properties": {"owner": "p"}}
+    server.on("GET", "/shares", wire.as_json({"items": [told, {"name": "t"}]}))
+    head = wire.delta_head({"location": "s3://b/t", "auxiliaryLocations": ["s3://c"], "accessModes": ["url", "dir"]})
+    server.on("GET", f"{T}/metadata", wire.ndjson(*head))
+
+    full, bare = rest.list_shares()
+
+    assert (full.display_name, full.comment, full.properties) == ("S", "for you", {"owner": "p"})
+    assert (repr(bare), hash(full) != hash(bare)) == ("Share(name='t')", True)
+    details = SharingClient(profile).table("s.d.t").metadata()
+    assert (details.location, details.auxiliary_locations) == ("s3://b/t", ("s3://c",))
+    assert details.access_modes == ("url", "dir")

@@ -1,0 +1,123 @@
+"""The change data feed of a shared view (delta-sharing #1005 to #1008) has no versions."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.protocol.query import ChangesQuery, query_changes
+
+CHANGES = "/shares/s/schemas/d/tables/t/changes"
+OF_A_VIEW = "responseformat=delta;cdfOnViews=true;includeendstreamaction=true"
+END = {"endStreamAction": {}}
+
+
+def data_file(server, wire, name, **columns):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({key: pa.array(*values) for key, values in columns.items()}), sink)
+    data = sink.getvalue().to_pybytes()
+
+    def get(seen):
+        if "range" not in seen.headers:
+            return wire.Reply(200, data)
+        start, stop = re.fullmatch(r"bytes=(\d*)-(\d*)", seen.headers["range"]).groups()
+        first = len(data) - int(stop) if not start else int(start)
+        last = min(int(stop), len(data) - 1) if start and stop else len(data) - 1
+        headers = {"Content-Range": f"bytes {max(first, 0)}-{last}/{len(data)}"}
+        return wire.Reply(206, data[max(first, 0) : last + 1], headers)
+
+    server.on("GET", f"/{name}", get)
+    return {"url": f"{server.endpoint}/{name}", "size": len(data)}
+
+
+@pytest.fixture
+def view(server, wire, profile):
+    """A view that got 1 and 2, and later lost 1, in both formats as they are asked for."""
+    one = data_file(server, wire, "one", a=([1, 2], pa.int64()))
+    two = data_file(server, wire, "two", a=([1], pa.int64()), _change_type=(["delete"],))
+
+    def changes(seen):
+        assert "cdfonviews=true" in seen.headers["delta-sharing-capabilities"]
+        if "responseformat=parquet" in seen.headers["delta-sharing-capabilities"]:
+            files = [
+                wire.parquet_file("two", "cdf", **two, timestamp=2000),
+                wire.parquet_file("one", "add", **one, timestamp=1000),
+            ]
+            return wire.ndjson(*wire.parquet_head(), *files, END, version=None, capabilities=OF_A_VIEW)
+        files = [
+            wire.delta_file("two", "cdc", {"timestamp": 2000}, path=two["url"], size=two["size"]),
+            wire.delta_file("one", "add", {"timestamp": 1000}, path=one["url"], size=one["size"]),
+        ]
+        return wire.ndjson(*wire.delta_head(), *files, END, version=None, capabilities=OF_A_VIEW)
+
+    server.on("GET", CHANGES, changes)
+    return ds.SharingClient(profile, ds.ReadOptions(max_attempts=1)).table("s.d.t")
+
+
+@pytest.mark.parametrize("response_format", ["auto", "delta", "parquet"])
+def test_changes_of_a_view_have_no_version(view, response_format):
+    feed = view.changes(starting_timestamp="2024-01-01", response_format=response_format)
+
+    assert feed.schema.names == ["a", "_change_type", "_commit_timestamp"]
+    rows = [
+        (row["a"], row["_change_type"], row["_commit_timestamp"].timestamp()) for row in feed.to_arrow().to_pylist()
+    ]
+    assert rows == [(1, "insert", 1.0), (2, "insert", 1.0), (1, "delete", 2.0)]
+    assert feed.where("_change_type = 'delete'").select("a").to_arrow().to_pylist() == [{"a": 1}]
+    frame = feed.to_pandas()
+    assert list(frame.columns) == ["a", "_change_type", "_commit_timestamp"]
+    with pytest.raises(ds.UsageError, match="_commit_version"):
+        feed.select("_commit_version").to_arrow()
+
+
+def test_versions_of_a_view_cannot_be_asked_for(server, view, wire):
+    reply = wire.ndjson(*wire.delta_head(), END, version=None, capabilities=OF_A_VIEW)
+    server.on("GET", CHANGES, reply)
+    with pytest.raises(ds.UsageError, match="between two timestamps"):
+        view.changes(1).to_arrow()
+    assert "cdfonviews" not in server.seen[-1].headers["delta-sharing-capabilities"]
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "reason"), [({"timestamp": 1, "version": 3}, "no version"), ({}, "has a timestamp and no version")]
+)
+def test_file_of_a_view_with_a_version_or_without_a_time_is_refused(server, view, wire, wrapper, reason):
+    file = wire.delta_file("f", "cdc", wrapper)
+    server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), file, END, version=None, capabilities=OF_A_VIEW))
+    with pytest.raises(ds.ProtocolError, match=reason):
+        view.changes(starting_timestamp="2024-01-01").to_arrow()
+
+
+def test_mixture_that_nobody_defined_is_refused_by_name(server, view, wire):
+    files = [wire.delta_file("f", kind, {"timestamp": 1}) for kind in ("cdc", "add")]
+    server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), *files, END, version=None, capabilities=OF_A_VIEW))
+    with pytest.raises(ds.UnsupportedFeatureError, match="does not define"):
+        view.changes(starting_timestamp="2024-01-01").to_arrow()
+
+
+def test_answer_without_versions_that_is_of_no_view_is_still_refused(server, rest, table, wire):
+    query = ChangesQuery(starting_timestamp="2024-01-01", of_view=True)
+    server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), END, version=None))
+    with pytest.raises(ds.ProtocolError, match="no Delta-Table-Version header"):
+        query_changes(rest, table, query)
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_server_that_does_not_know_historical_protocols_is_asked_without(server, rest, table, wire, status):
+    def changes(seen):
+        if "includeHistoricalProtocol" in seen.query:
+            return wire.error(status, "INVALID_PARAMETER_VALUE", "unknown field 'includeHistoricalProtocol'")
+        return wire.ndjson(*wire.delta_head(), END)
+
+    server.on("GET", CHANGES, changes)
+    query = ChangesQuery(starting_version=0)
+    if status == 400:
+        assert list(query_changes(rest, table, query).actions) == []
+        assert len(server.seen) == 2
+    else:
+        with pytest.raises(ds.RequestError):
+            query_changes(rest, table, query)
