@@ -37,7 +37,7 @@ _SERVER_FAULTS = (
     "extra-metadata:1", "throttle=1:3", "trickle=0.02:1",
 )  # fmt: skip
 _OPTIONS = ds.ReadOptions(
-    max_attempts=6, max_retry_seconds=5.0, read_timeout=1.0, connect_timeout=1.0, total_timeout=20.0, progress=False
+    max_attempts=6, max_retry_seconds=8.0, read_timeout=2.0, connect_timeout=2.0, total_timeout=30.0, progress=False
 )
 _HANGS_SECONDS = 60.0
 
@@ -165,7 +165,7 @@ def _copy(table: ds.SharedTable, response_format: str, place: Path) -> list[Any]
 
 
 def _cached(table: ds.SharedTable, response_format: str, place: Path) -> list[Any]:
-    options = dataclasses.replace(_OPTIONS, cache_directory=str(place / "cache"))
+    options = dataclasses.replace(table.options, cache_directory=str(place / "cache"))
     return table.scan(response_format=response_format, options=options).to_arrow().to_pylist()
 
 

@@ -160,6 +160,9 @@ def check_all(session: Reads, served: Served, wire: str) -> None:
         # A refusal costs a Python worker each; tests/golden shows them all, a few of them are enough here.
         refused = [name for name in names if served.refused_in_parquet(name)]
         names = [name for name in names if name not in refused[4:]]
+    if session.kind != "classic" and HAS_DATA_SOURCES:
+        # The same reader behind another door: a part of the tables shows that the door is open.
+        names = names[::4]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         failures = [text for text in pool.map(lambda name: check(session, served, name, wire), names) if text]
     assert not failures, "\n".join(failures)
