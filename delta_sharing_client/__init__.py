@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         load_table_changes_as_spark,
         scan_polars,
     )
-    from delta_sharing_client.options import ReadOptions, ResponseFormat, VariantAs
+    from delta_sharing_client.options import AccessMode, ReadOptions, ResponseFormat, VariantAs
     from delta_sharing_client.predicates.tree import Expression, col
     from delta_sharing_client.protocol.listing import Schema, Share, Table
     from delta_sharing_client.protocol.profile import Profile
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.table import SharedTable, TableDetails
 
 __all__ = [
+    "AccessMode",
     "AuthError",
     "Changes",
     "DataError",
@@ -134,7 +135,7 @@ _HOMES = {
         "load_table_changes_as_polars",
         "load_table_changes_as_spark",
     ),
-    "delta_sharing_client.options": ("ReadOptions", "ResponseFormat", "VariantAs"),
+    "delta_sharing_client.options": ("AccessMode", "ReadOptions", "ResponseFormat", "VariantAs"),
     "delta_sharing_client.predicates.tree": ("Expression", "col"),
     "delta_sharing_client.protocol.profile": ("Profile",),
     "delta_sharing_client.reads": ("Changes", "Scan"),

@@ -14,6 +14,7 @@ _PACKAGES = {
     "polars": ("polars",),
     "server": ("starlette", "uvicorn", "yaml"),
     "spark": ("pyspark",),
+    "storage": ("obstore",),
 }
 
 

@@ -27,6 +27,18 @@ class VariantAs(enum.Enum):
     STRUCT = "struct"
 
 
+class AccessMode(enum.Enum):
+    """Which way to a table's data (protocol, "accessModes").
+
+    ``AUTO``: by URL, or from the table's directory where only that is offered. ``URL``: by URL alone. ``DIR``: from the
+    directory, with temporary credentials; by URL where the directory cannot be read and URLs are offered.
+    """
+
+    AUTO = "auto"
+    URL = "url"
+    DIR = "dir"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """Knobs of the scan engine and of its requests.
@@ -67,6 +79,10 @@ class ReadOptions:
     user_agent:
         Put last in the ``User-Agent`` header, so that a provider can tell programs apart; the environment variable
         ``DELTA_SHARING_USER_AGENT`` stands in for ``None``.
+    access_mode:
+        Which way to a table's data; see docs/directory-access.md.
+    storage_options:
+        Settings of the store for directory access, by obstore's names: ``region``, ``endpoint`` and the like.
     """
 
     max_concurrent_requests: int = 32
@@ -84,8 +100,11 @@ class ReadOptions:
     variant_as: VariantAs = VariantAs.JSON
     headers: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     user_agent: str | None = None
+    access_mode: AccessMode = AccessMode.AUTO
+    storage_options: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         # Hashable and frozen, as the rest is; what may stand in there is checked where it is sent.
-        pairs = self.headers.items() if isinstance(self.headers, Mapping) else self.headers
-        object.__setattr__(self, "headers", tuple(pairs))
+        for name in ("headers", "storage_options"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, tuple(given.items() if isinstance(given, Mapping) else given))

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import TypeVar
 
 from delta_sharing_client.delta.actions import Action, AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import FileKey, Snapshot, logical_file_key
-from delta_sharing_client.errors import ProtocolError, RequestError, UsageError
-from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.errors import (
+    DeltaSharingError,
+    ProtocolError,
+    RequestError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
 from delta_sharing_client.protocol.names import TableName
@@ -34,7 +42,10 @@ from delta_sharing_client.scan.plan_changes import plan_changes
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.scan.tasks import ScanPlan
 
+_log = logging.getLogger(__name__)
+
 RequestT = TypeVar("RequestT")
+ResultT = TypeVar("ResultT")
 
 
 def _as_one_read(
@@ -51,7 +62,7 @@ def _as_one_read(
 
 @_as_one_read
 def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> ScanPlan:
-    """Query ``table`` and return the files that ``request`` needs.
+    """Query ``table``, or read its log (``options.access_mode``), and return the files that ``request`` needs.
 
     Raises
     ------
@@ -62,6 +73,17 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
     RequestError, ProtocolError, TransportError, AuthError
         From the server; see ``errors``.
     """
+    return _by_access_mode(
+        rest,
+        table,
+        options,
+        lambda: _plan_by_url(rest, table, request, options),
+        lambda: _storage().plan_table(rest, table, request, options),
+        _noted,
+    )
+
+
+def _plan_by_url(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> ScanPlan:
     hints, hinted_schema = (None, None) if request.filter is None else _typed_hints(rest, table, request)
     latest = request.version is None and request.timestamp is None
     query = QueryRequest(
@@ -94,6 +116,19 @@ def query_snapshot(
     columns. Errors are those of ``plan_table``.
     """
     rest = rest.for_read(options)
+    return _by_access_mode(
+        rest,
+        table,
+        options,
+        lambda: _query_snapshot(rest, table, request, options),
+        lambda: _storage().plan_whole(rest, table, request, options),
+        lambda found, access: (found[0], _noted(found[1], access)),
+    )
+
+
+def _query_snapshot(
+    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+) -> tuple[Snapshot, ScanPlan]:
     latest = request.version is None and request.timestamp is None
     query = QueryRequest(version=request.version, timestamp=request.timestamp, include_refresh_token=latest)
     answer = query_table(rest, table, query, response_format=request.response_format)
@@ -112,6 +147,17 @@ def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest
     The rows are read in the schema at the end of the range. Errors are those of ``plan_table``, and
     ``SchemaChangeError`` where one schema cannot span the range.
     """
+    return _by_access_mode(
+        rest,
+        table,
+        options,
+        lambda: _plan_changes_by_url(rest, table, request, options),
+        lambda: _storage().plan_change_feed(rest, table, request, options),
+        _noted,
+    )
+
+
+def _plan_changes_by_url(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
     query = ChangesQuery(
         starting_version=request.starting_version,
         ending_version=request.ending_version,
@@ -126,6 +172,54 @@ def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest
     urls = RefreshingUrls(rest, table, query, answer)
     state = dataclasses.replace(_state(rest, table, answer), urls=urls)
     return plan_changes(state, actions, dataclasses.replace(request, of_view=answer.head.is_view), options)
+
+
+def _by_access_mode(
+    rest: RestClient,
+    table: TableName,
+    options: ReadOptions,
+    by_url: Callable[[], ResultT],
+    by_directory: Callable[[], ResultT],
+    noted: Callable[[ResultT, str], ResultT],
+) -> ResultT:
+    """Return what the way of ``options.access_mode`` gives; ``noted`` says in it that another was taken, and why."""
+    if options.access_mode is AccessMode.DIR:
+        try:
+            return by_directory()
+        except (RequestError, UnsupportedFeatureError, UsageError) as error:
+            # The latter for what is missing here; what is wrong with the request is wrong by URL as well.
+            failure = error
+        try:
+            found = by_url()
+        except DeltaSharingError:
+            raise failure from None
+        _log.warning("Table %s is read by URL, as its directory cannot be read: %s", table, failure)
+        return noted(found, f"by URL, as the table's directory cannot be read: {failure}")
+    try:
+        return by_url()
+    except (RequestError, UnsupportedFeatureError) as error:
+        if options.access_mode is AccessMode.URL or not _has_directory_only(rest, table):
+            raise error from None
+    return by_directory()
+
+
+def _has_directory_only(rest: RestClient, table: TableName) -> bool:
+    try:
+        modes = {mode.lower() for mode in table_metadata(rest, table).access_modes}
+    except DeltaSharingError:
+        return False
+    return "dir" in modes and "url" not in modes
+
+
+def _noted(plan: ScanPlan, access: str) -> ScanPlan:
+    return dataclasses.replace(plan, access=access)
+
+
+def _storage() -> ModuleType:
+    # What reads logs is of no use to a read by URL.
+    from delta_sharing_client.storage import plan
+
+    return plan
 
 
 def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tuple[str | None, str | None]:

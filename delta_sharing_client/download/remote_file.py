@@ -16,6 +16,7 @@ from delta_sharing_client.connections import Line
 from delta_sharing_client.download.range_request import Body, Http, Refused, Version
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.redact import safe_url
 from delta_sharing_client.retry import (
@@ -45,6 +46,29 @@ class UrlSource(Protocol):
         ``rejected`` is a URL that the storage refused or that expired: the answer is then another one, made anew.
         Keys are those of ``delta.paths.url_key``. Raises a ``DeltaSharingError`` when there is none.
         """
+
+
+class FileStore(Protocol):
+    """Where data files lie, if not behind URLs. Implementations pickle, and serve many threads."""
+
+    @property
+    def table(self) -> str:
+        """The name of the table whose files these are, for errors."""
+
+    @property
+    def options(self) -> ReadOptions:
+        """The limits of the read."""
+
+    def get(
+        self,
+        url: str,
+        wanted: ByteRange | int | None,
+        file_id: str | None,
+        deadline: Deadline,
+        line: Line | None = None,
+        version: Version | None = None,
+    ) -> Body:
+        """As ``Http.get``; ``url`` is an address of the store. Whatever renews credentials is done by then."""
 
 
 class Stale(DataError):
@@ -99,7 +123,7 @@ class Reader:
     ``answered`` is called on the requesting thread whenever an answer begins.
     """
 
-    http: Http
+    http: Http | FileStore
     policy: RetryPolicy
     urls: UrlSource | None
     report: ScanReport

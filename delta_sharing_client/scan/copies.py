@@ -49,7 +49,7 @@ class Copies:
         self._ahead = 2 * options.max_concurrent_requests
         self._downloads = Downloads(options.max_concurrent_requests)
         self._reader = Reader(
-            Http(options, context.allow_http, context.table),
+            context.files or Http(options, context.allow_http, context.table),
             RetryPolicy.of(options),
             context.urls,
             report,

@@ -43,7 +43,7 @@ class Engine:
         downloads = Downloads(options.max_concurrent_requests)
         cache = FileCache.from_options(options, context.table_id)
         reader = Reader(
-            Http(options, context.allow_http, context.table),
+            context.files or Http(options, context.allow_http, context.table),
             RetryPolicy.of(options),
             context.urls,
             report,

@@ -29,6 +29,7 @@ def explain(plan: ScanPlan) -> str:
         f"  columns from the files: {_names(from_file)}"
         + (f"; read for the filter only: {_names(dropped)}" if dropped else ""),
     ]
+    lines.append(f"  access: {plan.access}")
     if constant:
         lines.append(f"  columns from partition values: {_names(constant)}")
     if context.predicate is not None:

@@ -148,7 +148,7 @@ def _cut(plan: ScanPlan, count: int) -> list[Piece]:
 def _group_sizes(context: ScanContext, task: FileTask) -> list[int]:
     """Return the bytes of the row groups of a file; nothing where its footer cannot be read from here."""
     options = dataclasses.replace(context.options, max_attempts=3, max_retry_seconds=10)
-    http = Http(options, context.allow_http, context.table)
+    http = context.files or Http(options, context.allow_http, context.table)
     reader = Reader(http, RetryPolicy.of(options), context.urls, ScanReport(), Transfers())
     file = RemoteFile(
         reader, key=task.key, url=task.url, size=task.size, file_id=task.file_id, expiration_ms=task.expiration_ms

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
-from delta_sharing_client.download.remote_file import UrlSource
+from delta_sharing_client.download.remote_file import FileStore, UrlSource
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import scrub
 
@@ -136,6 +136,8 @@ class ScanContext:
         Given where ``_row_id`` and ``_row_commit_version`` are asked for.
     is_change_feed:
         The three columns of the change feed exist (selected or not).
+    urls, files:
+        Where fresh URLs come from; where the files lie if they are not behind URLs.
     allow_http:
         The profile's own endpoint is ``http:``, so its data URLs may be as well (``data_urls.check_data_url``).
     """
@@ -153,6 +155,7 @@ class ScanContext:
     row_lineage: RowLineage | None = None
     is_change_feed: bool = False
     urls: UrlSource | None = None
+    files: FileStore | None = None
     allow_http: bool = False
 
     @functools.cached_property
@@ -179,7 +182,8 @@ class SkippedFiles:
 class ScanPlan:
     """The files to read, in the order of their rows, and why others are not read.
 
-    ``limit`` is the number of rows after which ``execute`` stops; ``plan_seconds`` what planning took.
+    ``limit`` is the number of rows after which ``execute`` stops; ``plan_seconds`` what planning took. ``access`` says
+    which way the data is read, and why.
     """
 
     context: ScanContext
@@ -187,6 +191,7 @@ class ScanPlan:
     limit: int | None = None
     skipped: SkippedFiles = SkippedFiles()
     plan_seconds: float = 0.0
+    access: str = "by URL"
 
     @property
     def output_schema(self) -> pa.Schema:

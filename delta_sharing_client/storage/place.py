@@ -1,0 +1,400 @@
+"""A location in an object store, or a directory of this machine: what lies there, and the bytes of it.
+
+S3, ADLS and GCS are reached through ``obstore`` with the temporary credentials of the sharing server, which are renewed
+ahead of their end (protocol, "Generate Temporary Table Credential"). Everything here pickles.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Union
+from urllib.parse import urlsplit
+
+import requests
+
+from delta_sharing_client import optional
+from delta_sharing_client.data_urls import is_loopback
+from delta_sharing_client.download.range_request import Body, Refused, Span, Version
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.protocol.messages import TemporaryCredentials
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.retry import Transient
+
+Wanted = Union[ByteRange, int, None]
+
+# Credentials are renewed when so much of their time is left, or a third of it if that is less.
+_AHEAD_MS = 300_000
+_CHUNK = 1024 * 1024
+_LEAST_TIMEOUT = 300
+_ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+_STATUS = re.compile(r"\bstatus:? (\d{3})\b|\b(\d{3}) [A-Z][a-z]+")
+
+
+class StoredFile(NamedTuple):
+    """A file below a location; ``modified_ms`` is in milliseconds since the epoch."""
+
+    name: str
+    size: int
+    modified_ms: int
+
+
+class Place(Protocol):
+    """A location, and what may be read below it. Keys are plain paths relative to it, ``/`` between their parts."""
+
+    def files(self, folder: str) -> list[StoredFile]:
+        """Return the files directly in ``folder``, by name; ``FileNotFoundError`` if there are none."""
+
+    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> Body:
+        """Return an open answer: a range, so many last bytes, or the whole file, of one version if that is given.
+
+        Raises
+        ------
+        Refused
+            404, 403 or 412, as a storage behind URLs answers.
+        Transient
+            No answer arrived.
+        """
+
+
+def normalized(location: str) -> str:
+    """Return ``location`` with one of several names of its scheme, and no slash at its end."""
+    scheme, separator, rest = location.partition("://")
+    scheme = scheme.lower()
+    return f"{_ALIASES.get(scheme, scheme)}{separator}{rest}".rstrip("/")
+
+
+def place_of(rest: RestClient, table: TableName, location: str | None, options: ReadOptions) -> tuple[str, Place]:
+    """Return ``location``, by default the table's main one, and how it is read. Asks for its credentials.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The location lies in a store that is not read.
+    UsageError
+        ``obstore`` is not installed.
+    ProtocolError
+        The server gave credentials of another cloud, or a directory of a machine that is not this one.
+    RequestError, AuthError, TransportError
+        From the server, which may not know directory access.
+    """
+    given = rest.temporary_table_credentials(table, location)
+    found = normalized(given.location or location or "")
+    parts = urlsplit(found)
+    if parts.scheme == "file":
+        # Never the files of a recipient for a server elsewhere.
+        if not is_loopback(urlsplit(rest.profile.endpoint).hostname or "") or parts.netloc not in ("", "localhost"):
+            raise ProtocolError(
+                "The server gave a directory of a machine as the table's location, which only a server on this machine "
+                "may do.",
+                table=str(table),
+            )
+        return found, LocalPlace(Path(parts.path))
+    if parts.scheme not in _STORES:
+        raise UnsupportedFeatureError(
+            f"The table lies in the storage '{parts.scheme}:', which is not read directly; expected one of "
+            f"{', '.join(repr(name) for name in sorted(_STORES))}. Read it by URL.",
+            feature=f"directory access to {parts.scheme}",
+            table=str(table),
+        )
+    # Said now, and not by the first read.
+    optional.load("obstore", "storage")
+    return found, ObjectPlace(rest, table, found, options, given)
+
+
+class LocalPlace:
+    """A ``Place`` on this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def files(self, folder: str) -> list[StoredFile]:
+        """As ``Place.files``."""
+        try:
+            entries = [(entry.name, entry.stat()) for entry in os.scandir(self._root / folder)]
+        except NotADirectoryError as error:
+            raise FileNotFoundError(*error.args) from None
+        return [StoredFile(name, stat.st_size, (stat.st_mtime_ns + 1000) // 1_000_000) for name, stat in entries]
+
+    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> Body:
+        """As ``Place.get``."""
+        try:
+            stream = (self._root / key).open("rb")
+        except FileNotFoundError:
+            raise Refused(404, None) from None
+        except OSError:
+            raise Refused(403, None) from None
+        stat = os.fstat(stream.fileno())
+        found = Version(f'"{stat.st_mtime_ns}-{stat.st_size}"', "", stat.st_size)
+        if version is not None and version.etag and version.etag != found.etag:
+            stream.close()
+            raise Refused(412, None)
+        start, stop = _bounds(wanted, stat.st_size)
+        stream.seek(start)
+        return _StoredBody(Span(start, stop, stat.st_size), found, stream.readinto, stream.close)
+
+
+class ObjectPlace:
+    """A ``Place`` in an object store. Safe in threads, which share one renewal of the credentials."""
+
+    def __init__(
+        self,
+        rest: RestClient,
+        table: TableName,
+        location: str,
+        options: ReadOptions,
+        credentials: TemporaryCredentials,
+    ) -> None:
+        self._rest = rest
+        self._table = table
+        self._location = location
+        self._options = options
+        self._credentials = credentials
+        self._since_ms = _now()
+        self._lock = threading.Lock()
+        self._store: Any = None
+
+    def __repr__(self) -> str:
+        return f"ObjectPlace({self._location!r})"
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_store")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _lock=threading.Lock(), _store=None)
+
+    def files(self, folder: str) -> list[StoredFile]:
+        """As ``Place.files``."""
+        import obstore
+
+        listed = self._trying(lambda store: obstore.list_with_delimiter(store, self._key(folder)))["objects"]
+        found = [
+            StoredFile(item["path"].rpartition("/")[2], item["size"], round(item["last_modified"].timestamp() * 1000))
+            for item in listed
+        ]
+        if not found:
+            raise FileNotFoundError(folder)
+        return found
+
+    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> Body:
+        """As ``Place.get``."""
+        import obstore
+
+        options: dict[str, Any] = {}
+        if isinstance(wanted, ByteRange):
+            options["range"] = (wanted.start, wanted.stop)
+        elif wanted is not None:
+            options["range"] = {"suffix": wanted}
+        if version is not None and version.etag:
+            options["if_match"] = version.etag
+        answer = self._trying(lambda store: obstore.get(store, self._key(key), options=options))
+        meta, (start, stop) = answer.meta, answer.range
+        found = Version(meta.get("e_tag") or "", meta["last_modified"].isoformat(), meta["size"])
+        chunks = answer.stream(min_chunk_size=_CHUNK)
+        return _StoredBody(Span(start, stop, meta["size"]), found, _Chunks(chunks, self._transient).readinto)
+
+    def _key(self, key: str) -> str:
+        prefix = urlsplit(self._location).path.strip("/")
+        return f"{prefix}/{key}" if prefix else key
+
+    def _trying(self, call: Callable[[Any], Any]) -> Any:
+        from obstore import exceptions
+
+        refused = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+        store = self._current()
+        try:
+            try:
+                return call(store)
+            except refused:
+                # Credentials can end before the time that was stated.
+                return call(self._current(rejected=store))
+        except refused:
+            raise Refused(403, None) from None
+        except FileNotFoundError:
+            raise Refused(404, None) from None
+        except exceptions.PreconditionError:
+            raise Refused(412, None) from None
+        except (exceptions.BaseError, OSError, ValueError) as error:
+            raise self._transient(error) from None
+
+    def _transient(self, error: Exception) -> Transient:
+        # The library's own text may hold a signature.
+        status = _STATUS.search(str(error).partition("\n")[0])
+        reason = f"it answered with HTTP status {status[1] or status[2]}" if status else "it did not answer"
+        return Transient(TransportError(f"Reading from the table's storage failed: {reason}.", table=str(self._table)))
+
+    def _current(self, rejected: object = None) -> Any:
+        """Return the store with credentials that last; others than those of ``rejected``."""
+        with self._lock:
+            if self._store is rejected is not None or self._is_ending():
+                self._renew(must=rejected is not None)
+            if self._store is None:
+                self._store = _STORES[urlsplit(self._location).scheme](self._location, self._credentials, self._options)
+            return self._store
+
+    def _is_ending(self) -> bool:
+        ends = self._credentials.expiration_time
+        if ends is None:
+            return False
+        return _now() >= ends - min(_AHEAD_MS, (ends - self._since_ms) // 3)
+
+    def _renew(self, *, must: bool) -> None:
+        try:
+            self._credentials = self._rest.temporary_table_credentials(self._table, self._location)
+        except DeltaSharingError:
+            ends = self._credentials.expiration_time
+            if must or ends is None or _now() >= ends:
+                raise
+            # What is still good is used to its end.
+            return
+        self._since_ms, self._store = _now(), None
+
+
+class _StoredBody(Body):
+    """An answer whose bytes ``readinto`` gives."""
+
+    def __init__(
+        self,
+        span: Span,
+        version: Version,
+        readinto: Callable[[memoryview], int],
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.span = span
+        self.version = version
+        self._table = ""
+        self._fill = readinto
+        self._close = close
+        self._rest = (span.stop or 0) - span.start
+
+    def read_into(self, view: memoryview) -> int:
+        """As ``Body.read_into``."""
+        count = self._fill(view[: min(_CHUNK, self._rest)]) if self._rest else 0
+        self._rest -= count
+        return count
+
+    def close(self, *, broken: bool = False) -> None:
+        """As ``Body.close``."""
+        self._close()
+
+
+class _Chunks:
+    """Chunks of bytes as they come, given out in the sizes that are asked for."""
+
+    def __init__(self, chunks: Any, transient: Callable[[Exception], Transient]) -> None:
+        self._chunks = iter(chunks)
+        self._transient = transient
+        self._held = memoryview(b"")
+
+    def readinto(self, view: memoryview) -> int:
+        if not self._held:
+            try:
+                self._held = memoryview(next(self._chunks, b"")).cast("B")
+            except Exception as error:
+                # Of the library's many classes none says more than that the transfer broke off.
+                raise self._transient(error) from None
+        count = min(len(view), len(self._held))
+        view[:count] = self._held[:count]
+        self._held = self._held[count:]
+        return count
+
+
+# === Stores ===
+
+
+def _s3(location: str, credentials: TemporaryCredentials, options: ReadOptions) -> Any:
+    from obstore.store import S3Store
+
+    given = credentials.aws_temp_credentials
+    if given is None:
+        raise _of_another_cloud(location, "awsTempCredentials")
+    bucket = urlsplit(location).netloc
+    config = {
+        "access_key_id": given.access_key_id,
+        "secret_access_key": given.secret_access_key,
+        "token": given.session_token,
+        **_settings(options),
+    }
+    if not {"region", "endpoint"} & config.keys() and not os.environ.get("AWS_ENDPOINT_URL"):
+        config["region"] = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _region(bucket)
+    return S3Store(bucket, config=config, **_client(options))
+
+
+def _azure(location: str, credentials: TemporaryCredentials, options: ReadOptions) -> Any:
+    from obstore.store import AzureStore
+
+    given = credentials.azure_user_delegation_sas
+    if given is None:
+        raise _of_another_cloud(location, "azureUserDelegationSas")
+    container, _, host = urlsplit(location).netloc.partition("@")
+    config = {"account_name": host.partition(".")[0], "sas_token": given.sas_token.lstrip("?"), **_settings(options)}
+    return AzureStore(container_name=container, config=config, **_client(options))
+
+
+def _gcs(location: str, credentials: TemporaryCredentials, options: ReadOptions) -> Any:
+    from obstore.store import GCSStore
+
+    given = credentials.gcp_oauth_token
+    if given is None:
+        raise _of_another_cloud(location, "gcpOauthToken")
+    token = given.oauth_token
+    # Renewed with the whole store, so that one rule holds for all three.
+    provider: Callable[[], dict[str, object]] = lambda: {"token": token, "expires_at": None}  # noqa: E731
+    return GCSStore(
+        urlsplit(location).netloc, config=_settings(options), credential_provider=provider, **_client(options)
+    )
+
+
+_STORES: Mapping[str, Callable[[str, TemporaryCredentials, ReadOptions], Any]] = {
+    "s3": _s3,
+    "abfss": _azure,
+    "gs": _gcs,
+}
+
+
+def _settings(options: ReadOptions) -> dict[str, Any]:
+    return dict(options.storage_options)
+
+
+def _client(options: ReadOptions) -> dict[str, Any]:
+    endpoint = str(_settings(options).get("endpoint", ""))
+    return {
+        "client_options": {
+            # Only an endpoint that the user named may be without encryption.
+            "allow_http": endpoint.startswith("http://"),
+            "connect_timeout": f"{max(1, round(options.connect_timeout))}s",
+            "timeout": f"{max(_LEAST_TIMEOUT, round(options.read_timeout))}s",
+        },
+        # Trying again is the scan's, which knows when it is closed.
+        "retry_config": {"max_retries": 0},
+    }
+
+
+def _region(bucket: str) -> str:
+    """Return the region of a bucket, which the protocol does not tell and S3 does, to anybody."""
+    try:
+        answer = requests.head(f"https://{bucket}.s3.amazonaws.com", timeout=10, allow_redirects=False)
+    except requests.RequestException:
+        return "us-east-1"
+    return answer.headers.get("x-amz-bucket-region", "us-east-1")
+
+
+def _of_another_cloud(location: str, expected: str) -> ProtocolError:
+    return ProtocolError(f"The server must give '{expected}' for a location in '{urlsplit(location).scheme}:'.")
+
+
+def _bounds(wanted: Wanted, size: int) -> tuple[int, int]:
+    if isinstance(wanted, ByteRange):
+        return min(wanted.start, size), min(wanted.stop, size)
+    return (0 if wanted is None else max(0, size - wanted)), size
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,212 @@
+"""A shared table's directory: its log, and its data files as the download code and the scan engine take them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import BinaryIO, TypeVar
+from urllib.parse import unquote
+
+from msgspec.structs import replace
+
+from delta_sharing_client.connections import Line
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, DeletionVectorDescriptor, FileAction, RemoveFile
+from delta_sharing_client.delta.deletion_vectors import relative_path
+from delta_sharing_client.delta.log.directory import LOG_DIRECTORY, LogEntry
+from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.paths import canonical_path, is_absolute
+from delta_sharing_client.download.range_request import Body, Refused, Version
+from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.query import table_metadata
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.retry import Deadline, RetryPolicy, Transient
+from delta_sharing_client.storage.place import Place, Wanted, normalized, place_of
+
+# Files of a log that are under way at once, ahead of the one that is read.
+_AHEAD = 16
+
+ActionT = TypeVar("ActionT", bound=FileAction)
+
+
+class TableFiles:
+    """The files of a table by address: ``download.remote_file.FileStore``. Pickles, with what it needs to go on.
+
+    Addresses are ``<location>/<path>``, the path percent-encoded once as in a log.
+    """
+
+    def __init__(self, rest: RestClient, table: TableName, options: ReadOptions) -> None:
+        self._rest = rest
+        self._name = table
+        self.options = options
+        self.location, main = place_of(rest, table, None, options)
+        self._places: dict[str, Place] = {self.location: main}
+        self._auxiliary: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"TableFiles({self.table!r}, {self.location!r})"
+
+    @property
+    def table(self) -> str:
+        """The table's name, for errors."""
+        return str(self._name)
+
+    def get(
+        self,
+        url: str,
+        wanted: Wanted,
+        file_id: str | None,
+        deadline: Deadline,
+        line: Line | None = None,
+        version: Version | None = None,
+    ) -> Body:
+        """As ``download.range_request.Http.get``, for the address of a file."""
+        deadline.check(f"Reading the files of {self.table}", self.table)
+        place, key = self._find(url)
+        return place.get(key, wanted, version)
+
+    @contextlib.contextmanager
+    def log(self) -> Iterator[DeltaLog]:
+        """Give the table's log for the time of a block, in which its files are fetched ahead."""
+        with contextlib.ExitStack() as stack:
+            pool = ThreadPoolExecutor(_AHEAD, "delta-log")
+            stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+            yield DeltaLog(_Log(self, pool), self.table)
+
+    def placed(self, action: ActionT) -> ActionT:
+        """Return a file of the log with addresses in place of paths.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            It lies outside of the locations that the server gives credentials for.
+        """
+        placed = replace(action, path=self._address(action.path), file_id=canonical_path(action.path))
+        if isinstance(placed, (AddFile, RemoveFile)) and placed.deletion_vector is not None:
+            placed.deletion_vector = self._placed_vector(placed.deletion_vector)
+        if isinstance(placed, (AddCdcFile, AddFile)) and placed.size < 0:
+            raise DataError("A file of the log must have a size.", table=self.table, file_id=placed.file_id)
+        return placed
+
+    def read(self, address: str) -> bytes:
+        """Return a whole file; ``FileNotFoundError`` if there is none, and the errors of a data file."""
+
+        def attempt() -> bytes:
+            try:
+                place, key = self._find(address)
+                body = place.get(key)
+            except Refused as refused:
+                if refused.status == 404:
+                    raise FileNotFoundError(2, "it does not exist") from None
+                raise TransportError(
+                    f"The table's storage refused to give a file of its log (status {refused.status}): ask the "
+                    "provider whether the credentials may read the table's directory.",
+                    table=self.table,
+                ) from None
+            data = bytearray((body.span.stop or 0) - body.span.start)
+            view, filled = memoryview(data), 0
+            with contextlib.closing(body):
+                while filled < len(data):
+                    count = body.read_into(view[filled:])
+                    if not count:
+                        raise Transient(TransportError("The table's storage ended an answer early.", table=self.table))
+                    filled += count
+            return bytes(data)
+
+        return RetryPolicy.of(self.options).call(attempt)
+
+    def list_log(self) -> list[LogEntry]:
+        """Return the files of the log; ``FileNotFoundError`` if there are none."""
+
+        def attempt() -> list[LogEntry]:
+            try:
+                return [LogEntry(*item) for item in self._places[self.location].files(LOG_DIRECTORY)]
+            except Refused as refused:
+                raise TransportError(
+                    f"The table's storage refused to list its log (status {refused.status}): ask the provider whether "
+                    "the credentials may list the table's directory.",
+                    table=self.table,
+                ) from None
+
+        return RetryPolicy.of(self.options).call(attempt)
+
+    def _placed_vector(self, vector: DeletionVectorDescriptor) -> DeletionVectorDescriptor:
+        if vector.storage_type == "i":
+            return vector
+        path = relative_path(vector) if vector.storage_type == "u" else vector.path_or_inline_dv
+        return replace(vector, storage_type="p", path_or_inline_dv=self._address(path))
+
+    def _address(self, path: str) -> str:
+        """Return the address of a path of the log."""
+        if is_absolute(path):
+            address = normalized(path if "://" in path else f"file://{path.removeprefix('file:')}")
+        elif not path or "\0" in unquote(path) or ".." in unquote(path).split("/"):
+            raise DataError(
+                f"A relative file path in the log must stay inside the table, found {path[:200]!r}.", table=self.table
+            )
+        else:
+            address = f"{self.location}/{path}"
+        self._find(address)
+        return address
+
+    def _find(self, address: str) -> tuple[Place, str]:
+        for location, place in self._places.items():
+            if address.startswith(f"{location}/"):
+                return place, unquote(address[len(location) + 1 :])
+        for location in self._known_auxiliary():
+            if address.startswith(f"{location}/"):
+                found, place = place_of(self._rest, self._name, location, self.options)
+                if found != location:
+                    break
+                self._places[location] = place
+                return place, unquote(address[len(location) + 1 :])
+        raise UnsupportedFeatureError(
+            "A file of the table lies outside of the table's location and its auxiliary locations, so that it cannot "
+            "be read directly. Read the table by URL.",
+            feature="auxiliaryLocations",
+            table=self.table,
+            file_id=address.rpartition("/")[2],
+        )
+
+    def _known_auxiliary(self) -> tuple[str, ...]:
+        if self._auxiliary is None:
+            head = table_metadata(self._rest, self._name)
+            self._auxiliary = tuple(normalized(location) for location in head.auxiliary_locations)
+        return self._auxiliary
+
+
+class _Log:
+    """The log of ``TableFiles`` as ``delta.log.directory.LogDirectory``."""
+
+    def __init__(self, files: TableFiles, pool: ThreadPoolExecutor) -> None:
+        self._files = files
+        self._pool = pool
+        self._later: deque[str] = deque()
+        self._under_way: dict[str, Future[bytes]] = {}
+
+    def entries(self) -> list[LogEntry]:
+        return self._files.list_log()
+
+    def open(self, path: str) -> BinaryIO:
+        future = self._under_way.pop(path, None)
+        data = self._read(path) if future is None else future.result()
+        self._advance()
+        return io.BytesIO(data)
+
+    def expect(self, paths: Sequence[str]) -> None:
+        self._later = deque(path for path in paths if path not in self._under_way)
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._later and len(self._under_way) < _AHEAD:
+            path = self._later.popleft()
+            self._under_way[path] = self._pool.submit(self._read, path)
+
+    def _read(self, path: str) -> bytes:
+        # What lies beside the log is named relative to the table, as its data files are.
+        address = normalized(path) if is_absolute(path) else f"{self._files.location}/{LOG_DIRECTORY}/{path}"
+        return self._files.read(address)

@@ -1,0 +1,366 @@
+"""Directory access: which way is taken, whose credentials are used and for how long, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import logging
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from moto.server import ThreadedMotoServer
+
+import delta_sharing_client as ds
+import mock_server
+from delta_sharing_client.planning import plan_table
+from delta_sharing_client.protocol.messages import TemporaryCredentials
+from delta_sharing_client.redact import Secret
+from delta_sharing_client.scan.execute import execute
+from delta_sharing_client.scan.request import ScanRequest
+from delta_sharing_client.storage import place
+from mock_server import catalog
+from mock_server.s3 import S3Settings
+from tests.tables import TableWriter, rows_of
+
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+QUICK = ds.ReadOptions(max_attempts=2, max_retry_seconds=1, access_mode=ds.AccessMode.DIR)
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+@pytest.fixture
+def writer(tmp_path: pathlib.Path) -> TableWriter:
+    return TableWriter(tmp_path / "shared", SCHEMA, properties=FEED)
+
+
+@pytest.fixture
+def local(writer: TableWriter) -> Iterator[tuple[mock_server.RunningServer, ds.SharedTable]]:
+    with (
+        mock_server.running(tables={"s.d.t": writer.path}, local_directories=True) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        yield server, client.table("s.d.t")
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Any]:
+    """A store that speaks S3, on this machine, with an empty bucket."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    try:
+        resource = boto3.resource(
+            "s3",
+            endpoint_url=endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="planted-key",
+            aws_secret_access_key="planted-secret",
+        )
+        bucket = resource.create_bucket(Bucket="tables")
+        settings = S3Settings(
+            endpoint=endpoint,
+            region="us-east-1",
+            access_key_id="planted-key",
+            secret_access_key=Secret("planted-secret"),
+        )
+        yield bucket, settings
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def in_s3(writer: TableWriter, store: Any) -> Iterator[tuple[mock_server.RunningServer, ds.SharedTable]]:
+    writer.insert(writer.file(rows_of([1, 2])), writer.file(rows_of([3])))
+    bucket, settings = store
+    bucket.objects.all().delete()
+    for path in sorted(path for path in writer.path.rglob("*") if path.is_file()):
+        bucket.upload_file(str(path), f"a/t/{path.relative_to(writer.path).as_posix()}")
+    options = dataclasses.replace(QUICK, storage_options={"endpoint": settings.endpoint, "region": "us-east-1"})
+    with (
+        mock_server.running(tables=catalog.from_mapping({"s.d.t": "s3://tables/a/t"}), s3=settings) as server,
+        ds.SharingClient(server.profile, options=options) as client,
+    ):
+        yield server, client.table("s.d.t")
+
+
+def ids(rows: pa.Table) -> list[int]:
+    return sorted(rows["id"].to_pylist())
+
+
+# === Which way ===
+
+
+def test_the_directory_gives_snapshots_time_travel_filters_and_changes(local: Any, writer: TableWriter) -> None:
+    _server, table = local
+    first = writer.file(rows_of([1, 2]))
+    writer.insert(first, writer.file(rows_of([3])))
+    writer.commit(remove=[first], add=[first.deleting(0)])
+    writer.commit(add=[writer.file(rows_of([4, 5]))])
+
+    assert ids(table.scan().to_arrow()) == [2, 3, 4, 5]
+    assert ids(table.scan(version=1).to_arrow()) == [1, 2, 3]
+    assert ids(table.scan(filter="id > 3").to_arrow()) == [4, 5]
+    assert table.scan(limit=1).to_arrow().num_rows == 1
+    assert table.scan(columns=[]).to_arrow().num_rows == 4
+    changes = table.changes(starting_version=2).to_arrow().to_pylist()
+    assert sorted((row["_change_type"], row["id"], row["_commit_version"]) for row in changes) == [
+        ("delete", 1, 2),
+        ("insert", 4, 3),
+        ("insert", 5, 3),
+    ]
+    by_url = table.changes(starting_version=0, options=ds.ReadOptions()).to_arrow()
+    assert sorted(map(repr, table.changes(starting_version=0).to_arrow().to_pylist())) == sorted(
+        map(repr, by_url.to_pylist())
+    )
+
+
+def test_time_travel_by_timestamp_is_that_of_the_server(local: Any, writer: TableWriter) -> None:
+    _, table = local
+    base = datetime.datetime(2024, 5, 1, tzinfo=datetime.timezone.utc)
+    for number in range(3):
+        writer.insert(writer.file(rows_of([number])))
+    for version in range(4):
+        moment = (base + datetime.timedelta(hours=version)).timestamp()
+        os.utime(writer.path / "_delta_log" / f"{version:020}.json", (moment, moment))
+    by_url = dataclasses.replace(table.options, access_mode=ds.AccessMode.URL)
+
+    for minutes in (0, 30, 60, 119, 180):
+        moment = base + datetime.timedelta(minutes=minutes)
+        found = ids(table.scan(timestamp=moment).to_arrow())
+        assert found == ids(table.scan(timestamp=moment, options=by_url).to_arrow())
+    for moment in (base - datetime.timedelta(hours=1), base + datetime.timedelta(hours=9)):
+        with pytest.raises(ds.DeltaSharingError):
+            table.scan(timestamp=moment).to_arrow()
+
+
+def test_an_option_chooses_the_way_and_explain_tells_it(local: Any, writer: TableWriter) -> None:
+    _, table = local
+    writer.insert(writer.file(rows_of([1])))
+    ways = {mode: table.scan(options=dataclasses.replace(QUICK, access_mode=mode)).explain() for mode in ds.AccessMode}
+
+    assert "access: by URL\n" in ways[ds.AccessMode.AUTO]
+    assert "access: by URL\n" in ways[ds.AccessMode.URL]
+    assert f"access: the table's directory, {writer.path.as_uri()}\n" in ways[ds.AccessMode.DIR]
+
+
+def test_a_server_without_directory_access_is_read_by_url_and_explain_says_why(
+    writer: TableWriter, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.insert(writer.file(rows_of([1])))
+    with (
+        mock_server.running(tables={"s.d.t": writer.path}) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+        caplog.at_level(logging.WARNING),
+    ):
+        scan = client.table("s.d.t").scan()
+        assert ids(scan.to_arrow()) == [1]
+        assert "access: by URL, as the table's directory cannot be read: " in scan.explain()
+    assert "is read by URL" in caplog.text
+
+
+def test_a_table_by_directory_alone_is_read_without_being_told(writer: TableWriter, tmp_path: pathlib.Path) -> None:
+    writer.insert(writer.file(rows_of([7])))
+    shared = catalog.from_mapping({"s.d.t": writer.path})
+    only = catalog.build([dataclasses.replace(entry, modes=("dir",)) for entry in shared.tables])
+    with (
+        mock_server.running(tables=only, local_directories=True) as server,
+        ds.SharingClient(server.profile, options=ds.ReadOptions(max_attempts=2)) as client,
+    ):
+        table = client.table("s.d.t")
+        assert ids(table.scan().to_arrow()) == [7]
+        assert ids(table.changes(starting_version=0).to_arrow()) == [7]
+        assert table.replicate(tmp_path / "copy").num_files == 1
+        by_url = ds.ReadOptions(max_attempts=2, access_mode=ds.AccessMode.URL)
+        with pytest.raises(ds.DeltaSharingError, match="directory access only"):
+            table.scan(options=by_url).to_arrow()
+
+
+def test_changes_that_were_not_recorded_are_refused(tmp_path: pathlib.Path) -> None:
+    writer = TableWriter(tmp_path / "plain", SCHEMA)
+    writer.insert(writer.file(rows_of([1])))
+    with (
+        mock_server.running(tables={"s.d.t": writer.path}, local_directories=True) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+        pytest.raises(ds.UnsupportedFeatureError, match="were not recorded"),
+    ):
+        client.table("s.d.t").changes(starting_version=0).to_arrow()
+
+
+# === What lies where ===
+
+
+def test_files_at_an_auxiliary_location_are_read_with_its_own_credentials(
+    writer: TableWriter, tmp_path: pathlib.Path
+) -> None:
+    aside, elsewhere = tmp_path / "aside", tmp_path / "elsewhere"
+    for folder, number in ((aside, 1), (elsewhere, 2)):
+        file = writer.file(rows_of([number]))
+        folder.mkdir()
+        (writer.path / file.path).rename(folder / "x y.parquet")
+        writer.insert(dataclasses.replace(file, path=f"{folder.as_uri()}/x%20y.parquet"))
+    shared = catalog.from_mapping({"s.d.t": writer.path})
+    entries = [dataclasses.replace(entry, auxiliary=(aside.as_uri(),), modes=("dir",)) for entry in shared.tables]
+    with (
+        mock_server.running(tables=catalog.build(entries), local_directories=True) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        table = client.table("s.d.t")
+        assert ids(table.scan(version=1).to_arrow()) == [1]
+        with pytest.raises(ds.UnsupportedFeatureError, match="auxiliary locations"):
+            table.scan().to_arrow()
+
+
+def test_a_file_that_climbs_out_of_the_table_is_refused(local: Any, writer: TableWriter) -> None:
+    _, table = local
+    file = writer.file(rows_of([1]))
+    (writer.path / file.path).rename(writer.path.parent / "out.parquet")
+    writer.insert(dataclasses.replace(file, path="%2E%2E/out.parquet"))
+
+    with pytest.raises(ds.DataError, match="stay inside the table"):
+        table.scan().to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [("file:///etc", "directory of a machine"), ("ftp://host/t", "'ftp:', which is not read")],
+)
+def test_what_no_server_elsewhere_may_name_is_refused(
+    location: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = {"shareCredentialsVersion": 1, "endpoint": "https://example.org/x", "bearerToken": "t"}
+    with ds.SharingClient(profile, options=QUICK) as client:
+        table = client.table("s.d.t")
+        monkeypatch.setattr(
+            type(table.rest), "temporary_table_credentials", lambda *_: TemporaryCredentials(location=location)
+        )
+        with pytest.raises(ds.DeltaSharingError, match=message):
+            place.place_of(table.rest, table.name, None, QUICK)
+
+
+# === Credentials ===
+
+
+def test_a_table_in_s3_is_read_with_temporary_credentials(in_s3: Any, caplog: pytest.LogCaptureFixture) -> None:
+    _, table = in_s3
+    scan = table.scan()
+    with caplog.at_level(logging.DEBUG):
+        assert ids(scan.to_arrow()) == [1, 2, 3]
+
+    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    texts = [scan.explain(), repr(plan), repr(plan.context.files)]
+    # The servers of the test log in this process, too.
+    texts += [record.getMessage() for record in caplog.records if record.name.startswith("delta_sharing_client")]
+    given = plan.context.files._places["s3://tables/a/t"]._credentials.aws_temp_credentials
+    for secret in (given.secret_access_key, given.session_token):
+        assert secret
+        assert not [text for text in texts if secret in text]
+
+
+def test_credentials_are_renewed_ahead_of_their_end_and_once_for_all_threads(in_s3: Any) -> None:
+    _, table = in_s3
+    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    (found,) = plan.context.files._places.values()
+    asked = []
+    renewing = table.rest.temporary_table_credentials
+
+    def counted(name: object, location: str | None = None) -> TemporaryCredentials:
+        asked.append(location)
+        return renewing(name, location)
+
+    found._rest = type("Rest", (), {"temporary_table_credentials": staticmethod(counted)})()
+    assert sum(batch.num_rows for batch in execute(plan)) == 3
+    assert asked == []
+    # Some of their time is left, but not much.
+    _end_in(found, 60_000)
+    assert sum(batch.num_rows for batch in execute(plan)) == 3
+    assert asked == ["s3://tables/a/t"]
+
+
+def test_credentials_that_end_early_are_renewed_when_they_are_refused(in_s3: Any, store: Any) -> None:
+    import obstore
+    from obstore.exceptions import PermissionDeniedError
+
+    _, table = in_s3
+    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    (found,) = plan.context.files._places.values()
+    first = found._current()
+    calls = []
+
+    def get(used: Any) -> bytes:
+        calls.append(used)
+        if used is first:
+            raise PermissionDeniedError("ExpiredToken")
+        return bytes(obstore.get(used, f"a/t/{plan.tasks[0].url.rpartition('/')[2]}").bytes())
+
+    assert found._trying(get).startswith(b"PAR1")
+    assert (len(calls), calls[1] is first) == (2, False)
+
+
+def test_credentials_are_used_to_their_end_when_no_others_come(in_s3: Any) -> None:
+    _, table = in_s3
+    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    (found,) = plan.context.files._places.values()
+
+    def down(name: object, location: str | None = None) -> TemporaryCredentials:
+        raise ds.TransportError("The server is down.")
+
+    found._rest = type("Rest", (), {"temporary_table_credentials": staticmethod(down)})()
+    _end_in(found, 60_000)
+    assert sum(batch.num_rows for batch in execute(plan)) == 3
+    _end_in(found, -1)
+    with pytest.raises(ds.TransportError, match="is down"):
+        list(execute(plan))
+
+
+def test_a_plan_of_a_directory_is_read_in_another_process(in_s3: Any, tmp_path: pathlib.Path) -> None:
+    _, table = in_s3
+    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    (tmp_path / "plan").write_bytes(pickle.dumps(plan))
+    program = (
+        "import pickle, sys; from delta_sharing_client.scan.execute import execute; "
+        "print(sum(batch.num_rows for batch in execute(pickle.load(open(sys.argv[1], 'rb')))))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "plan")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+    assert run.stdout == "3\n"
+
+
+def test_a_store_that_refuses_is_an_error_that_names_the_table(in_s3: Any, store: Any) -> None:
+    _, table = in_s3
+    bucket, _ = store
+    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    for item in bucket.objects.filter(Prefix="a/t/"):
+        if item.key.endswith(".parquet"):
+            item.delete()
+
+    with pytest.raises(ds.DataError, match="it is gone") as caught:
+        list(execute(plan))
+    assert caught.value.table == "s.d.t"
+    bucket.objects.all().delete()
+    with pytest.raises(ds.DeltaSharingError, match="_delta_log"):
+        plan_table(table.rest, table.name, ScanRequest(), table.options)
+
+
+def _end_in(found: Any, milliseconds: int) -> None:
+    """Make the credentials of a place an hour old, with so much left."""
+    found._since_ms = place._now() - 3_600_000
+    found._credentials = TemporaryCredentials(
+        location=found._location,
+        aws_temp_credentials=found._credentials.aws_temp_credentials,
+        expiration_time=place._now() + milliseconds,
+    )
