@@ -106,7 +106,7 @@ def _not(node: exp.Expression) -> Expression:
 
 def _null_safe(node: exp.Expression) -> Expression:
     left, right = _operand(_part(node, "this")), _operand(_part(node, "expression"))
-    if isinstance(left, Literal):
+    if isinstance(left, Literal) and not isinstance(right, Literal):
         left, right = right, left
     return NullSafeEqual(left, right)
 

@@ -202,6 +202,12 @@ def test_what_cannot_be_computed_is_refused_in_a_sentence(sql: str, message: str
     assert caught.value.message.rstrip("'").endswith((".", "?"))
 
 
+@pytest.mark.parametrize("sql", ["1 <=> 2", "NULL <=> 'x'", "1 = 2", "lower('A') <=> NULL", "1 <=> i32", "- -i32 < 1"])
+def test_constants_keep_their_places_when_read_back(sql: str) -> None:
+    expression = parse_filter(sql)
+    assert parse_filter(str(expression)) == expression
+
+
 def test_the_builder_writes_what_sql_does() -> None:
     for built, sql in (
         (col("i32") * 2 > 100, "i32 * 2 > 100"),
