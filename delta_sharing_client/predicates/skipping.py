@@ -8,11 +8,13 @@ leaf only answers whether it can be *true* somewhere.
 from __future__ import annotations
 
 import bisect
+import decimal
 import math
 import re
 import struct
 from collections.abc import Callable
-from typing import Any, Protocol
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -140,7 +142,8 @@ def _any(tests: list[_Test]) -> _Test:
 
 def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
     if has_calls(expression):
-        return _compile_computed(expression, negated=negated)
+        tests = (_compile_range(expression, negated=negated), _compile_computed(expression, negated=negated))
+        return _all([test for test in tests if test is not None])
     match expression:
         case Comparison(left=Column() as left, right=Column() as right, op=op):
             return _pair(op, left, right)
@@ -188,6 +191,80 @@ def _compile_computed(expression: Expression, *, negated: bool) -> _Test:
         return answer is not negated and answer is not None
 
     return test
+
+
+class _Range(NamedTuple):
+    """Between which values an operand lies, where it is not null; ``None`` if unknown."""
+
+    lower: Any
+    upper: Any
+
+
+_UNKNOWN = _Range(None, None)
+
+
+def _compile_range(expression: Expression, *, negated: bool) -> _Test | None:
+    """Sums and products of whole numbers and decimals lie between those of their bounds."""
+    match expression:
+        case (
+            Comparison(left=Call() as left, right=Literal(value=value))
+            | NullSafeEqual(left=Call() as left, right=Literal(value=value))
+        ) if not negated:
+            op = expression.op if isinstance(expression, Comparison) else Op.EQ
+            leaf = _ordered(op, _exact(value))
+        case In(child=Call() as left, values=values) if not negated:
+            leaf = _among([_exact(item.value) for item in values if item.value is not None])
+        case _:
+            return None
+    found = _range_of(left)
+    return None if found is None else lambda statistics: leaf(found(statistics))
+
+
+def _range_of(operand: Operand) -> Callable[[Statistics], _Range] | None:
+    if isinstance(operand, Literal):
+        constant = _Range(_exact(operand.value), _exact(operand.value))
+        return lambda statistics: constant
+    if kind_of(operand.type) not in (Kind.INTEGER, Kind.DECIMAL):
+        return None
+    if isinstance(operand, Column):
+        path = operand.path
+
+        def bounds(statistics: Statistics) -> _Range:
+            found = statistics.bounds(path)
+            return _UNKNOWN if found is None else _Range(_exact(found.lower), _exact(found.upper))
+
+        return bounds
+    combine = _COMBINED.get((operand.name, len(operand.arguments)))
+    ranges = [_range_of(item) for item in operand.arguments]
+    if combine is None or None in ranges:
+        return None
+    return lambda statistics: combine(*(found(statistics) for found in ranges if found is not None))
+
+
+def _exact(value: Any) -> Any:
+    # Decimals compute with the digits of the thread's context; fractions do not round.
+    return Fraction(value) if isinstance(value, decimal.Decimal) else value
+
+
+def _negative(a: _Range) -> _Range:
+    return _Range(None if a.upper is None else -a.upper, None if a.lower is None else -a.lower)
+
+
+def _sum(a: _Range, b: _Range) -> _Range:
+    lower = None if a.lower is None or b.lower is None else a.lower + b.lower
+    return _Range(lower, None if a.upper is None or b.upper is None else a.upper + b.upper)
+
+
+def _product(a: _Range, b: _Range) -> _Range:
+    if None in (*a, *b):
+        return _UNKNOWN
+    ends = [x * y for x in a for y in b]
+    return _Range(min(ends), max(ends))
+
+
+_COMBINED: dict[tuple[str, int], Callable[..., _Range]] = {
+    ("+", 2): _sum, ("-", 2): lambda a, b: _sum(a, _negative(b)), ("*", 2): _product, ("-", 1): _negative,
+}  # fmt: skip
 
 
 def _columns_in(operand: Operand) -> list[Column]:
@@ -256,7 +333,10 @@ def _comparison(op: Op, column: Column, value: Value) -> _Leaf:
     kind = kind_of(column.type)
     if kind is Kind.FLOATING:
         return _floating(op, column, value)
-    limit: Any = _comparable(value)
+    return _ordered(op, _comparable(value))
+
+
+def _ordered(op: Op, limit: Any) -> _Leaf:
     if op is Op.EQ:
         return lambda b: (b.lower is None or b.lower <= limit) and (b.upper is None or b.upper >= limit)
     if op is Op.NE:
@@ -289,7 +369,11 @@ def _in(column: Column, values: tuple[Literal, ...]) -> _Leaf:
             return _possible
         leaves = [_floating(Op.EQ, column, value) for value in wanted]
         return lambda b: any(leaf(b) for leaf in leaves)
-    wanted.sort()
+    return _among(wanted)
+
+
+def _among(wanted: list[Any]) -> _Leaf:
+    wanted = sorted(wanted)
 
     def test(bounds: Any) -> bool:
         lower, upper = bounds.lower, bounds.upper

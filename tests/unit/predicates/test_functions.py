@@ -371,7 +371,16 @@ def test_files_are_skipped_only_where_it_is_proven() -> None:
     assert _may_match(bind(parse_filter("year(day) IN (2023, 2030)"), SCHEMA), of_2023)
     assert not _may_match(bind(parse_filter("year(day) IN (2022, 2030)"), SCHEMA), of_2023)
     assert _may_match(bind(parse_filter("month(day) = 13"), SCHEMA), of_2023)
-    assert _may_match(bind(parse_filter("i32 * 2 > 100"), SCHEMA), One(_bounds(1, 2, 0, 10)))
+    one_to_three = One(_bounds(1, 3, 0, 10))
+    for sql in ("i32 * 2 > 100", "i32 + 1 < 2", "-i32 > 0", "3 - i32 < 0", "i32 * i32 = 10", "i32 * -2 IN (0, -7)"):
+        assert not _may_match(bind(parse_filter(sql), SCHEMA), one_to_three)
+    for sql in ("i32 * 2 > 5", "i32 + 1 <= 2", "-i32 >= -1", "3 - i32 = 0", "i32 * i32 = 6", "NOT i32 * 2 > 5"):
+        assert _may_match(bind(parse_filter(sql), SCHEMA), one_to_three)
+    assert not _may_match(bind(parse_filter("i32 * 2 > 100"), SCHEMA), One(_bounds(-10, 50, 5, 10)))
+    assert _may_match(bind(parse_filter("i32 * 2 > 100"), SCHEMA), One(_bounds(None, 2, 0, 10)))
+    assert not _may_match(bind(parse_filter("i32 + 1 < 2"), SCHEMA), One(_bounds(1, None, 0, 10)))
+    cents = One(_bounds(Decimal("0.01"), Decimal("0.99"), 0, 10))
+    assert not _may_match(bind(parse_filter("small * 0.1 > 0.1"), SCHEMA), cents)
     assert not _may_match(bind(parse_filter("i32 * 2 > 100 AND i32 > 5"), SCHEMA), One(_bounds(1, 2, 0, 10)))
 
 
@@ -403,6 +412,49 @@ class Exactly:
         plain = getattr(value, "nanoseconds", 0) // 1000 if plain is None and hasattr(value, "nanoseconds") else plain
         found = value if plain is None else plain
         return ColumnBounds(found, found, 0, 1)
+
+
+@st.composite
+def _wide_bounds(draw: Any) -> tuple[list[dict[str, Any]], dict[str, ColumnBounds]]:
+    found = draw(st.lists(st.fixed_dictionaries(_FEW), min_size=1, max_size=3))
+    known = {}
+    for name in _FEW:
+        present = [row[name] for row in found if row[name] is not None]
+        ends = [*present, *(row[name] for row in draw(st.lists(st.fixed_dictionaries(_FEW), max_size=1)) if row[name])]
+        nulls = draw(st.sampled_from([len(found) - len(present), None]))
+        lower, upper = (min(ends), max(ends)) if ends else (None, None)
+        known[name] = ColumnBounds(draw(st.sampled_from([lower, None])), upper, nulls, len(found))
+    return found, known
+
+
+_FEW = {
+    "i8": st.none() | st.integers(-9, 9),
+    "i32": st.none() | st.integers(-9, 9),
+    "small": st.none() | st.decimals(-9, 9, places=2),
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(_numeric(2), st.sampled_from(Op), st.decimals(-99, 99, places=1), _wide_bounds())
+def test_a_file_with_a_matching_sum_or_product_is_never_skipped(
+    operand: Operand, op: Op, limit: Decimal, file: tuple[list[dict[str, Any]], dict[str, ColumnBounds]]
+) -> None:
+    found, known = file
+    if isinstance(operand, Literal) or not {path[0] for path in columns(IsNull(operand))} <= set(_FEW):
+        return
+
+    class Wide:
+        def bounds(self, path: tuple[str, ...]) -> ColumnBounds:
+            return known[path[0]]
+
+    for expression in (Comparison(op, operand, Literal(limit)), In(operand, (Literal(limit), Literal(0)))):
+        try:
+            bound = bind(expression, SCHEMA)
+            matches = any(evaluate(bound, row) is True for row in found)
+        except (UsageError, DataError):
+            continue
+        if matches:
+            assert _may_match(bound, Wide())
 
 
 @settings(max_examples=80, deadline=None)
