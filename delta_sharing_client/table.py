@@ -23,7 +23,7 @@ from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
 from delta_sharing_client.scan.align import output_field
-from delta_sharing_client.scan.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from delta_sharing_client.scan.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, left_out_metadata
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class TableDetails:
 
     ``version`` is the one described; ``size`` (bytes) and ``num_files`` are ``None`` where the server does not tell, as
     is ``created_time`` (epoch milliseconds); ``response_format`` is the format the server chose; ``format.provider`` is
-    the encoding of the data files, ``"parquet"``; ``schema`` is that of a read: logical names, Arrow types.
+    the encoding of the data files, ``"parquet"``; ``schema`` is that of a read: logical names, Arrow types, and in its
+    metadata, as ``delta_sharing.left_out``, the columns of types that cannot be read, if there are any.
     ``location``, ``auxiliary_locations`` and ``access_modes`` (``url``, ``dir``; empty means ``url``) are for directory
     access. ``schema_string`` is the schema as the server sent it, with comments; ``protocol`` has the versions and
     features a reader needs.
@@ -119,7 +120,8 @@ class SharedTable:
         metadata = answer.metadata
         with about_table(str(self.name)):
             columns = parse_schema(metadata.schema_string)
-            schema = pa.schema([output_field(column, self.options.variant_as) for column in columns])
+            fields = [output_field(column, self.options.variant_as) for column in columns]
+            schema = pa.schema(fields, left_out_metadata(columns))
         return TableDetails(
             id=metadata.id,
             name=metadata.name,

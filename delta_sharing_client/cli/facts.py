@@ -41,7 +41,12 @@ def describe_table(
         "numFiles": details.num_files,
         "configuration": dict(details.configuration),
     }
-    return facts, [_column(field) for field in parse_schema(details.schema_string).fields]
+    schema = parse_schema(details.schema_string)
+    columns = [_column(field) for field in schema.fields]
+    for item in schema.all_left_out:
+        told = f"{item.type} (not supported, left out)"
+        columns.append({"column": ".".join(item.path), "type": told, "nullable": None, "comment": None})
+    return facts, columns
 
 
 def _column(field: StructField) -> dict[str, object]:

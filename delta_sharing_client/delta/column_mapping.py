@@ -70,7 +70,7 @@ def without_mapping(struct: StructType) -> StructType:
 
     A table in mode ``NONE`` may keep them in its schema from an earlier mode; its files use the display names.
     """
-    return StructType(tuple(_plain_field(item) for item in struct.fields))
+    return StructType(tuple(_plain_field(item) for item in struct.fields), struct.left_out)
 
 
 def _check_fields(struct: StructType, mode: ColumnMappingMode, path: ColumnPath, ids: dict[int, str]) -> None:

@@ -100,10 +100,25 @@ class StructField:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A column of a type that we cannot decode: its path, its type as the schema spells it, the table feature that the
+    type belongs to (or the type itself), and why and what to do, in a sentence."""
+
+    path: ColumnPath
+    type: str
+    feature: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StructType:
-    """A record: the table's columns, or a nested struct. Names are unique regardless of case."""
+    """A record: the table's columns, or a nested struct. Names are unique regardless of case.
+
+    ``left_out`` are further columns, which keep nobody from reading the others.
+    """
 
     fields: tuple[StructField, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -115,6 +130,12 @@ class StructType:
         wanted = name.lower()
         return next((item for item in self.fields if item.name == name or item.name.lower() == wanted), None)
 
+    @property
+    def all_left_out(self) -> tuple[LeftOut, ...]:
+        """What is left out here and at every level below."""
+        below = (found for item in self.fields for found in _left_out(item.type))
+        return (*self.left_out, *below)
+
     def __iter__(self) -> Iterator[StructField]:
         return iter(self.fields)
 
@@ -123,6 +144,16 @@ class StructType:
 
 
 DataType = Union[PrimitiveType, DecimalType, ArrayType, MapType, StructType]
+
+
+def _left_out(data_type: DataType) -> tuple[LeftOut, ...]:
+    if isinstance(data_type, StructType):
+        return data_type.all_left_out
+    if isinstance(data_type, ArrayType):
+        return _left_out(data_type.element)
+    if isinstance(data_type, MapType):
+        return (*_left_out(data_type.key), *_left_out(data_type.value))
+    return ()
 
 
 def _unless_binary(collation: str) -> str | None:

@@ -46,7 +46,8 @@ class Feature:
 
     ``reader_version`` and ``writer_version`` are the protocol versions from which on the feature may be in use;
     below version 3 (reader) or 7 (writer) it is implied by the version and not listed. ``operations`` are those this
-    client supports on a table with the feature; a writer-only feature never keeps a reader from reading.
+    client supports on a table with the feature; a writer-only feature never keeps a reader from reading. Where
+    ``reads_log`` is false that is so for a list of files which a server has made, and a log by itself is refused.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Feature:
     operations: frozenset[Operation]
     parquet_format: ParquetFormat
     note: str
+    reads_log: bool = True
 
 
 _EVERYTHING = frozenset(Operation)
@@ -66,6 +68,10 @@ def _reader(
     name: str, note: str, *, parquet: ParquetFormat = ParquetFormat.CANNOT, versions: tuple[int, int] = (3, 7)
 ) -> Feature:
     return Feature(name, FeatureKind.READER_WRITER, *versions, _EVERYTHING, parquet, note)
+
+
+def _log_only(name: str, note: str) -> Feature:
+    return Feature(name, FeatureKind.READER_WRITER, 3, 7, _EVERYTHING, ParquetFormat.CARRIES, note, reads_log=False)
 
 
 def _refused(name: str, note: str) -> Feature:
@@ -90,10 +96,12 @@ FEATURES: tuple[Feature, ...] = (
     _reader("intervalTypes", "as intervalType-preview", parquet=ParquetFormat.CARRIES),
     _reader("v2Checkpoint", "concerns the log only: manifests and sidecars", parquet=ParquetFormat.CARRIES),
     _reader("vacuumProtocolCheck", "concerns VACUUM only", parquet=ParquetFormat.CARRIES),
-    _refused("catalogManaged", "the newest commits are known to the catalog only"),
-    _refused("catalogOwned-preview", "earlier name of catalogManaged"),
-    _refused("geospatial", "geometry and geography columns"),
-    _refused("timestampNanos", "timestamps in nanoseconds; not in the specification yet"),
+    _log_only("catalogManaged", "a log is refused, as its newest commits are known to the catalog only"),
+    _log_only("catalogOwned-preview", "earlier name of catalogManaged"),
+    _log_only("adaptiveMetadata", "a log is refused, as it is written in another way"),
+    _log_only("columnMappingUsageTracking", "concerns which names writers may use again"),
+    _reader("geospatial", "geometry and geography columns are left out"),
+    _reader("timestampNanos", "timestamps in nanoseconds are left out; not in the specification yet"),
     _refused("redirectReaderWriter-preview", "the table lives at another place"),
     _writer("appendOnly", "writers may only add rows", 2),
     _writer("invariants", "writers check column invariants", 2),
@@ -129,7 +137,12 @@ def find_feature(name: str) -> Feature | None:
 
 
 def check_readable(
-    protocol: Protocol, metadata: Metadata | None = None, *, operation: Operation, table: str | None = None
+    protocol: Protocol,
+    metadata: Metadata | None = None,
+    *,
+    operation: Operation,
+    table: str | None = None,
+    from_log: bool = False,
 ) -> None:
     """Refuse a table that this client cannot read correctly (Delta log protocol, "Table Features").
 
@@ -141,6 +154,8 @@ def check_readable(
         What the table is read for.
     table:
         Its name, for the error.
+    from_log:
+        The table's files are found by a replay of its log, not listed by a server.
 
     Raises
     ------
@@ -168,7 +183,7 @@ def check_readable(
             f"'readerFeatures' may only be listed with minReaderVersion 3, found version {version} and {listed}.",
             table=table,
         )
-    refused = [name for name in listed or () if not _supports(name, operation)]
+    refused = [name for name in listed or () if not _supports(name, operation, from_log)]
     if refused:
         raise UnsupportedFeatureError(_refusal(refused, operation), feature=refused[0], table=table)
     if metadata is not None and mapping_mode(metadata) is not ColumnMappingMode.NONE and not allows_mapping(protocol):
@@ -234,9 +249,9 @@ def markdown_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _supports(name: str, operation: Operation) -> bool:
+def _supports(name: str, operation: Operation, from_log: bool) -> bool:
     feature = find_feature(name)
-    return feature is not None and operation in feature.operations
+    return feature is not None and operation in feature.operations and (feature.reads_log or not from_log)
 
 
 def _refusal(names: list[str], operation: Operation) -> str:

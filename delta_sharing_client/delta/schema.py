@@ -21,6 +21,7 @@ from delta_sharing_client.delta.data_types import (
     ColumnPath,
     DataType,
     DecimalType,
+    LeftOut,
     MapType,
     PrimitiveType,
     StructField,
@@ -52,6 +53,8 @@ MAX_NESTING = 100
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,9})\s*,\s*(-?\d{1,9})\s*\)\Z")
 _SIZED_TEXT = re.compile(r"(char|varchar)\(\s*(\d{1,10})\s*\)\Z")
 _GEOSPATIAL = ("geometry", "geography")
+# Names of old writers, which other readers accept as well.
+_ALIASES = {"null": "void", "timestampWithoutTimezone": "timestamp_ntz", "timestamp_without_timezone": "timestamp_ntz"}
 
 
 def parse_schema(schema_string: str) -> StructType:
@@ -60,14 +63,13 @@ def parse_schema(schema_string: str) -> StructType:
     Parameters
     ----------
     schema_string:
-        JSON of a struct type (Delta log protocol, "Schema Serialization Format").
+        JSON of a struct type (Delta log protocol, "Schema Serialization Format"). Columns of types that we do not know
+        are in ``StructType.left_out``.
 
     Raises
     ------
     ProtocolError
         The text is not JSON, not a struct, has two columns of one name (regardless of case) or nests too deep.
-    UnsupportedFeatureError
-        A column has a type that is not read; the error names the column and the type.
     """
     try:
         document = msgspec.json.decode(schema_string)
@@ -125,6 +127,7 @@ def _struct(node: Mapping[str, object], path: ColumnPath, depth: int) -> StructT
     if not isinstance(items, list):
         raise ProtocolError(f"{_where(path)} must have a list of fields, as a struct type, found {_shape(items)}.")
     fields: list[StructField] = []
+    left_out: list[LeftOut] = []
     seen: dict[str, str] = {}
     for item in items:
         if not isinstance(item, dict) or not isinstance(name := item.get("name"), str) or "type" not in item:
@@ -143,8 +146,16 @@ def _struct(node: Mapping[str, object], path: ColumnPath, depth: int) -> StructT
                 )
             metadata = {}
         nullable = _flag(item, "nullable", (*path, name))
-        fields.append(StructField(name, _type(item["type"], (*path, name), depth + 1), nullable, metadata))
-    return StructType(tuple(fields))
+        try:
+            data_type = _type(item["type"], (*path, name), depth + 1)
+        except UnsupportedFeatureError as error:
+            shown = item["type"] if isinstance(item["type"], str) else _shape(item["type"])
+            left_out.append(LeftOut((*path, name), shown[:100], error.feature or shown, error.message))
+            continue
+        fields.append(StructField(name, data_type, nullable, metadata))
+    if left_out and not fields and path:
+        raise UnsupportedFeatureError(left_out[0].reason, feature=left_out[0].feature)
+    return StructType(tuple(fields), tuple(left_out))
 
 
 def _type(node: object, path: ColumnPath, depth: int) -> DataType:
@@ -170,8 +181,8 @@ def _type(node: object, path: ColumnPath, depth: int) -> DataType:
 def _primitive(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
     if name in SIMPLE_TYPES:
         return PrimitiveType(name)
-    if name == "null":
-        return PrimitiveType("void")
+    if (alias := _ALIASES.get(name)) is not None:
+        return PrimitiveType(alias)
     if name == "decimal":
         return DecimalType(10, 0)
     if match := _DECIMAL.match(name):
@@ -185,13 +196,13 @@ def _primitive(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
         return PrimitiveType(name)
     if name.startswith(_GEOSPATIAL):
         raise UnsupportedFeatureError(
-            f"{_where(path)} has the type {name!r} of the table feature 'geospatial', which is not supported; "
-            "ask the provider to share a view without this column.",
+            f"{_where(path)} has the type {name!r} of the table feature 'geospatial', which is not supported. "
+            "Read the other columns, or ask the provider to share a view without this one.",
             feature="geospatial",
         )
     raise UnsupportedFeatureError(
-        f"{_where(path)} has the type {name[:100]!r}, which is not supported; upgrade the client, or ask the provider "
-        "to share a view without this column.",
+        f"{_where(path)} has the type {name[:100]!r}, which is not supported. Read the other columns, upgrade the "
+        "client, or ask the provider to share a view without this one.",
         feature=name[:100],
     )
 

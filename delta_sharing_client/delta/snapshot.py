@@ -108,7 +108,7 @@ def table_schema(metadata: Metadata, *, table: str | None = None) -> StructType:
         mode = mapping_mode(metadata)
         check_mapping(schema, mode)
         for name in metadata.partition_columns:
-            if schema.find(name) is None:
+            if schema.find(name) is None and (name,) not in {item.path for item in schema.left_out}:
                 raise ProtocolError(f"The partition column {name!r} must be a column of the schema, which has none.")
     except (ProtocolError, UnsupportedFeatureError) as error:
         error.table = error.table or table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -30,6 +31,8 @@ ROW_COMMIT_VERSION = "_row_commit_version"
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
+
+LEFT_OUT_KEY = "delta_sharing.left_out"
 
 ROW_LINEAGE_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_COMMIT_VERSION, pa.int64()))
 CHANGE_FIELDS = (
@@ -107,6 +110,15 @@ def filter_columns(
     paths = [] if predicate is None else sorted(columns_of(predicate))
     # Predicates are written for the schema's own types, which variants have as structs.
     return _read_columns(schema, paths, partition_columns, VariantAs.STRUCT, {field.name: field for field in added})
+
+
+def left_out_metadata(schema: StructType) -> dict[str, str] | None:
+    """Return the metadata of an Arrow schema that tells which columns of the table are not in it, ``None`` if all are.
+
+    The key is ``delta_sharing.left_out``, the value a JSON object of names and types.
+    """
+    found = {".".join(item.path): item.type for item in schema.all_left_out}
+    return {LEFT_OUT_KEY: json.dumps(found)} if found else None
 
 
 def needed_share(schema: StructType, columns: Iterable[ReadColumn], partition_columns: Iterable[str]) -> float:

@@ -30,6 +30,9 @@ def explain(plan: ScanPlan) -> str:
         + (f"; read for the filter only: {_names(dropped)}" if dropped else ""),
     ]
     lines.append(f"  access: {plan.access}")
+    if context.left_out is not None:
+        shown = [f"{'.'.join(item.path)} ({item.type})" for item in context.schema.all_left_out]
+        lines.append(f"  columns left out, of types that are not supported: {_names(shown)}")
     if constant:
         lines.append(f"  columns from partition values: {_names(constant)}")
     if context.predicate is not None:

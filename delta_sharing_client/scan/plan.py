@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import cast
@@ -21,6 +22,7 @@ from delta_sharing_client.scan.columns import (
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     filter_columns,
+    left_out_metadata,
     output_columns,
 )
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
@@ -34,6 +36,8 @@ from delta_sharing_client.scan.tasks import (
     ScanPlan,
     SkippedFiles,
 )
+
+_LOG = logging.getLogger(__name__)
 
 PartitionValues = dict[str, "str | None"]
 
@@ -166,6 +170,9 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
     """Return what all files of a scan share; ``request`` is bound to the table's schema."""
     paths = cast("tuple[ColumnPath, ...] | None", request.columns)
     schema, partition_columns, added = table.schema, table.partition_columns, request.added_fields
+    left_out = left_out_metadata(schema) if paths is None else None
+    if left_out is not None:
+        _LOG.warning("Columns of %s are left out, as their types are not supported: %s", table.name, *left_out.values())
     lineage = isinstance(request, ScanRequest) and request.row_lineage
     return ScanContext(
         table=table.name,
@@ -180,6 +187,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         options=options,
         row_lineage=_row_lineage(table) if lineage else None,
         is_change_feed=isinstance(request, ChangesRequest),
+        left_out=left_out,
         urls=table.urls,
         allow_http=table.allow_http,
     )

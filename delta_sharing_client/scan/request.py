@@ -21,10 +21,11 @@ from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping
 from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.snapshot import table_schema
 from delta_sharing_client.download.remote_file import UrlSource
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.scan.columns import CHANGE_FIELDS, COMMIT_VERSION, ROW_LINEAGE_FIELDS
 
 RequestT = TypeVar("RequestT", "ScanRequest", "ChangesRequest")
@@ -176,11 +177,24 @@ def whole_number(value: Any) -> Any:
 
 def _bound(request: RequestT, schema: StructType) -> RequestT:
     added: tuple[pa.Field, ...] = request.added_fields
+    _check_readable(request, schema)
     columns = resolve_columns(request.columns, schema, [field.name for field in added])
     predicate: Expression | None = request.filter
     if predicate is not None:
         predicate = bind(predicate, pa.schema([*to_arrow_schema(schema), *added]))
     return dataclasses.replace(request, columns=columns, filter=predicate)
+
+
+def _check_readable(request: ScanRequest | ChangesRequest, schema: StructType) -> None:
+    """Raise ``UnsupportedFeatureError`` if the request names a column that we cannot decode."""
+    if not (left_out := schema.all_left_out):
+        return
+    named = [column if isinstance(column, str) else ".".join(column) for column in request.columns or ()]
+    named += [".".join(path) for path in (columns_of(request.filter) if request.filter is not None else ())]
+    for item in left_out:
+        name = ".".join(item.path).lower()
+        if any(f"{asked.lower()}.".startswith(f"{name}.") for asked in named):
+            raise UnsupportedFeatureError(item.reason, feature=item.feature)
 
 
 def _make_counts(request: ScanRequest | ChangesRequest, *names: str) -> None:

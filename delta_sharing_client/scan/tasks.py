@@ -138,6 +138,8 @@ class ScanContext:
         The three columns of the change feed exist (selected or not).
     urls, files:
         Where fresh URLs come from; where the files lie if they are not behind URLs.
+    left_out:
+        Metadata for ``output_schema`` where all columns are read and some cannot be (``columns.left_out_metadata``).
     allow_http:
         The profile's own endpoint is ``http:``, so its data URLs may be as well (``data_urls.check_data_url``).
     """
@@ -154,6 +156,7 @@ class ScanContext:
     options: ReadOptions
     row_lineage: RowLineage | None = None
     is_change_feed: bool = False
+    left_out: Mapping[str, str] | None = None
     urls: UrlSource | None = None
     files: FileStore | None = None
     allow_http: bool = False
@@ -161,7 +164,7 @@ class ScanContext:
     @functools.cached_property
     def output_schema(self) -> pa.Schema:
         """The exact schema of every batch."""
-        return pa.schema([column.arrow for column in self.output])
+        return pa.schema([column.arrow for column in self.output], self.left_out)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

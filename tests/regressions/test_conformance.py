@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import pathlib
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.cli.facts import describe_table
 from delta_sharing_client.delta import deletion_vectors
 from tests.regressions.hand_made import Action, HandMadeTable
 
@@ -110,8 +112,8 @@ def test_line_of_two_actions_is_refused_instead_of_dropping_one(table: HandMadeT
         (("add", "add"), "two actions for 'part-00001.parquet'"),
         (("add", "remove"), "two actions for 'part-00001.parquet'"),
         (("remove", "remove"), "two actions for 'part-00001.parquet'"),
-        (("protocol", "protocol"), "at most one protocol action"),
-        (("metaData", "metaData"), "at most one metaData action"),
+        (("protocol", "protocol"), "at most one 'protocol' action"),
+        (("metaData", "metaData"), "at most one 'metaData' action"),
     ],
 )
 def test_commit_whose_actions_contradict_each_other_is_refused(
@@ -203,12 +205,12 @@ def test_rows_are_chosen_by_their_lineage(
 @pytest.mark.parametrize(
     ("mode", "fields", "message"),
     [
-        ("name", [mapped("a", "long", None, 1)], "column 'a' must have a delta.columnMapping.physicalName"),
-        ("id", [mapped("a", "long", "x", None)], "column 'a' must have a delta.columnMapping.id"),
+        ("name", [mapped("a", "long", None, 1)], "Column 'a' must have a 'delta.columnMapping.physicalName'"),
+        ("id", [mapped("a", "long", "x", None)], "Column 'a' must have a 'delta.columnMapping.id'"),
         (
             "name",
             [mapped("a", "long", "x", 1), mapped("b", "long", "x", 2)],
-            "columns 'a' and 'b' must not have the same delta.columnMapping.physicalName",
+            "Columns 'a' and 'b' must not have the same 'delta.columnMapping.physicalName'",
         ),
         (
             "id",
@@ -216,12 +218,12 @@ def test_rows_are_chosen_by_their_lineage(
                 mapped("a", "long", "x", 1),
                 mapped("s", {"type": "struct", "fields": [mapped("b", "long", "y", 1)]}, "s", 2),
             ],
-            "columns 'a' and 's.b' must not have the same delta.columnMapping.id",
+            "Columns 'a' and 's.b' must not have the same 'delta.columnMapping.id'",
         ),
         (
             "name",
             [mapped("l", {"type": "array", "elementType": {"type": "struct", "fields": [field("b", "long")]}}, "x", 1)],
-            "column 'l.element.b' must have a delta.columnMapping.physicalName",
+            "Column 'l.element.b' must have a 'delta.columnMapping.physicalName'",
         ),
     ],
 )
@@ -404,14 +406,14 @@ def reader(version: int, features: list[str] | None, writer: int = 7) -> Action:
 @pytest.mark.parametrize(
     ("protocol", "message"),
     [
-        (reader(2, ["deletionVectors"]), "readerFeatures may only be listed with minReaderVersion 3"),
-        (reader(3, None), "must list readerFeatures"),
-        (reader(3, ["timestampNanos", "timestampNtz"]), "timestampNanos"),
+        (reader(2, ["deletionVectors"]), "'readerFeatures' may only be listed with minReaderVersion 3"),
+        (reader(3, None), "must list 'readerFeatures'"),
+        (reader(3, ["redirectReaderWriter-preview", "timestampNtz"]), "redirectReaderWriter-preview"),
         (reader(3, ["variantType-dev", "deletionVectors"]), "variantType-dev"),
         (reader(3, ["catalogManaged"]), "catalogManaged"),
-        (reader(4, ["deletionVectors"]), "reader version 4"),
-        (reader(99, None), "reader version 99"),
-        (reader(-1, None), "minReaderVersion must be 1 or more"),
+        (reader(4, ["deletionVectors"]), "minReaderVersion 4"),
+        (reader(99, None), "minReaderVersion 99"),
+        (reader(-1, None), "'minReaderVersion' must be 1 or more"),
     ],
 )
 def test_protocol_that_is_unknown_or_contradicts_itself_is_refused(
@@ -441,14 +443,16 @@ def test_what_only_writers_must_understand_keeps_no_reader_out(table: HandMadeTa
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "schemaString must be the JSON of a struct type"),
-        ("", "schemaString must be the JSON of a struct type"),
-        ('"long"', "schemaString must be the JSON of a struct type"),
-        (schema(field("a", "long"), field("A", "long")), "column names must be unique"),
-        (schema(field("s", json.loads(schema(field("x", "long"), field("X", "long"))))), "column names must be unique"),
-        (schema(field("a", "timestamp_nanos")), "'timestamp_nanos', which is not supported"),
-        (schema(field("a", "decimal(39,2)")), "a decimal must have 1 to 38 digits"),
-        (schema(field("b", "long")), "the partition column 'a' must be a column of the schema"),
+        ("{", "'schemaString' must be the JSON of a struct type"),
+        ("", "'schemaString' must be the JSON of a struct type"),
+        ('"long"', "'schemaString' must be the JSON of a struct type"),
+        (schema(field("a", "long"), field("A", "long")), "must have unique column names"),
+        (
+            schema(field("s", json.loads(schema(field("x", "long"), field("X", "long"))))),
+            "must have unique column names",
+        ),
+        (schema(field("a", "decimal(39,2)")), "must have 1 to 38 digits"),
+        (schema(field("b", "long")), "The partition column 'a' must be a column of the schema"),
     ],
 )
 def test_schema_that_cannot_be_right_is_refused(table: HandMadeTable, text: str, message: str) -> None:
@@ -456,3 +460,39 @@ def test_schema_that_cannot_be_right_is_refused(table: HandMadeTable, text: str,
     table.commit(table.file(pa.table({"a": [1]}), {"a": "1"}))
     for wire in FORMATS:
         assert message in refusal(table, wire)
+
+
+# === Columns of types that we do not know ===
+
+
+@pytest.mark.parametrize("kind", ["geometry(OGC:CRS84)", "timestamp_nanos", "quaternion"])
+@pytest.mark.parametrize("features", [[], ["geospatial", "timestampNanos", "catalogManaged"]])
+def test_one_column_does_not_hide_a_table(table: HandMadeTable, features: list[str], kind: str) -> None:
+    protocol = reader(3, [name for name in features if name != "catalogManaged"]) if features else reader(1, None)
+    struct = json.loads(schema(field("x", "long"), field("odd", kind)))
+    table.commit(protocol, table.metadata(schema(field("a", "long"), field("odd", kind), field("s", struct))))
+    content = pa.table({"a": [1, 2], "odd": [b"", b"x"], "s": [{"x": 1, "odd": b"z"}, None]})
+    table.commit(table.file(content))
+    expected = [{"a": 1, "s": {"x": 1}}, {"a": 2, "s": None}]
+    told = {"odd": kind, "s.odd": kind}
+    with shared(table) as found:
+        for wire in FORMATS if not features else ("delta",):
+            scan = found.scan(response_format=wire)
+            assert scan.to_arrow().to_pylist() == expected
+            assert json.loads(scan.schema.metadata[b"delta_sharing.left_out"]) == told
+            assert f"columns left out, of types that are not supported: odd ({kind}), s.odd ({kind})" in scan.explain()
+            assert found.scan(["a"], "a > 1", response_format=wire).to_arrow().to_pylist() == [{"a": 2}]
+            assert found.scan(["a"], response_format=wire).schema.metadata is None
+            for needs in (
+                {"columns": ["odd"]},
+                {"columns": ["a", "S.ODD"]},
+                {"columns": [("s", "odd")]},
+                {"filter": "odd IS NULL"},
+                {"filter": "a > 0 AND s.odd IS NOT NULL"},
+            ):
+                with pytest.raises(ds.UnsupportedFeatureError, match=f"odd' has the type '{re.escape(kind)}'"):
+                    found.scan(**needs, response_format=wire).to_arrow()
+        assert json.loads(found.schema.metadata[b"delta_sharing.left_out"]) == told
+        _, columns = describe_table(found, None, None)
+        assert [item["column"] for item in columns] == ["a", "s", "odd", "s.odd"]
+        assert columns[2]["type"] == f"{kind} (not supported, left out)"

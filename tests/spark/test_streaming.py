@@ -502,10 +502,10 @@ def test_reader_feature_enabled_in_the_stream_is_checked_before_its_files_are_re
     table = TableWriter(lake.root / "t", ID, protocol=protocol)
     table.insert(rows_of([1]))
     frame = stream(spark, lake, startingVersion=0)
-    table.commit(protocol={**protocol, "readerFeatures": ["geospatial"], "writerFeatures": ["geospatial"]})
+    table.commit(protocol={**protocol, "readerFeatures": ["fromTheFuture"], "writerFeatures": ["fromTheFuture"]})
     table.insert(rows_of([2]))
     sink = Sink()
-    with pytest.raises(Exception, match="geospatial"):
+    with pytest.raises(Exception, match="fromTheFuture"):
         follow(frame, checkpoint, sink)
     assert sink.ids in ([1], [])
 

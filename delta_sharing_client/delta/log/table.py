@@ -80,7 +80,9 @@ class DeltaLog:
         for actions in self._sources(listing, segment, want):
             replay.apply(self._named(actions, segment.version))
         snapshot = replay.snapshot(segment.version, table=self._table)
-        check_readable(snapshot.protocol, snapshot.metadata, operation=Operation.SNAPSHOT, table=self._table)
+        check_readable(
+            snapshot.protocol, snapshot.metadata, operation=Operation.SNAPSHOT, table=self._table, from_log=True
+        )
         times = self._times(listing, snapshot.protocol, snapshot.metadata)
         return replace(snapshot, timestamp_ms=_segment_time(segment, times))
 
@@ -214,7 +216,7 @@ class DeltaLog:
         actions = self._named(without_conflicts(self._read(file), file.name), file.first)
         commit = Commit.from_actions(file.first, times.at(file.first), actions)
         if commit.protocol is not None:
-            check_readable(commit.protocol, operation=Operation.CHANGES, table=self._table)
+            check_readable(commit.protocol, operation=Operation.CHANGES, table=self._table, from_log=True)
         return commit
 
     def _named(self, actions: Iterable[Action], version: int) -> Iterator[Action]:

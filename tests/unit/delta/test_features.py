@@ -39,9 +39,7 @@ def test_a_protocol_whose_reader_features_are_all_known_is_read(protocol: Protoc
     check_readable(protocol, PLAIN, operation=operation)
 
 
-@pytest.mark.parametrize(
-    "name", ["catalogManaged", "catalogOwned-preview", "geospatial", "redirectReaderWriter-preview", "fromTheFuture"]
-)
+@pytest.mark.parametrize("name", ["redirectReaderWriter-preview", "fromTheFuture"])
 def test_an_unsupported_or_unknown_reader_feature_is_refused_by_name(name: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match=name) as caught:
         check_readable(_features("deletionVectors", name), operation=Operation.SNAPSHOT, table="s.s.t")
@@ -87,7 +85,7 @@ def test_the_capabilities_name_every_supported_reader_feature_and_no_other() -> 
     for name in named:
         check_readable(_features(name), operation=Operation.SNAPSHOT)
     refused = {f.name.lower() for f in FEATURES if f.kind is FeatureKind.READER_WRITER} - set(named)
-    assert {"geospatial", "catalogmanaged"} <= refused
+    assert refused == {"redirectreaderwriter-preview"}
     assert not any(find_feature(name).kind is FeatureKind.WRITER for name in named)  # type: ignore[union-attr]
 
 
@@ -125,4 +123,15 @@ def test_the_documentation_table_has_a_row_for_each_feature() -> None:
     lines = markdown_table().splitlines()
     assert len(lines) == len(FEATURES) + 2
     assert all(line.count("|") == 7 for line in lines)
-    assert "| `geospatial` | reader and writer | no | no | no |" in markdown_table()
+    assert "| `redirectReaderWriter-preview` | reader and writer | no | no | no |" in markdown_table()
+
+
+@pytest.mark.parametrize(
+    "name", ["catalogManaged", "catalogOwned-preview", "adaptiveMetadata", "columnMappingUsageTracking"]
+)
+def test_what_concerns_the_log_only_keeps_nobody_from_reading_a_list_of_files(name: str) -> None:
+    protocol = _features("deletionVectors", name)
+    for operation in Operation:
+        check_readable(protocol, operation=operation)
+        with pytest.raises(UnsupportedFeatureError, match=name):
+            check_readable(protocol, operation=operation, from_log=True)

@@ -18,7 +18,7 @@ from delta_sharing_client.delta.schema import (
     parse_schema,
     schema_to_json,
 )
-from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+from delta_sharing_client.errors import ProtocolError
 
 SIMPLE = [
     *("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date"),
@@ -104,18 +104,24 @@ def test_the_base_of_a_type_names_the_kind_to_switch_on(name: str, base: str) ->
 
 
 @pytest.mark.parametrize("name", ["geometry", "geometry(OGC:CRS84)", "geography(EPSG:4326)"])
-def test_a_geospatial_column_is_refused_by_the_feature_s_name(name: str) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=r"Column 'place' .*geospatial") as caught:
-        parse_schema(_schema(_field("place", name)))
-    assert caught.value.feature == "geospatial"
+def test_a_geospatial_column_is_left_out_by_the_feature_s_name(name: str) -> None:
+    found = parse_schema(_schema(_field("id", "long"), _field("place", name)))
+    assert found.names == ["id"]
+    (left_out,) = found.all_left_out
+    assert (left_out.path, left_out.type, left_out.feature) == (("place",), name, "geospatial")
+    assert "Column 'place' " in left_out.reason
 
 
 @pytest.mark.parametrize("name", ["bigint", "time(6)", "interval", "interval second to day", "udt", "char", ""])
-def test_an_unknown_type_is_refused_with_its_column(name: str) -> None:
-    nested = {"type": "struct", "fields": [_field("inner", name)]}
-    with pytest.raises(UnsupportedFeatureError, match=r"outer\.inner") as caught:
-        parse_schema(_schema(_field("outer", nested)))
-    assert caught.value.feature == name
+def test_an_unknown_type_leaves_out_its_column_alone(name: str) -> None:
+    nested = {"type": "struct", "fields": [_field("inner", name), _field("other", "long")]}
+    alone = {"type": "array", "elementType": {"type": "struct", "fields": [_field("inner", name)]}}
+    found = parse_schema(_schema(_field("outer", nested), _field("alone", alone), _field("a", "long")))
+    assert found.names == ["outer", "a"]
+    assert found.fields[0].type == StructType((StructField("other", PrimitiveType("long")),), found.all_left_out[1:])
+    assert [item.path for item in found.all_left_out] == [("alone",), ("outer", "inner")]
+    assert "'outer.inner'" in found.all_left_out[1].reason
+    assert found.all_left_out[1].feature == name
 
 
 @pytest.mark.parametrize("name", ["decimal(39,0)", "decimal(0,0)", "decimal(5,6)", "decimal(5,-1)"])

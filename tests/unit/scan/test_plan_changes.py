@@ -383,8 +383,8 @@ def test_mapping_switched_on_is_no_change(storage: Storage) -> None:
 
 
 def test_a_protocol_that_we_do_not_read_is_refused(feed: Feed) -> None:
-    feed.actions.append(VersionedProtocol(4, Protocol(3, 7, ["geospatial"], ["geospatial"])))
-    with pytest.raises(UnsupportedFeatureError, match="geospatial"):
+    feed.actions.append(VersionedProtocol(4, Protocol(3, 7, ["fromTheFuture"], ["fromTheFuture"])))
+    with pytest.raises(UnsupportedFeatureError, match="fromTheFuture"):
         feed.plan()
 
 
