@@ -7,6 +7,7 @@ storages, where bytes go from the socket into their place. What both must agree 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.client
 import http.cookiejar
 import io
@@ -25,60 +26,80 @@ import requests.utils
 import urllib3
 import urllib3.connection
 
-from delta_sharing_client.errors import TransportError
+from delta_sharing_client.errors import TransportError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Deadline, Transient
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
 _POOL_HOSTS = 16
+_CERTIFICATE_VARIABLE = "DELTA_SHARING_CLIENT_CERTIFICATE"
 
 M = TypeVar("M", bound=urllib3.PoolManager)
 
 
-def proxy_for(url: str) -> str | None:
-    """Return the URL of the proxy that the environment names for ``url``, if any.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Network:
+    """What requests of both stacks go through.
 
-    ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` count, in either case, as do the settings of the
-    system on macOS and Windows.
+    ``proxy``: its URL, ``""`` for none, ``None`` for what the environment says of each URL. ``trusted``: file or
+    directory of certificates. ``certificate``: the client's own, one file or a certificate and its key.
     """
-    proxy = requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url))
-    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+    proxy: str | None = dataclasses.field(repr=False)
+    trusted: str
+    certificate: str | tuple[str, str] | None
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> Network:
+        """Return what ``options``, or else the environment, say; ``UsageError`` where a file does not exist."""
+        environment = os.environ.get
+        trusted = options.ca_bundle or environment("REQUESTS_CA_BUNDLE") or environment("CURL_CA_BUNDLE")
+        certificate = options.client_certificate or environment(_CERTIFICATE_VARIABLE) or None
+        for path in (trusted, *_files(certificate)):
+            if path and not os.path.exists(path):
+                source = "ca_bundle or REQUESTS_CA_BUNDLE" if path == trusted else "client_certificate"
+                raise UsageError(f"Expected certificates in the file '{path}' of {source}, which does not exist.")
+        return cls(options.proxy, trusted or certifi.where(), certificate)
+
+    def proxy_for(self, url: str) -> str | None:
+        """Return the URL of the proxy for ``url``, if any; on macOS and Windows the system's settings count as well."""
+        proxy = self.proxy
+        if proxy is None:
+            proxy = requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url))
+        return proxy or None if not proxy or "://" in proxy else f"http://{proxy}"
+
+    def arguments(self, url: str) -> dict[str, Any]:
+        """Return the arguments of a request to ``url`` by a ``Session``."""
+        proxy = self.proxy_for(url)
+        return {
+            "proxies": {urlsplit(url).scheme: proxy} if proxy else {},
+            "verify": self.trusted,
+            "cert": self.certificate,
+        }
 
 
-def trusted_certificates() -> str:
-    """Return the file or directory of the certificates that are trusted: ``REQUESTS_CA_BUNDLE``, ``CURL_CA_BUNDLE`` or
-    those of certifi. Certificates are always verified."""
-    return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or certifi.where()
+def _files(certificate: str | tuple[str, str] | None) -> tuple[str, ...]:
+    if certificate is None:
+        return ()
+    return (certificate,) if isinstance(certificate, str) else tuple(certificate)
 
 
 class Session(requests.Session):
-    """A session that holds connections and nothing else: no cookies, no headers, no ~/.netrc.
+    """A session that holds connections and nothing else: no cookies, no headers, no ~/.netrc, no redirects.
 
-    All that varies goes with each request, so threads may share it.
+    All that varies goes with each request, a ``Network``'s arguments too, so threads may share it.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.trust_env = False  # ~/.netrc is part of it; what else of the environment counts is above
+        self.trust_env = False
         self.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
         for prefix in ("https://", "http://"):
             self.mount(prefix, _Adapter(_SESSION_HOSTS, _SESSION_CONNECTIONS))
 
-    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
-        return {"proxies": _proxies(url), "stream": bool(stream), "verify": trusted_certificates(), "cert": cert}
-
-    def rebuild_proxies(self, prepared_request: requests.PreparedRequest, proxies: Any) -> dict[str, str]:
-        """The proxy of a redirect is that of its own host. Its password goes to it alone, by the adapter."""
-        prepared_request.headers.pop("Proxy-Authorization", None)
-        return _proxies(prepared_request.url or "")
-
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """What stands in the body of a redirect is nobody's business, however long it is."""
-        target = super().get_redirect_target(resp)
-        if target is not None:
-            resp.raw.close()
-            resp._content = b""
-        return target
+        """None: whoever asks follows redirects, and would not read their bodies, however long, as requests does."""
+        return None
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
@@ -135,13 +156,13 @@ def _shut(sock: Any) -> None:
             plain.shutdown(socket.SHUT_RDWR)
 
 
-def pool(proxy: str | None, concurrency: int) -> urllib3.PoolManager:
+def pool(network: Network, proxy: str | None, concurrency: int) -> urllib3.PoolManager:
     """Return the connections by way of ``proxy`` that all reads of this process share."""
-    key = (proxy, concurrency)
+    key = (network, proxy, concurrency)
     with _pools_lock:
         found = _pools.get(key)
         if found is None:
-            found = _pools[key] = _new_pool(proxy, concurrency)
+            found = _pools[key] = _new_pool(network, proxy, concurrency)
         return found
 
 
@@ -215,15 +236,16 @@ def sending(watch: Watch, line: Line | None = None) -> Iterator[None]:
         _sending.watch = _sending.line = None
 
 
-_pools: dict[tuple[str | None, int], urllib3.PoolManager] = {}
+_pools: dict[tuple[Network, str | None, int], urllib3.PoolManager] = {}
 _pools_lock = threading.Lock()
 _sending = threading.local()
 
 
-def _new_pool(proxy: str | None, concurrency: int) -> urllib3.PoolManager:
-    trusted = trusted_certificates()
+def _new_pool(network: Network, proxy: str | None, concurrency: int) -> urllib3.PoolManager:
+    trusted, (certificate, key) = network.trusted, (*_files(network.certificate), None, None)[:2]
     settings: dict[str, Any] = {"ca_cert_dir" if os.path.isdir(trusted) else "ca_certs": trusted}
     settings |= {"num_pools": _POOL_HOSTS, "maxsize": concurrency, "cert_reqs": "CERT_REQUIRED"}
+    settings |= {"cert_file": certificate, "key_file": key} if certificate else {}
     if proxy is None:
         manager = urllib3.PoolManager(**settings)
     else:
@@ -328,8 +350,3 @@ def _forget_parents() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parents)
-
-
-def _proxies(url: str) -> dict[str, str]:
-    proxy = proxy_for(url)
-    return {urlsplit(url).scheme: proxy} if proxy else {}

@@ -83,6 +83,15 @@ class ReadOptions:
         Which way to a table's data; see docs/directory-access.md.
     storage_options:
         Settings of the store for directory access, by obstore's names: ``region``, ``endpoint`` and the like.
+    proxy:
+        URL of the proxy for all requests; an empty text for none. ``None``: what ``HTTPS_PROXY``, ``HTTP_PROXY``,
+        ``ALL_PROXY`` and ``NO_PROXY`` say.
+    ca_bundle:
+        File or directory of the certificates that are trusted, PEM. ``None``: what ``REQUESTS_CA_BUNDLE`` or
+        ``CURL_CA_BUNDLE`` name, else those of certifi. Certificates are always verified.
+    client_certificate:
+        PEM file of the certificate and key that this client shows where a server asks for one, or a pair of files.
+        ``None``: the file that ``DELTA_SHARING_CLIENT_CERTIFICATE`` names, if any.
     """
 
     max_concurrent_requests: int = 32
@@ -102,6 +111,9 @@ class ReadOptions:
     user_agent: str | None = None
     access_mode: AccessMode = AccessMode.AUTO
     storage_options: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
+    proxy: str | None = dataclasses.field(default=None, repr=False)  # it may hold a password
+    ca_bundle: str | None = None
+    client_certificate: str | tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         # Hashable and frozen, as the rest is; what may stand in there is checked where it is sent.

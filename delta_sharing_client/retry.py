@@ -199,24 +199,25 @@ def retry_after(value: str | None) -> float | None:
 
 
 def network_failure(
-    error: Exception, doing: str, table: str | None, *, receiving: bool = False
+    error: Exception, doing: str, table: str | None, *, url: str | None = None, receiving: bool = False
 ) -> Transient | DeltaSharingError:
     """Translate one of ``LIBRARY_ERRORS``: a ``Transient`` where trying again may help, else the error.
 
-    ``doing`` says what was tried ("Listing the shares"). ``receiving``: the request went out, what is wrong is the
-    answer. No text of the library that could hold a URL is passed on.
+    ``doing`` says what was tried ("Listing the shares"). ``url`` is that of the request, of which the host is named;
+    ``receiving``: the request went out, what is wrong is the answer. No text of the library that could hold a URL is
+    passed on.
     """
     causes = _causes(error)
-    reason, may_pass = _verdict(causes, receiving)
+    reason, may_pass = _verdict(causes, _host(causes, url), receiving)
     kind = ProtocolError if _find(causes, zlib.error, urllib3.exceptions.DecodeError) else TransportError
     problem = kind(f"{doing} failed: {reason}.", table=table)
     return Transient(problem) if may_pass else problem
 
 
-def _verdict(causes: list[BaseException], receiving: bool) -> tuple[str, bool]:
+def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[str, bool]:
     """Return why it failed, as the part of a sentence, and whether another try may succeed."""
     for judge in (_names, _tls, _proxy, _addresses, _connections):
-        verdict = None if receiving and judge is _addresses else judge(causes)
+        verdict = None if receiving and judge is _addresses else judge(causes, host)
         if verdict is not None:
             return verdict
     error = causes[0]
@@ -232,26 +233,28 @@ def _verdict(causes: list[BaseException], receiving: bool) -> tuple[str, bool]:
     return f"the connection broke ({_kind(causes[-1])})", isinstance(error, (OSError, urllib3.exceptions.HTTPError))
 
 
-def _names(causes: list[BaseException]) -> tuple[str, bool] | None:
+def _names(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     found = _find(causes, socket.gaierror)
     if found is None:
         return None
     # The host in the request is not the one that was looked up where a proxy stands between.
-    host = "of the proxy" if _is_of_proxy(causes) else _host(causes).partition(":")[0]
+    host = "of the proxy" if _is_of_proxy(causes) else host.partition(":")[0]
     unknown = found.args[:1] == (socket.EAI_NONAME,)
     return f"the host {host} is not known here; check the endpoint, the network and the proxy", not unknown
 
 
 # Reasons of OpenSSL that tell of a broken connection and not of what the two sides want of each other.
 _BROKEN_TLS = re.compile(r"UNEXPECTED_EOF|BAD_RECORD_MAC|EOF occurred|SYSCALL|INTERNAL_ERROR", re.IGNORECASE)
+_NO_PEM = re.compile(r"NO_CERTIFICATE_OR_CRL_FOUND|NO_START_LINE|\[SSL\] PEM|KEY_VALUES_MISMATCH", re.IGNORECASE)
+_CERTIFICATE_WANTED = re.compile(r"CERTIFICATE_REQUIRED|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE", re.IGNORECASE)
 _NO_TLS = re.compile(r"WRONG_VERSION_NUMBER|HTTP_REQUEST|RECORD_LAYER_FAILURE|PACKET_LENGTH", re.IGNORECASE)
 
 
-def _tls(causes: list[BaseException]) -> tuple[str, bool] | None:
+def _tls(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     found = _find(causes, ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError, requests.exceptions.SSLError)
     if found is None:
         return None
-    text, host = str(found), _host(causes)
+    text = str(found)
     if isinstance(found, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or _BROKEN_TLS.search(text):
         return f"the TLS connection to {host} was cut off", True
     if isinstance(found, ssl.CertificateError) or "CERTIFICATE_VERIFY_FAILED" in text:
@@ -265,10 +268,14 @@ def _tls(causes: list[BaseException]) -> tuple[str, bool] | None:
             f"{host} does not speak TLS on this port; check the port, and whether the URL should begin with 'http:'"
         ), False
     why = getattr(found, "reason", None)
+    if _NO_PEM.search(text):
+        return "a file of ca_bundle or client_certificate holds no certificate or key that can be read", False
+    if _CERTIFICATE_WANTED.search(text):
+        return f"{host} does not accept this client's certificate; check client_certificate", False
     return f"{host} and this client agree on no TLS ({why if isinstance(why, str) else type(found).__name__})", False
 
 
-def _proxy(causes: list[BaseException]) -> tuple[str, bool] | None:
+def _proxy(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     malformed = _find(causes, requests.exceptions.InvalidProxyURL, urllib3.exceptions.ProxySchemeUnknown)
     if malformed is not None:
         return "the URL of the proxy cannot be used; check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", False
@@ -281,7 +288,7 @@ def _proxy(causes: list[BaseException]) -> tuple[str, bool] | None:
     return f"the proxy does not answer ({type(causes[-1]).__name__}); check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", True
 
 
-def _addresses(causes: list[BaseException]) -> tuple[str, bool] | None:
+def _addresses(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     if isinstance(causes[0], requests.exceptions.TooManyRedirects):
         return "the server redirects in a circle", False
     # A TypeError or ValueError that no library wraps comes from putting addresses and headers together.
@@ -292,13 +299,13 @@ def _addresses(causes: list[BaseException]) -> tuple[str, bool] | None:
     return f"an address or a header cannot be sent ({type(causes[0]).__name__}); check the URL and the proxy", False
 
 
-def _connections(causes: list[BaseException]) -> tuple[str, bool] | None:
+def _connections(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     if _find(causes, ConnectionRefusedError):
-        return f"{_host(causes)} refuses the connection; check that the server is running and the endpoint right", True
+        return f"{host} refuses the connection; check that the server is running and the endpoint right", True
     if _find(causes, urllib3.exceptions.NewConnectionError):
-        return f"no connection to {_host(causes)} ({_kind(causes[-1])}); check the network and the proxy", True
+        return f"no connection to {host} ({_kind(causes[-1])}); check the network and the proxy", True
     if _find(causes, requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError):
-        return f"no connection to {_host(causes)} within the time limit", True
+        return f"no connection to {host} within the time limit", True
     if _find(causes, requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError, TimeoutError):
         return "no bytes within the time limit", True
     return None
@@ -326,13 +333,14 @@ def _causes(error: Exception) -> list[BaseException]:
     return seen
 
 
-def _host(causes: list[BaseException]) -> str:
+def _host(causes: list[BaseException], url: str | None) -> str:
     for cause in causes:
-        url = getattr(getattr(cause, "request", None), "url", None)
-        if url:
-            parts = urlsplit(str(url))
-            return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
         pool = vars(cause).get("conn") or vars(cause).get("pool")
         if pool is not None and getattr(pool, "host", None):
             return f"{pool.host}:{pool.port}"
-    return "of the server"
+        url = url or getattr(getattr(cause, "request", None), "url", None)
+    try:
+        parts = urlsplit(url or "")
+        return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "the server"
+    except ValueError:
+        return "the server"

@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
-from delta_sharing_client.connections import Line, Watch, pool, proxy_for, sending
+from delta_sharing_client.connections import Line, Network, Watch, pool, sending
 from delta_sharing_client.data_urls import check_data_url
 from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.options import ReadOptions
@@ -129,10 +129,14 @@ class Http:
     options: ReadOptions
     allow_http: bool
     table: str
+    network: Network = dataclasses.field(init=False)
     # Looking for a proxy goes through the whole environment; a scan asks once for each host.
     _proxies: dict[tuple[str, str, int | None], str | None] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", Network.of(self.options))
 
     def get(
         self,
@@ -168,13 +172,7 @@ class Http:
             The answer is encoded or names a range that was not asked for; the URL may not be fetched; no answer can
             arrive.
         """
-        headers = {"Accept-Encoding": "identity", "User-Agent": _user_agent()}
-        if isinstance(wanted, ByteRange):
-            headers["Range"] = f"bytes={wanted.start}-{wanted.stop - 1}"
-        elif wanted is not None:
-            headers["Range"] = f"bytes=-{wanted}"
-        if version is not None and version.etag:
-            headers["If-Match"] = version.etag
+        headers = _headers(wanted, version)
         for _ in range(_MAX_REDIRECTS + 1):
             check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=file_id)
             watch = Watch(self.options, deadline, _DOING, self.table)
@@ -183,10 +181,7 @@ class Http:
             if response.status not in _REDIRECTS or location is None:
                 break
             response.close()
-            try:
-                url = urljoin(url, location)
-            except ValueError:
-                url = location  # what is malformed is refused above
+            url = _target(url, location)
         if response.status not in (200, 206):
             retry_after = response.headers.get("Retry-After")
             status = response.status
@@ -214,7 +209,7 @@ class Http:
                     timeout=timeout,
                 )
         except LIBRARY_ERRORS as error:
-            failure = network_failure(error, _DOING, self.table)
+            failure = network_failure(error, _DOING, self.table, url=url)
         # Raised here: with the library's error as its context it would keep the socket.
         raise failure
 
@@ -226,14 +221,32 @@ class Http:
         port = parts.port
         origin = (scheme, host, port)
         if origin not in self._proxies:
-            self._proxies[origin] = proxy_for(url)
+            self._proxies[origin] = self.network.proxy_for(url)
         proxy = self._proxies[origin]
-        manager = pool(proxy, self.options.max_concurrent_requests)
+        manager = pool(self.network, proxy, self.options.max_concurrent_requests)
         plain = host.isascii() and ":" not in host and parts.username is None and parts.geturl() == url
         if proxy is not None or not plain:
             return manager, url
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         return manager.connection_from_host(host, port, scheme), target
+
+
+def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[str, str]:
+    headers = {"Accept-Encoding": "identity", "User-Agent": _user_agent()}
+    if isinstance(wanted, ByteRange):
+        headers["Range"] = f"bytes={wanted.start}-{wanted.stop - 1}"
+    elif wanted is not None:
+        headers["Range"] = f"bytes=-{wanted}"
+    if version is not None and version.etag:
+        headers["If-Match"] = version.etag
+    return headers
+
+
+def _target(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError:
+        return location  # what is malformed is refused before it is sent
 
 
 def _span(response: urllib3.BaseHTTPResponse, wanted: ByteRange | int | None) -> Span:

@@ -25,7 +25,7 @@ import requests
 import requests.auth
 
 from delta_sharing_client import optional
-from delta_sharing_client.connections import Session, Watch, sending
+from delta_sharing_client.connections import Network, Session, Watch, sending
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, body_chunks
@@ -294,6 +294,7 @@ class TokenAuth(SharingAuth):
                     timeout=(self._options.connect_timeout, self._options.read_timeout),
                     # A redirect could carry the secret elsewhere, and would turn the POST into a GET.
                     allow_redirects=False,
+                    **Network.of(self._options).arguments(given.token_endpoint),  # type: ignore[union-attr]
                     stream=True,
                 ) as response,
             ):

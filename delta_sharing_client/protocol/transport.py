@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import requests
 
-from delta_sharing_client.connections import Session, Watch, sending
+from delta_sharing_client.connections import Network, Session, Watch, sending
 from delta_sharing_client.errors import (
     DeltaSharingError,
     ProfileError,
@@ -258,6 +258,7 @@ class Transport:
                     timeout=(within(self.options.connect_timeout), within(self.options.read_timeout)),
                     stream=True,
                     allow_redirects=False,
+                    **Network.of(self.options).arguments(url),
                 )
             _log.debug("%s: %s %s (query id %s)", request.doing, request.method, response.status_code, query_id)
             return response

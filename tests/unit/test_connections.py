@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import itertools
 import json
+import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import trustme
 
 import delta_sharing_client as ds
 from delta_sharing_client import connections
-from delta_sharing_client.connections import Watch, proxy_for
+from delta_sharing_client.connections import Network, Watch
 from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
 from delta_sharing_client.download.report import ScanReport
@@ -328,7 +333,7 @@ def test_proxies_are_those_of_the_environment(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    assert proxy_for(url) == expected
+    assert Network.of(ReadOptions()).proxy_for(url) == expected
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -366,3 +371,180 @@ def test_an_http_answer_on_an_https_port_fails_at_once(hostile: Hostile) -> None
         with pytest.raises((TransportError, ProtocolError), match="does not speak TLS"):
             door(url, ReadOptions())
         assert time.monotonic() - began < 3
+
+
+# === TLS ===
+
+
+class Secure:
+    """An HTTPS server that counts handshakes; ``wanted``: it asks for a certificate of the client."""
+
+    def __init__(self, authority: trustme.CA, wanted: bool = False) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        if wanted:
+            authority.configure_trust(context)
+            context.verify_mode = ssl.CERT_REQUIRED
+        self.handshakes = 0
+        self.requests = 0
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                # Here and not in accept(): one handshake must not keep the others waiting.
+                self.request = context.wrap_socket(self.request, server_side=True)
+                outer.handshakes += 1
+                super().setup()
+
+            def do_GET(self) -> None:
+                outer.requests += 1
+                body = b"{}" if self.path.startswith("/shares") else bytes(SIZE)
+                span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+                self.send_response(206 if span else 200)
+                if span:
+                    self.send_header("Content-Range", f"bytes {span[1]}-{span[2]}/{len(body)}")
+                    body = body[int(span[1]) : int(span[2]) + 1]
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *args: object) -> None:
+                pass
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        self.url = f"https://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def bundle(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("ca") / "bundle.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return str(path)
+
+
+@pytest.fixture
+def make_secure(authority: trustme.CA) -> Iterator[Callable[..., Secure]]:
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: bool) -> Secure:
+            server = Secure(authority, **options)
+            stack.callback(server.close)
+            return server
+
+        yield make
+
+
+@pytest.mark.parametrize("door", [ask_rest, ask_data])
+def test_certificates_are_verified_with_the_bundle_of_options_or_environment(
+    make_secure: Callable[..., Secure], bundle: str, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_secure()
+    began = time.monotonic()
+    with pytest.raises(TransportError, match=r"certificate of 127\.0\.0\.1.* is not accepted .*REQUESTS_CA_BUNDLE"):
+        door(server.url, ReadOptions())
+    assert time.monotonic() - began < 3
+    door(server.url, ReadOptions(ca_bundle=bundle))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", bundle)
+    door(server.url, ReadOptions())
+
+
+@pytest.mark.parametrize("door", [ask_rest, ask_data])
+def test_the_clients_certificate_is_shown(
+    make_secure: Callable[..., Secure],
+    authority: trustme.CA,
+    bundle: str,
+    door: Door,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    server, own = make_secure(wanted=True), authority.issue_cert("client.test")
+    own.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "both.pem"))
+    own.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    own.cert_chain_pems[0].write_to_path(str(tmp_path / "certificate.pem"))
+    files = (str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem"))
+
+    with pytest.raises(TransportError):
+        door(server.url, ReadOptions(ca_bundle=bundle, max_attempts=1))
+    door(server.url, ReadOptions(ca_bundle=bundle, client_certificate=str(tmp_path / "both.pem")))
+    door(server.url, ReadOptions(ca_bundle=bundle, client_certificate=files))
+    monkeypatch.setenv("DELTA_SHARING_CLIENT_CERTIFICATE", str(tmp_path / "both.pem"))
+    door(server.url, ReadOptions(ca_bundle=bundle))
+
+
+@pytest.mark.parametrize("name", ["ca_bundle", "client_certificate"])
+@pytest.mark.parametrize("door", [ask_rest, ask_data])
+def test_a_file_of_certificates_that_is_missing_or_holds_none_is_named(
+    make_secure: Callable[..., Secure], bundle: str, door: Door, name: str, tmp_path: Path
+) -> None:
+    url = make_secure().url
+    (tmp_path / "empty.pem").write_text("nothing")
+    for file, error in (("missing.pem", ds.UsageError), ("empty.pem", TransportError)):
+        with pytest.raises(error, match=name):
+            door(url, ReadOptions(**{"ca_bundle": bundle, name: str(tmp_path / file)}))
+
+
+def test_connections_are_used_again_and_so_are_their_handshakes(
+    make_secure: Callable[..., Secure], bundle: str
+) -> None:
+    server = make_secure()
+    options = ReadOptions(ca_bundle=bundle, max_concurrent_requests=4)
+    reader = Reader(Http(options, False, "s.d.t"), RetryPolicy.of(options), None, ScanReport(), Transfers())
+
+    def work() -> None:
+        for start in range(0, 25_000, 1000):
+            file = RemoteFile(reader, key="f", url=f"{server.url}/f?n={start}", size=SIZE, file_id="f")
+            file.read(ByteRange(start, start + 1000))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.requests == 100
+    assert server.handshakes <= 4
+
+    profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+    client = ds.SharingClient(profile, options=options)
+    before = server.handshakes
+    for _ in range(10):
+        client.list_shares()
+    assert server.handshakes == before + 1
+
+
+@pytest.mark.parametrize("door", [ask_rest, ask_oauth, ask_data])
+def test_a_proxy_may_be_an_option(hostile: Hostile, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    def refuse(connection: socket.socket) -> None:
+        asked.append(b"")
+        connection.sendall(b"HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n")
+
+    hostile.scripts = [refuse]
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    proxy = hostile.url.replace("//", "//planted:planted@")
+
+    assert "planted" not in repr(ReadOptions(proxy=proxy))
+    with pytest.raises(DeltaSharingError, match="407") as caught:
+        door("http://storage.invalid", ReadOptions(proxy=proxy, max_attempts=1))
+    assert asked
+    assert "planted" not in str(caught.value)
+    with pytest.raises(TransportError, match=r"storage\.invalid is not known here"):
+        door("http://storage.invalid", ReadOptions(proxy="", max_attempts=1))

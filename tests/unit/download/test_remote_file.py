@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import logging
 import threading
 from collections.abc import Callable
 
@@ -447,3 +448,43 @@ def test_a_precondition_that_was_not_asked_for_is_an_error_of_the_storage(remote
     storage.faults["f"] = [status(412)]
     with pytest.raises(TransportError, match="412"):
         read(remote())
+
+
+# === Secrets ===
+
+
+def everything(error: BaseException | None) -> str:
+    """Return what a tool that reports exceptions could show of one: texts and fields of it and of all behind it."""
+    seen: list[str] = []
+    while error is not None:
+        seen += [str(error), repr(error), repr(error.args), repr(vars(error)), str(getattr(error, "object", ""))]
+        error = error.__cause__ or error.__context__
+    return "\n".join(seen)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://[::1/f?X-Amz-Signature=planted",
+        "http://127.0.0.1:99999/f?X-Amz-Signature=planted",
+        "http://127.0.0.1:port/f?X-Amz-Signature=planted",
+        "http://127.0.0.1:1/f?X-Amz-Signature=planted",
+        "http://planted:planted@127.0.0.1:1/f",
+        "http://nowhere.invalid/f?X-Amz-Signature=planted",
+        "http://example.com/f?X-Amz-Signature=planted",
+        "ftp://127.0.0.1/f?X-Amz-Signature=planted",
+        "http://127.0.0.1.\u2100.example/f?X-Amz-Signature=planted",
+    ],
+)
+@pytest.mark.parametrize("how", ["url", "redirect"])
+def test_nothing_behind_an_error_holds_a_signature(
+    remote: MakeRemote, storage: Storage, location: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    storage.faults["f"] = [redirect(location.encode("utf-8").decode("latin-1"))] * 3
+    file = remote(max_attempts=2, **({"url": location} if how == "url" else {}))
+
+    with pytest.raises(DeltaSharingError) as caught:
+        read(file)
+    assert "planted" not in everything(caught.value)
+    assert "planted" not in caplog.text
