@@ -63,7 +63,221 @@ UNKNOWN = Literal(None)
 Typed = Union[Column, Call]
 
 
-def compare(op: Op, column: Typed, value: Value) -> Expression:
+def bind(expression: Expression, schema: pa.Schema) -> Expression:
+    """Return ``expression`` with the columns of ``schema`` and constants of their types.
+
+    Names match case-insensitively, an exact match first. Timestamp constants without a zone are read as UTC.
+
+    Raises
+    ------
+    UsageError
+        A column does not exist or matches several names, a type does not compare with a constant or another column,
+        or a string is no date or timestamp.
+    """
+    return _Binder(schema).bind(expression)
+
+
+class _Binder:
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def bind(self, expression: Expression) -> Expression:
+        match expression:
+            case And(children=children):
+                return And(tuple(map(self.bind, children)))
+            case Or(children=children):
+                return Or(tuple(map(self.bind, children)))
+            case Not(child=inner):
+                return Not(self.bind(inner))
+            case Comparison(op=op, left=left, right=right):
+                return self._comparison(op, self._operand(left), self._operand(right))
+            case NullSafeEqual(left=left, right=right):
+                return self._null_safe(self._operand(left), self._operand(right))
+            case In(child=child, values=values):
+                return self._in(self._operand(child), values)
+            case IsNull(child=child):
+                operand = self._operand(child)
+                return Literal(operand.value is None) if isinstance(operand, Literal) else IsNull(operand)
+            case Like(child=child, pattern=pattern, escape=escape):
+                return self._text(child, "LIKE", lambda column: Like(column, pattern, escape))
+            case StartsWith(child=child, prefix=prefix):
+                return self._text(child, "startswith", lambda column: StartsWith(column, prefix))
+            case Literal():
+                evaluate(expression, {})  # refuses a constant that is no truth value
+                return expression
+        raise TypeError(f"not a predicate: {type(expression).__name__}")
+
+    def _operand(self, operand: Operand) -> Operand:
+        if isinstance(operand, Column):
+            fields = resolve_path(operand.path, self.schema)
+            return Column(tuple(field.name for field in fields), fields[-1].type)
+        if isinstance(operand, Call):
+            return _bind_call(operand, [self._operand(item) for item in operand.arguments])
+        return operand
+
+    def _comparison(self, op: Op, left: Operand, right: Operand) -> Expression:
+        if isinstance(left, Literal):
+            if isinstance(right, Literal):
+                return Literal(_constant(Comparison(op, left, right)))
+            return _solved(_compare(op.flipped, right, left.value))
+        if isinstance(right, Literal):
+            return _solved(_compare(op, left, right.value))
+        _check_comparable(left, right)
+        return UNKNOWN if Kind.VOID in (_kind(left), _kind(right)) else Comparison(op, left, right)
+
+    def _null_safe(self, left: Operand, right: Operand) -> Expression:
+        if isinstance(left, Literal):
+            left, right = right, left
+        if isinstance(left, Literal):
+            return Literal(_constant(NullSafeEqual(left, right)))
+        if isinstance(right, Literal):
+            if right.value is None:
+                return IsNull(left)
+            equal = _compare(Op.EQ, left, right.value)
+            if isinstance(equal, Comparison) and equal.op is Op.EQ:
+                return NullSafeEqual(equal.left, equal.right)
+            # Not a single value: unknown must become false.
+            return And((equal, Not(IsNull(left))))
+        _check_comparable(left, right)
+        if _kind(left) is Kind.VOID:
+            return IsNull(right)
+        return IsNull(left) if _kind(right) is Kind.VOID else NullSafeEqual(left, right)
+
+    def _in(self, column: Operand, values: tuple[Literal, ...]) -> Expression:
+        if isinstance(column, Literal):
+            return Literal(_constant(In(column, values)))
+        nulls = tuple(item for item in values if item.value is None)
+        single: dict[Literal, None] = {}
+        ranges: list[Expression] = []
+        for item in values:
+            if item.value is None:
+                continue
+            equal = _compare(Op.EQ, column, item.value)
+            if isinstance(equal, Comparison) and equal.op is Op.EQ and isinstance(equal.right, Literal):
+                single[equal.right] = None
+            else:
+                ranges.append(equal)
+        if single:
+            ranges.insert(0, _solved(In(column, (*single, *nulls))))
+        elif nulls:
+            ranges.append(UNKNOWN)
+        return any_of(dict.fromkeys(ranges))
+
+    def _text(self, child: Operand, what: str, build: Callable[[Operand], Expression]) -> Expression:
+        column = self._operand(child)
+        if isinstance(column, Literal):
+            return Literal(_constant(build(column)))
+        kind = _kind(column)
+        if kind is Kind.VOID:
+            return UNKNOWN
+        if kind is not Kind.STRING:
+            raise UsageError(f"{what} needs a string column; {column} is {describe(column.type)}.")
+        return build(column)
+
+
+# === Operands ===
+
+
+def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
+    """Return a call of bound arguments with its type, or the constant that it is."""
+    name, shown = unbound.name, str(unbound)
+    nulls = [_is_void(item) for item in arguments]
+    if name == "coalesce":
+        arguments = [item for item, is_null in zip(arguments, nulls, strict=True) if not is_null]
+        if len(arguments) < 2 or isinstance(arguments[0], Literal):
+            return arguments[0] if arguments else Literal(None)
+    elif any(nulls):
+        return Literal(None)
+    if all(isinstance(item, Literal) for item in arguments):
+        return call(name, *arguments)
+    data_type = functions.result_type(
+        name, [item.value if isinstance(item, Literal) else item.type for item in arguments], shown
+    )
+    if name == "coalesce":
+        arguments = [_as_argument(item, data_type) for item in arguments]
+    return Call(name, tuple(arguments), data_type)
+
+
+def _is_void(operand: Operand) -> bool:
+    return operand.value is None if isinstance(operand, Literal) else _kind(operand) is Kind.VOID
+
+
+def _as_argument(operand: Operand, data_type: pa.DataType) -> Operand:
+    if not isinstance(operand, Literal):
+        return operand
+    value = operand.value
+    if isinstance(value, str) and kind_of(data_type) is not Kind.STRING:
+        value = parse_date(value) if kind_of(data_type) is Kind.DATE else parse_moment(value)
+    if kind_of(data_type) is Kind.TIMESTAMP_NTZ and isinstance(value, Moment) and value.zone is Zone.UTC:
+        raise UsageError(
+            f"The instant {value} does not go together with timestamps without time zone. Leave out the zone."
+        )
+    return Literal(functions.as_type(value, data_type))
+
+
+def _solved(bound: Expression) -> Expression:
+    """Return the same with each test of a year as one of the date, which statistics and servers know about."""
+    match bound:
+        case Comparison(op=op, left=Call(name="year", arguments=(date,)), right=Literal(value=int(year))) if not (
+            isinstance(date, Literal)
+        ):
+            return _in_years(op, date, year)
+        case In(child=Call(name="year", arguments=(Column(),)) as child, values=values):
+            return any_of(UNKNOWN if item.value is None else _solved(Comparison(Op.EQ, child, item)) for item in values)
+        case And(children=children):
+            return And(tuple(map(_solved, children)))
+        case Not(child=inner):
+            return Not(_solved(inner))
+    return bound
+
+
+def _in_years(op: Op, date: Typed, year: int) -> Expression:
+    first, following = (Day(days_of(number, 1, 1) or 0) for number in (year, year + 1))
+    if op in (Op.EQ, Op.NE):
+        equal = And((_compare(Op.GE, date, first), _compare(Op.LT, date, following)))
+        return equal if op is Op.EQ else Not(equal)
+    # The year begins with its first day, and ends before that of the following one.
+    start = first if op in (Op.LT, Op.GE) else following
+    return _compare(Op.LT if op in (Op.LT, Op.LE) else Op.GE, date, start)
+
+
+def _kind(operand: Typed) -> Kind:
+    return kind_of(operand.type)
+
+
+_COMPARABLE = (
+    NUMBERS,
+    frozenset((Kind.DATE, Kind.TIMESTAMP)),
+    frozenset((Kind.DATE, Kind.TIMESTAMP_NTZ)),
+)
+
+
+def _check_comparable(left: Typed, right: Typed) -> None:
+    """Raise ``UsageError`` if two bound columns, or what is computed from them, do not compare."""
+    pair = {_kind(left), _kind(right)}
+    if Kind.OTHER not in pair and (
+        len(pair) == 1 or Kind.VOID in pair or any(pair <= family for family in _COMPARABLE)
+    ):
+        return
+    hint = " Columns of such types can only be tested with IS NULL." if Kind.OTHER in pair else ""
+    raise UsageError(
+        f"Column {left} ({describe(left.type)}) does not compare with column {right} ({describe(right.type)}).{hint}"
+    )
+
+
+def _constant(expression: Expression) -> bool | None:
+    try:
+        return evaluate(expression, {})
+    except UsageError as error:
+        raise UsageError(
+            f"{error.message} No column is involved: names take backticks, not quotes, as in `a b`."
+        ) from None
+
+
+# === Constants in the type of what they are compared with ===
+
+
+def _compare(op: Op, column: Typed, value: Value) -> Expression:
     """Return ``column op value`` with constants of the column's type only; ``column`` is bound."""
     kind = kind_of(column.type)
     if kind is Kind.OTHER:
@@ -253,214 +467,3 @@ def _timestamp_grid(zone: Zone) -> _Grid:
 
 
 _TIMESTAMP_GRIDS = {Kind.TIMESTAMP: _timestamp_grid(Zone.UTC), Kind.TIMESTAMP_NTZ: _timestamp_grid(Zone.LOCAL)}
-
-
-def bind(expression: Expression, schema: pa.Schema) -> Expression:
-    """Return ``expression`` with the columns of ``schema`` and constants of their types.
-
-    Names match case-insensitively, an exact match first. Timestamp constants without a zone are read as UTC.
-
-    Raises
-    ------
-    UsageError
-        A column does not exist or matches several names, a type does not compare with a constant or another column,
-        or a string is no date or timestamp.
-    """
-    return _Binder(schema).bind(expression)
-
-
-class _Binder:
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-
-    def bind(self, expression: Expression) -> Expression:
-        match expression:
-            case And(children=children):
-                return And(tuple(map(self.bind, children)))
-            case Or(children=children):
-                return Or(tuple(map(self.bind, children)))
-            case Not(child=inner):
-                return Not(self.bind(inner))
-            case Comparison(op=op, left=left, right=right):
-                return self._comparison(op, self._operand(left), self._operand(right))
-            case NullSafeEqual(left=left, right=right):
-                return self._null_safe(self._operand(left), self._operand(right))
-            case In(child=child, values=values):
-                return self._in(self._operand(child), values)
-            case IsNull(child=child):
-                operand = self._operand(child)
-                return Literal(operand.value is None) if isinstance(operand, Literal) else IsNull(operand)
-            case Like(child=child, pattern=pattern, escape=escape):
-                return self._text(child, "LIKE", lambda column: Like(column, pattern, escape))
-            case StartsWith(child=child, prefix=prefix):
-                return self._text(child, "startswith", lambda column: StartsWith(column, prefix))
-            case Literal():
-                evaluate(expression, {})  # refuses a constant that is no truth value
-                return expression
-        raise TypeError(f"not a predicate: {type(expression).__name__}")
-
-    def _operand(self, operand: Operand) -> Operand:
-        if isinstance(operand, Column):
-            fields = resolve_path(operand.path, self.schema)
-            return Column(tuple(field.name for field in fields), fields[-1].type)
-        if isinstance(operand, Call):
-            return _bind_call(operand, [self._operand(item) for item in operand.arguments])
-        return operand
-
-    def _comparison(self, op: Op, left: Operand, right: Operand) -> Expression:
-        if isinstance(left, Literal):
-            if isinstance(right, Literal):
-                return Literal(_constant(Comparison(op, left, right)))
-            return _solved(compare(op.flipped, right, left.value))
-        if isinstance(right, Literal):
-            return _solved(compare(op, left, right.value))
-        check_columns(left, right)
-        return UNKNOWN if Kind.VOID in (_kind(left), _kind(right)) else Comparison(op, left, right)
-
-    def _null_safe(self, left: Operand, right: Operand) -> Expression:
-        if isinstance(left, Literal):
-            left, right = right, left
-        if isinstance(left, Literal):
-            return Literal(_constant(NullSafeEqual(left, right)))
-        if isinstance(right, Literal):
-            if right.value is None:
-                return IsNull(left)
-            equal = compare(Op.EQ, left, right.value)
-            if isinstance(equal, Comparison) and equal.op is Op.EQ:
-                return NullSafeEqual(equal.left, equal.right)
-            # Not a single value: unknown must become false.
-            return And((equal, Not(IsNull(left))))
-        check_columns(left, right)
-        if _kind(left) is Kind.VOID:
-            return IsNull(right)
-        return IsNull(left) if _kind(right) is Kind.VOID else NullSafeEqual(left, right)
-
-    def _in(self, column: Operand, values: tuple[Literal, ...]) -> Expression:
-        if isinstance(column, Literal):
-            return Literal(_constant(In(column, values)))
-        nulls = tuple(item for item in values if item.value is None)
-        single: dict[Literal, None] = {}
-        ranges: list[Expression] = []
-        for item in values:
-            if item.value is None:
-                continue
-            equal = compare(Op.EQ, column, item.value)
-            if isinstance(equal, Comparison) and equal.op is Op.EQ and isinstance(equal.right, Literal):
-                single[equal.right] = None
-            else:
-                ranges.append(equal)
-        if single:
-            ranges.insert(0, _solved(In(column, (*single, *nulls))))
-        elif nulls:
-            ranges.append(UNKNOWN)
-        return any_of(dict.fromkeys(ranges))
-
-    def _text(self, child: Operand, what: str, build: Callable[[Operand], Expression]) -> Expression:
-        column = self._operand(child)
-        if isinstance(column, Literal):
-            return Literal(_constant(build(column)))
-        kind = _kind(column)
-        if kind is Kind.VOID:
-            return UNKNOWN
-        if kind is not Kind.STRING:
-            raise UsageError(f"{what} needs a string column; {column} is {describe(column.type)}.")
-        return build(column)
-
-
-# === Operands ===
-
-
-def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
-    """Return a call of bound arguments with its type, or the constant that it is."""
-    name, shown = unbound.name, str(unbound)
-    nulls = [_is_void(item) for item in arguments]
-    if name == "coalesce":
-        arguments = [item for item, is_null in zip(arguments, nulls, strict=True) if not is_null]
-        if len(arguments) < 2 or isinstance(arguments[0], Literal):
-            return arguments[0] if arguments else Literal(None)
-    elif any(nulls):
-        return Literal(None)
-    if all(isinstance(item, Literal) for item in arguments):
-        return call(name, *arguments)
-    data_type = functions.result_type(
-        name, [item.value if isinstance(item, Literal) else item.type for item in arguments], shown
-    )
-    if name == "coalesce":
-        arguments = [_as_argument(item, data_type) for item in arguments]
-    return Call(name, tuple(arguments), data_type)
-
-
-def _is_void(operand: Operand) -> bool:
-    return operand.value is None if isinstance(operand, Literal) else _kind(operand) is Kind.VOID
-
-
-def _as_argument(operand: Operand, data_type: pa.DataType) -> Operand:
-    if not isinstance(operand, Literal):
-        return operand
-    value = operand.value
-    if isinstance(value, str) and kind_of(data_type) is not Kind.STRING:
-        value = parse_date(value) if kind_of(data_type) is Kind.DATE else parse_moment(value)
-    if kind_of(data_type) is Kind.TIMESTAMP_NTZ and isinstance(value, Moment) and value.zone is Zone.UTC:
-        raise UsageError(
-            f"The instant {value} does not go together with timestamps without time zone. Leave out the zone."
-        )
-    return Literal(functions.as_type(value, data_type))
-
-
-def _solved(bound: Expression) -> Expression:
-    """Return the same with each test of a year as one of the date, which statistics and servers know about."""
-    match bound:
-        case Comparison(op=op, left=Call(name="year", arguments=(date,)), right=Literal(value=int(year))) if not (
-            isinstance(date, Literal)
-        ):
-            return _in_years(op, date, year)
-        case In(child=Call(name="year", arguments=(Column(),)) as child, values=values):
-            return any_of(UNKNOWN if item.value is None else _solved(Comparison(Op.EQ, child, item)) for item in values)
-        case And(children=children):
-            return And(tuple(map(_solved, children)))
-        case Not(child=inner):
-            return Not(_solved(inner))
-    return bound
-
-
-def _in_years(op: Op, date: Typed, year: int) -> Expression:
-    first, following = (Day(days_of(number, 1, 1) or 0) for number in (year, year + 1))
-    if op in (Op.EQ, Op.NE):
-        equal = And((compare(Op.GE, date, first), compare(Op.LT, date, following)))
-        return equal if op is Op.EQ else Not(equal)
-    # The year begins with its first day, and ends before that of the following one.
-    start = first if op in (Op.LT, Op.GE) else following
-    return compare(Op.LT if op in (Op.LT, Op.LE) else Op.GE, date, start)
-
-
-def _kind(operand: Typed) -> Kind:
-    return kind_of(operand.type)
-
-
-_COMPARABLE = (
-    NUMBERS,
-    frozenset((Kind.DATE, Kind.TIMESTAMP)),
-    frozenset((Kind.DATE, Kind.TIMESTAMP_NTZ)),
-)
-
-
-def check_columns(left: Typed, right: Typed) -> None:
-    """Raise ``UsageError`` if two bound columns, or what is computed from them, do not compare."""
-    pair = {_kind(left), _kind(right)}
-    if Kind.OTHER not in pair and (
-        len(pair) == 1 or Kind.VOID in pair or any(pair <= family for family in _COMPARABLE)
-    ):
-        return
-    hint = " Columns of such types can only be tested with IS NULL." if Kind.OTHER in pair else ""
-    raise UsageError(
-        f"Column {left} ({describe(left.type)}) does not compare with column {right} ({describe(right.type)}).{hint}"
-    )
-
-
-def _constant(expression: Expression) -> bool | None:
-    try:
-        return evaluate(expression, {})
-    except UsageError as error:
-        raise UsageError(
-            f"{error.message} No column is involved: names take backticks, not quotes, as in `a b`."
-        ) from None
