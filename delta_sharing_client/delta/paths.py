@@ -1,5 +1,6 @@
 """The paths of a Delta log: URIs, percent-encoded once, relative to the table or absolute (Delta log protocol,
-"Add File and Remove File")."""
+"Add File and Remove File"), and the keys that name a file whatever its URL is signed with.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.redact import safe_url
 
+DELETION_VECTOR_SUFFIX = "#dv"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 # What a path may hold unescaped: RFC 3986 pchar without the percent sign, plus the separator.
 _SAFE = "/-._~!$&'()*+,;=:@"
@@ -75,21 +77,9 @@ def is_url(path: str) -> bool:
     return path[:8].lower().startswith(("http://", "https://")) and bool(urlsplit(path).netloc)
 
 
-def _decoded(path: str) -> str:
-    if "%" not in path and ":" not in path:
-        return path
-    if not _SCHEME.match(path):
-        return unquote(path)
-    scheme, _, rest = path.partition(":")
-    scheme = scheme.lower()
-    if scheme in ("http", "https"):
-        return path.partition("?")[0]
-    if scheme == "file":
-        return "/" + unquote(rest).lstrip("/")
-    return f"{scheme}:{unquote(rest)}"
-
-
-DELETION_VECTOR_SUFFIX = "#dv"
+def without_query(path: str) -> str:
+    """Return a path or URL up to its query string: what stays the same when it is signed again."""
+    return path.partition("?")[0] if "://" in path else path
 
 
 def url_key(action: FileAction) -> str:
@@ -113,10 +103,19 @@ def unversioned(key: str) -> str:
     return f"{kind}::{rest.partition(':')[2]}" if colon else f"add::{key}"
 
 
+def _decoded(path: str) -> str:
+    if "%" not in path and ":" not in path:
+        return path
+    if not _SCHEME.match(path):
+        return unquote(path)
+    scheme, _, rest = path.partition(":")
+    scheme = scheme.lower()
+    if scheme in ("http", "https"):
+        return path.partition("?")[0]
+    if scheme == "file":
+        return "/" + unquote(rest).lstrip("/")
+    return f"{scheme}:{unquote(rest)}"
+
+
 def _is_plain(file_id: str | None) -> TypeGuard[str]:
     return bool(file_id) and ":" not in str(file_id)
-
-
-def without_query(path: str) -> str:
-    """Return a path or URL up to its query string: what stays the same when it is signed again."""
-    return path.partition("?")[0] if "://" in path else path

@@ -226,15 +226,13 @@ class Replay:
     def snapshot(self, version: int, *, table: str | None = None, timestamp_ms: int | None = None) -> Snapshot:
         """Return the table after all actions taken in; see :meth:`Snapshot.from_actions` for the errors."""
         protocol, metadata = self.protocol, self.metadata
-        for action, name in ((protocol, "protocol"), (metadata, "metaData")):
-            if action is None:
-                raise ProtocolError(
-                    f"A table must have a '{name}' action, found none up to version {version}.",
-                    table=table,
-                    version=version,
-                )
-        assert protocol is not None
-        assert metadata is not None
+        if protocol is None or metadata is None:
+            name = "protocol" if protocol is None else "metaData"
+            raise ProtocolError(
+                f"A table must have a '{name}' action, found none up to version {version}.",
+                table=table,
+                version=version,
+            )
         if metadata.format.provider.lower() != "parquet":
             raise UnsupportedFeatureError(
                 f"The data files must be Parquet, found the format {metadata.format.provider!r}.",

@@ -1,7 +1,8 @@
 """Checkpoints as streams of actions: classic, multi-part and V2 with sidecars (Delta log protocol, "Checkpoints").
 
 Parquet is read by the columns that are needed and row group by row group, so a checkpoint of a million files holds
-neither all its statistics nor two copies of its rows in memory.
+neither all its statistics nor two copies of its rows in memory. Where it has statistics or partition values as structs
+only (``stats_parsed``, ``partitionValues_parsed``), the texts that a commit would hold are made from them.
 """
 
 from __future__ import annotations
@@ -40,110 +41,17 @@ from delta_sharing_client.delta.paths import is_absolute
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.errors import DataError, ProtocolError
 
-_ENCODER = msgspec.json.Encoder(decimal_format="number")
-_NAMES = {"nullCounts": "nullCount"}
-
-
-def int96_leaves(parquet: pq.ParquetFile) -> frozenset[str]:
-    """Return the dotted paths of the columns stored as INT96: instants, although Arrow gives them no time zone."""
-    schema = parquet.schema
-    return frozenset(schema.column(i).path for i in range(len(schema)) if schema.column(i).physical_type == "INT96")
-
-
-def statistics_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[str | None]:
-    """Return the ``stats`` JSON of each row of a ``stats_parsed`` column, ``None`` where it is null.
-
-    Values that are null are left out: an absent bound is an unknown one. ``path`` is the column's dotted path and
-    ``instants`` are those of :func:`int96_leaves`.
-    """
-    return [
-        None if row is None else _ENCODER.encode({_NAMES.get(key, key): value for key, value in row.items()}).decode()
-        for row in _json_values(parsed, path, instants)
-    ]
-
-
-def partition_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[dict[str, str | None]]:
-    """Return ``partitionValues`` for each row of a ``partitionValues_parsed`` column; see :func:`statistics_texts`."""
-    names = [parsed.type.field(i).name for i in range(parsed.type.num_fields)]
-    columns = [
-        _partition_column(array, f"{path}.{name}" in instants)
-        for name, array in zip(names, parsed.flatten(), strict=True)
-    ]
-    if not columns:
-        return [{} for _ in range(len(parsed))]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _json_values(array: pa.Array, path: str, instants: frozenset[str]) -> list[Any]:
-    kind = array.type
-    if pa.types.is_struct(kind):
-        return _json_objects(array, path, instants)
-    if pa.types.is_timestamp(kind):
-        zone = "Z" if kind.tz is not None or path in instants else ""
-        return _mapped(_local_text(array), lambda text: text.replace(" ", "T") + zone)
-    if pa.types.is_date(kind):
-        return _cast_texts(array)
-    if pa.types.is_floating(kind):
-        return _mapped(array.to_pylist(), _json_float)
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
-        # Binary columns, lists and maps have no bounds in the JSON form.
-        return [None] * len(array)
-    return array.to_pylist()
-
-
-def _json_objects(array: pa.StructArray, path: str, instants: frozenset[str]) -> list[Any]:
-    names = [array.type.field(i).name for i in range(array.type.num_fields)]
-    columns = [
-        _json_values(child, f"{path}.{name}", instants) for name, child in zip(names, array.flatten(), strict=True)
-    ]
-    valid = array.is_valid().to_pylist()
-    rows: list[Any] = []
-    for index, present in enumerate(valid):
-        if present:
-            rows.append({n: c[index] for n, c in zip(names, columns, strict=True) if c[index] is not None})
-        else:
-            rows.append(None)
-    return rows
-
-
-def _partition_column(array: pa.Array, is_instant: bool) -> list[str | None]:
-    kind = array.type
-    if pa.types.is_timestamp(kind):
-        if kind.tz is None and not is_instant:
-            return _local_text(array)
-        return _mapped(_local_text(array), lambda text: text.replace(" ", "T") + "Z")
-    if pa.types.is_boolean(kind):
-        return _mapped(array.to_pylist(), lambda value: "true" if value else "false")
-    if pa.types.is_floating(kind):
-        return _mapped(array.to_pylist(), lambda value: str(_json_float(value)))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return [serialize_partition_value(value, PrimitiveType("binary")) for value in array.to_pylist()]
-    if pa.types.is_decimal(kind):
-        # Arrow's own text of a small number has an exponent.
-        return _mapped(array.to_pylist(), lambda value: format(value, "f"))
-    return _cast_texts(array)
-
-
-def _local_text(array: pa.Array) -> list[Any]:
-    # Through the zone-less type: the text is the UTC wall clock, with microseconds, and years beyond 9999 work.
-    micros = array.cast(pa.timestamp("us", tz=array.type.tz), safe=False)
-    return _cast_texts(micros.cast(pa.int64()).cast(pa.timestamp("us")))
-
-
-def _cast_texts(array: pa.Array) -> list[Any]:
-    return pc.cast(array, pa.string()).to_pylist()
-
-
-def _json_float(value: float) -> object:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-
-
-def _mapped(values: list[Any], function: Callable[[Any], Any]) -> list[Any]:
-    return [None if value is None else function(value) for value in values]
-
-
+SIDECAR_DIRECTORY = "_sidecars"
+BATCH_ROWS = 32_768
+_OTHER: dict[str, type] = {
+    "protocol": Protocol,
+    "metaData": Metadata,
+    "txn": Transaction,
+    "domainMetadata": DomainMetadata,
+    "rowIdHighWaterMark": RowIdHighWaterMark,
+    "checkpointMetadata": CheckpointMetadata,
+    "sidecar": Sidecar,
+}
 _FIELDS: dict[str, tuple[type[AddFile] | type[RemoveFile], dict[str, str]]] = {
     "add": (
         AddFile,
@@ -181,6 +89,125 @@ _FIELDS: dict[str, tuple[type[AddFile] | type[RemoveFile], dict[str, str]]] = {
 _REQUIRED = {"add": ("path", "size", "partitionValues"), "remove": ("path",)}
 _DEFAULTS = {"modificationTime": 0, "dataChange": True}
 _COUNTS = ("size", "baseRowId")
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+_NAMES = {"nullCounts": "nullCount"}
+
+
+def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator[Action]:
+    """Stream the actions of a checkpoint, its sidecars' included.
+
+    ``remove`` actions come only with :attr:`Want.TOMBSTONES`, ``stats`` of files only with :attr:`Want.STATS`; where a
+    checkpoint has statistics or partition values as structs only, the texts are made from them.
+
+    Raises
+    ------
+    DataError
+        A file is missing or is not readable Parquet.
+    ProtocolError
+        A row is not a valid action, a sidecar names sidecars, or the checkpoint says it is of another version.
+    """
+    sidecars: list[Sidecar] = []
+    directory.expect(checkpoint.files)
+    for name in checkpoint.files:
+        for action in _manifest_actions(directory, name, want):
+            if isinstance(action, Sidecar):
+                sidecars.append(action)
+            elif isinstance(action, CheckpointMetadata) and action.version != checkpoint.version:
+                raise ProtocolError(
+                    f"'{name}' must be the checkpoint of version {checkpoint.version}, but says {action.version}."
+                )
+            else:
+                yield action
+    paths = [item.path if is_absolute(item.path) else f"{SIDECAR_DIRECTORY}/{item.path}" for item in sidecars]
+    directory.expect(paths)
+    for path in paths:
+        yield from _sidecar_actions(directory, path, want)
+
+
+def read_table_state(directory: LogDirectory, checkpoint: Checkpoint) -> Iterator[Action]:
+    """Stream only the actions of a checkpoint that are not about files: protocol, metadata and their like."""
+    for name in checkpoint.files:
+        if name.endswith(".json"):
+            actions = _manifest_actions(directory, name, Want.NOTHING)
+            yield from (action for action in actions if type(action) in _OTHER.values())
+        else:
+            with _opened(directory, name) as parquet:
+                yield from _other_actions(parquet, name)
+
+
+# === Files of a checkpoint ===
+
+
+def _manifest_actions(directory: LogDirectory, name: str, want: Want) -> Iterator[Action]:
+    if name.endswith(".json"):
+        try:
+            with directory.open(name) as stream:
+                yield from read_actions(stream, name)
+        except OSError as error:
+            raise DataError(f"The checkpoint '{name}' cannot be read: {error.strerror}.") from None
+        return
+    with _opened(directory, name) as parquet:
+        yield from _other_actions(parquet, name)
+        yield from _file_actions(parquet, name, want)
+
+
+def _sidecar_actions(directory: LogDirectory, path: str, want: Want) -> Iterator[Action]:
+    name = path.rpartition("/")[2]
+    with _opened(directory, path) as parquet:
+        if any(isinstance(action, Sidecar) for action in _other_actions(parquet, name)):
+            raise ProtocolError(f"The sidecar '{name}' must hold file actions only, but it names sidecars.")
+        yield from _file_actions(parquet, name, want)
+
+
+def _other_actions(parquet: pq.ParquetFile, source: str) -> Iterator[Action]:
+    columns = [name for name in parquet.schema_arrow.names if name in _OTHER]
+    if not columns:
+        return
+    for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
+        for name in columns:
+            yield from other_rows(batch.column(name), _OTHER[name], source)
+
+
+def _file_actions(parquet: pq.ParquetFile, source: str, want: Want) -> Iterator[Action]:
+    for column, wanted in (("add", True), ("remove", Want.TOMBSTONES in want)):
+        if not wanted or column not in parquet.schema_arrow.names:
+            continue
+        rows = FileRows(parquet, column, want, source)
+        for group in range(parquet.metadata.num_row_groups):
+            yield from _group_actions(parquet, rows, column, group)
+
+
+def _group_actions(parquet: pq.ParquetFile, rows: FileRows, column: str, group: int) -> Iterator[Action]:
+    batches = _batches(parquet, group, rows.leaves(structs=False))
+    for number, batch in enumerate(batches):
+        if rows.lacks_statistics(batch.column(column)):
+            # Rare, so only now the struct form is read as well, from this batch on. (The null counts in the footer
+            # would tell beforehand, but asking a damaged file for them aborts the process.)
+            for again in islice(_batches(parquet, group, rows.leaves(structs=True)), number, None):
+                yield from rows.actions(again.column(column))
+            return
+        yield from rows.actions(batch.column(column))
+
+
+def _batches(parquet: pq.ParquetFile, group: int, leaves: list[str]) -> Iterator[pa.RecordBatch]:
+    return parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=leaves, use_threads=False)
+
+
+@contextmanager
+def _opened(directory: LogDirectory, path: str) -> Iterator[pq.ParquetFile]:
+    name = path.rpartition("/")[2]
+    try:
+        with directory.open(path) as stream, pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet:
+            names = parquet.schema_arrow.names
+            if len(set(names)) != len(names):
+                raise ProtocolError(f"The checkpoint file '{name}' must have each column once, found {names}.")
+            yield parquet
+    except (OSError, pa.ArrowException, EOFError, UnicodeError) as error:
+        reason = "it does not exist" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
+        raise DataError(f"The checkpoint file '{name}' cannot be read: {reason}.") from None
+
+
+# === Rows of a file ===
 
 
 class FileRows:
@@ -375,125 +402,104 @@ def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-SIDECAR_DIRECTORY = "_sidecars"
-BATCH_ROWS = 32_768
-_OTHER: dict[str, type] = {
-    "protocol": Protocol,
-    "metaData": Metadata,
-    "txn": Transaction,
-    "domainMetadata": DomainMetadata,
-    "rowIdHighWaterMark": RowIdHighWaterMark,
-    "checkpointMetadata": CheckpointMetadata,
-    "sidecar": Sidecar,
-}
+# === Struct forms of statistics and partition values ===
 
 
-def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator[Action]:
-    """Stream the actions of a checkpoint, its sidecars' included.
+def int96_leaves(parquet: pq.ParquetFile) -> frozenset[str]:
+    """Return the dotted paths of the columns stored as INT96: instants, although Arrow gives them no time zone."""
+    schema = parquet.schema
+    return frozenset(schema.column(i).path for i in range(len(schema)) if schema.column(i).physical_type == "INT96")
 
-    ``remove`` actions come only with :attr:`Want.TOMBSTONES`, ``stats`` of files only with :attr:`Want.STATS`; where a
-    checkpoint has statistics or partition values as structs only, the texts are made from them.
 
-    Raises
-    ------
-    DataError
-        A file is missing or is not readable Parquet.
-    ProtocolError
-        A row is not a valid action, a sidecar names sidecars, or the checkpoint says it is of another version.
+def statistics_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[str | None]:
+    """Return the ``stats`` JSON of each row of a ``stats_parsed`` column, ``None`` where it is null.
+
+    Values that are null are left out: an absent bound is an unknown one. ``path`` is the column's dotted path and
+    ``instants`` are those of :func:`int96_leaves`.
     """
-    sidecars: list[Sidecar] = []
-    directory.expect(checkpoint.files)
-    for name in checkpoint.files:
-        for action in _manifest_actions(directory, name, want):
-            if isinstance(action, Sidecar):
-                sidecars.append(action)
-            elif isinstance(action, CheckpointMetadata) and action.version != checkpoint.version:
-                raise ProtocolError(
-                    f"'{name}' must be the checkpoint of version {checkpoint.version}, but says {action.version}."
-                )
-            else:
-                yield action
-    paths = [item.path if is_absolute(item.path) else f"{SIDECAR_DIRECTORY}/{item.path}" for item in sidecars]
-    directory.expect(paths)
-    for path in paths:
-        yield from _sidecar_actions(directory, path, want)
+    return [
+        None if row is None else _ENCODER.encode({_NAMES.get(key, key): value for key, value in row.items()}).decode()
+        for row in _json_values(parsed, path, instants)
+    ]
 
 
-def read_table_state(directory: LogDirectory, checkpoint: Checkpoint) -> Iterator[Action]:
-    """Stream only the actions of a checkpoint that are not about files: protocol, metadata and their like."""
-    for name in checkpoint.files:
-        if name.endswith(".json"):
-            actions = _manifest_actions(directory, name, Want.NOTHING)
-            yield from (action for action in actions if type(action) in _OTHER.values())
-        else:
-            with _opened(directory, name) as parquet:
-                yield from _other_actions(parquet, name)
-
-
-def _manifest_actions(directory: LogDirectory, name: str, want: Want) -> Iterator[Action]:
-    if name.endswith(".json"):
-        try:
-            with directory.open(name) as stream:
-                yield from read_actions(stream, name)
-        except OSError as error:
-            raise DataError(f"The checkpoint '{name}' cannot be read: {error.strerror}.") from None
-        return
-    with _opened(directory, name) as parquet:
-        yield from _other_actions(parquet, name)
-        yield from _file_actions(parquet, name, want)
-
-
-def _sidecar_actions(directory: LogDirectory, path: str, want: Want) -> Iterator[Action]:
-    name = path.rpartition("/")[2]
-    with _opened(directory, path) as parquet:
-        if any(isinstance(action, Sidecar) for action in _other_actions(parquet, name)):
-            raise ProtocolError(f"The sidecar '{name}' must hold file actions only, but it names sidecars.")
-        yield from _file_actions(parquet, name, want)
-
-
-def _other_actions(parquet: pq.ParquetFile, source: str) -> Iterator[Action]:
-    columns = [name for name in parquet.schema_arrow.names if name in _OTHER]
+def partition_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[dict[str, str | None]]:
+    """Return ``partitionValues`` for each row of a ``partitionValues_parsed`` column; see :func:`statistics_texts`."""
+    names = [parsed.type.field(i).name for i in range(parsed.type.num_fields)]
+    columns = [
+        _partition_column(array, f"{path}.{name}" in instants)
+        for name, array in zip(names, parsed.flatten(), strict=True)
+    ]
     if not columns:
-        return
-    for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
-        for name in columns:
-            yield from other_rows(batch.column(name), _OTHER[name], source)
+        return [{} for _ in range(len(parsed))]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _file_actions(parquet: pq.ParquetFile, source: str, want: Want) -> Iterator[Action]:
-    for column, wanted in (("add", True), ("remove", Want.TOMBSTONES in want)):
-        if not wanted or column not in parquet.schema_arrow.names:
-            continue
-        rows = FileRows(parquet, column, want, source)
-        for group in range(parquet.metadata.num_row_groups):
-            yield from _group_actions(parquet, rows, column, group)
+def _json_values(array: pa.Array, path: str, instants: frozenset[str]) -> list[Any]:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return _json_objects(array, path, instants)
+    if pa.types.is_timestamp(kind):
+        zone = "Z" if kind.tz is not None or path in instants else ""
+        return _mapped(_local_text(array), lambda text: text.replace(" ", "T") + zone)
+    if pa.types.is_date(kind):
+        return _cast_texts(array)
+    if pa.types.is_floating(kind):
+        return _mapped(array.to_pylist(), _json_float)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
+        # Binary columns, lists and maps have no bounds in the JSON form.
+        return [None] * len(array)
+    return array.to_pylist()
 
 
-def _group_actions(parquet: pq.ParquetFile, rows: FileRows, column: str, group: int) -> Iterator[Action]:
-    batches = _batches(parquet, group, rows.leaves(structs=False))
-    for number, batch in enumerate(batches):
-        if rows.lacks_statistics(batch.column(column)):
-            # Rare, so only now the struct form is read as well, from this batch on. (The null counts in the footer
-            # would tell beforehand, but asking a damaged file for them aborts the process.)
-            for again in islice(_batches(parquet, group, rows.leaves(structs=True)), number, None):
-                yield from rows.actions(again.column(column))
-            return
-        yield from rows.actions(batch.column(column))
+def _json_objects(array: pa.StructArray, path: str, instants: frozenset[str]) -> list[Any]:
+    names = [array.type.field(i).name for i in range(array.type.num_fields)]
+    columns = [
+        _json_values(child, f"{path}.{name}", instants) for name, child in zip(names, array.flatten(), strict=True)
+    ]
+    valid = array.is_valid().to_pylist()
+    rows: list[Any] = []
+    for index, present in enumerate(valid):
+        if present:
+            rows.append({n: c[index] for n, c in zip(names, columns, strict=True) if c[index] is not None})
+        else:
+            rows.append(None)
+    return rows
 
 
-def _batches(parquet: pq.ParquetFile, group: int, leaves: list[str]) -> Iterator[pa.RecordBatch]:
-    return parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=leaves, use_threads=False)
+def _partition_column(array: pa.Array, is_instant: bool) -> list[str | None]:
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        if kind.tz is None and not is_instant:
+            return _local_text(array)
+        return _mapped(_local_text(array), lambda text: text.replace(" ", "T") + "Z")
+    if pa.types.is_boolean(kind):
+        return _mapped(array.to_pylist(), lambda value: "true" if value else "false")
+    if pa.types.is_floating(kind):
+        return _mapped(array.to_pylist(), lambda value: str(_json_float(value)))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return [serialize_partition_value(value, PrimitiveType("binary")) for value in array.to_pylist()]
+    if pa.types.is_decimal(kind):
+        # Arrow's own text of a small number has an exponent.
+        return _mapped(array.to_pylist(), lambda value: format(value, "f"))
+    return _cast_texts(array)
 
 
-@contextmanager
-def _opened(directory: LogDirectory, path: str) -> Iterator[pq.ParquetFile]:
-    name = path.rpartition("/")[2]
-    try:
-        with directory.open(path) as stream, pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet:
-            names = parquet.schema_arrow.names
-            if len(set(names)) != len(names):
-                raise ProtocolError(f"The checkpoint file '{name}' must have each column once, found {names}.")
-            yield parquet
-    except (OSError, pa.ArrowException, EOFError, UnicodeError) as error:
-        reason = "it does not exist" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
-        raise DataError(f"The checkpoint file '{name}' cannot be read: {reason}.") from None
+def _local_text(array: pa.Array) -> list[Any]:
+    # Through the zone-less type: the text is the UTC wall clock, with microseconds, and years beyond 9999 work.
+    micros = array.cast(pa.timestamp("us", tz=array.type.tz), safe=False)
+    return _cast_texts(micros.cast(pa.int64()).cast(pa.timestamp("us")))
+
+
+def _cast_texts(array: pa.Array) -> list[Any]:
+    return pc.cast(array, pa.string()).to_pylist()
+
+
+def _json_float(value: float) -> object:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def _mapped(values: list[Any], function: Callable[[Any], Any]) -> list[Any]:
+    return [None if value is None else function(value) for value in values]

@@ -62,7 +62,7 @@ class CommitTimes:
         """Return the newest of ``versions`` (ascending) whose time is at or before ``timestamp_ms``, if any."""
         split = self._split(versions)
         later = versions[split:]
-        if later and timestamp_ms >= self._enabled_at(later):
+        if later and timestamp_ms >= self._enabled_at(later[0]):
             return later[bisect_right(later, timestamp_ms, key=self.at) - 1]
         earlier = versions[:split]
         position = bisect_right(earlier, timestamp_ms, key=self.at)
@@ -80,11 +80,12 @@ class CommitTimes:
     def _split(self, versions: list[int]) -> int:
         return len(versions) if self.enablement is None else bisect_left(versions, self.enablement.version)
 
-    def _enabled_at(self, later: list[int]) -> int:
-        assert self.enablement is not None
-        recorded = self.enablement.timestamp_ms
+    def _enabled_at(self, first: int) -> int:
+        enablement = self.enablement
         # The recorded time counts only while the commit it belongs to is the first of these.
-        return recorded if recorded is not None and later[0] == self.enablement.version else self.at(later[0])
+        if enablement is None or enablement.timestamp_ms is None or first != enablement.version:
+            return self.at(first)
+        return enablement.timestamp_ms
 
     def _monotonic(self) -> dict[int, int]:
         if not self._file_times:

@@ -1,5 +1,9 @@
-"""The lines of a commit, a compacted log file or a JSON checkpoint, as actions (Delta log protocol,
-"Actions")."""
+"""The lines of a commit, a compacted log file or a JSON checkpoint, to actions and back (Delta log protocol,
+"Actions").
+
+Unknown actions and fields are ignored, as the protocol asks; what is known must be whole and of its type. What only a
+sharing server says of a file is never written.
+"""
 
 from __future__ import annotations
 
@@ -26,31 +30,6 @@ from delta_sharing_client.delta.features import TABLE_FEATURES_READER_VERSION, T
 from delta_sharing_client.errors import DataError, ProtocolError
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
-
-
-class _DomainMetadataLine(msgspec.Struct, rename="camel"):
-    # The configuration is a text for writers of today and was a map in the first specification.
-    domain: str
-    configuration: Union[str, dict[str, object]] = ""
-    removed: bool = False
-
-
-class _Line(msgspec.Struct, rename="camel"):
-    add: Union[AddFile, None] = None
-    remove: Union[RemoveFile, None] = None
-    cdc: Union[AddCdcFile, None] = None
-    protocol: Union[Protocol, None] = None
-    meta_data: Union[Metadata, None] = None
-    txn: Union[Transaction, None] = None
-    domain_metadata: Union[_DomainMetadataLine, None] = None
-    row_id_high_water_mark: Union[RowIdHighWaterMark, None] = None
-    checkpoint_metadata: Union[CheckpointMetadata, None] = None
-    sidecar: Union[Sidecar, None] = None
-    # Free text of the writer: read leniently, below.
-    commit_info: msgspec.Raw = msgspec.Raw(b"null")
-
-
-_DECODER = msgspec.json.Decoder(_Line)
 _KEYS: dict[type, str] = {
     Protocol: "protocol",
     Metadata: "metaData",
@@ -64,6 +43,13 @@ _KEYS: dict[type, str] = {
     CheckpointMetadata: "checkpointMetadata",
     Sidecar: "sidecar",
 }
+_SHARING_FIELDS = (
+    "fileId",
+    "sharedDeletionVectorId",
+    "sharedVersion",
+    "sharedTimestamp",
+    "sharedExpiration",
+)
 
 
 def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
@@ -104,24 +90,6 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
             yield from others
 
 
-def parse_commit_info(raw: bytes) -> CommitInfo | None:
-    """Read the fields of a ``commitInfo`` that we know, leaving out any that its writer gave another type."""
-    try:
-        return msgspec.json.decode(raw, type=CommitInfo)
-    except msgspec.ValidationError:
-        document = msgspec.json.decode(raw)
-    if not isinstance(document, dict):
-        return None
-    fields = {}
-    for name in CommitInfo.__struct_encode_fields__:
-        try:
-            msgspec.convert({name: document.get(name)}, CommitInfo)
-        except msgspec.ValidationError:
-            continue
-        fields[name] = document.get(name)
-    return msgspec.convert(fields, CommitInfo)
-
-
 def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:
     """Return the action of type ``kind`` whose JSON fields are ``fields``, as a checkpoint row gives them.
 
@@ -138,55 +106,9 @@ def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:
         raise ProtocolError(f"A row of '{source}' must be a Delta {_KEYS[kind]!r} action: {error}.") from None
 
 
-def _several_actions(source: str, number: int) -> str:
-    return f"Line {number} of '{source}' must be one Delta action, found several: which comes first is not known."
-
-
-def _other_actions(item: _Line) -> Iterator[Action]:
-    if item.cdc is not None:
-        yield item.cdc
-    if item.protocol is not None:
-        yield item.protocol
-    if item.meta_data is not None:
-        yield item.meta_data
-    if item.txn is not None:
-        yield item.txn
-    if item.domain_metadata is not None:
-        yield _domain_metadata(item.domain_metadata)
-    if item.row_id_high_water_mark is not None:
-        yield item.row_id_high_water_mark
-    if item.checkpoint_metadata is not None:
-        yield item.checkpoint_metadata
-    if item.sidecar is not None:
-        yield item.sidecar
-    if (info := _commit_info_of(item)) is not None:
-        yield info
-
-
-def _commit_info_of(item: _Line) -> CommitInfo | None:
-    raw = bytes(item.commit_info)
-    return None if raw == b"null" else parse_commit_info(raw)
-
-
-def _domain_metadata(line: _DomainMetadataLine) -> DomainMetadata:
-    configuration = line.configuration
-    if not isinstance(configuration, str):
-        configuration = msgspec.json.encode(configuration).decode()
-    return DomainMetadata(line.domain, configuration, line.removed)
-
-
-_SHARING_FIELDS = (
-    "fileId",
-    "sharedDeletionVectorId",
-    "sharedVersion",
-    "sharedTimestamp",
-    "sharedExpiration",
-)
-
-
 def action_name(action: Action) -> str:
     """Return the key under which a log holds ``action``."""
-    return _NAMES[type(action)]
+    return _KEYS[type(action)]
 
 
 def action_fields(action: Action) -> dict[str, Any]:
@@ -223,6 +145,88 @@ def action_line(action: Action) -> bytes:
     return msgspec.json.encode({action_name(action): action_fields(action)}) + b"\n"
 
 
+# === Reading ===
+
+
+class _DomainMetadataLine(msgspec.Struct, rename="camel"):
+    # The configuration is a text for writers of today and was a map in the first specification.
+    domain: str
+    configuration: Union[str, dict[str, object]] = ""
+    removed: bool = False
+
+
+class _Line(msgspec.Struct, rename="camel"):
+    add: Union[AddFile, None] = None
+    remove: Union[RemoveFile, None] = None
+    cdc: Union[AddCdcFile, None] = None
+    protocol: Union[Protocol, None] = None
+    meta_data: Union[Metadata, None] = None
+    txn: Union[Transaction, None] = None
+    domain_metadata: Union[_DomainMetadataLine, None] = None
+    row_id_high_water_mark: Union[RowIdHighWaterMark, None] = None
+    checkpoint_metadata: Union[CheckpointMetadata, None] = None
+    sidecar: Union[Sidecar, None] = None
+    # Free text of the writer: read leniently, below.
+    commit_info: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def _several_actions(source: str, number: int) -> str:
+    return f"Line {number} of '{source}' must be one Delta action, found several: which comes first is not known."
+
+
+def _other_actions(item: _Line) -> Iterator[Action]:
+    if item.cdc is not None:
+        yield item.cdc
+    if item.protocol is not None:
+        yield item.protocol
+    if item.meta_data is not None:
+        yield item.meta_data
+    if item.txn is not None:
+        yield item.txn
+    if item.domain_metadata is not None:
+        yield _domain_metadata(item.domain_metadata)
+    if item.row_id_high_water_mark is not None:
+        yield item.row_id_high_water_mark
+    if item.checkpoint_metadata is not None:
+        yield item.checkpoint_metadata
+    if item.sidecar is not None:
+        yield item.sidecar
+    raw = bytes(item.commit_info)
+    if raw != b"null" and (info := parse_commit_info(raw)) is not None:
+        yield info
+
+
+def _domain_metadata(line: _DomainMetadataLine) -> DomainMetadata:
+    configuration = line.configuration
+    if not isinstance(configuration, str):
+        configuration = msgspec.json.encode(configuration).decode()
+    return DomainMetadata(line.domain, configuration, line.removed)
+
+
+def parse_commit_info(raw: bytes) -> CommitInfo | None:
+    """Read the fields of a ``commitInfo`` that we know, leaving out any that its writer gave another type."""
+    try:
+        return msgspec.json.decode(raw, type=CommitInfo)
+    except msgspec.ValidationError:
+        document = msgspec.json.decode(raw)
+    if not isinstance(document, dict):
+        return None
+    fields = {}
+    for name in CommitInfo.__struct_encode_fields__:
+        try:
+            msgspec.convert({name: document.get(name)}, CommitInfo)
+        except msgspec.ValidationError:
+            continue
+        fields[name] = document.get(name)
+    return msgspec.convert(fields, CommitInfo)
+
+
+# === Writing ===
+
+
 def _protocol_fields(protocol: Protocol) -> dict[str, Any]:
     # A sharing answer may leave the writer's half out; a log has both, and they must agree.
     reader, writer = protocol.min_reader_version, max(protocol.min_writer_version, 1)
@@ -237,15 +241,3 @@ def _protocol_fields(protocol: Protocol) -> dict[str, Any]:
     if writer >= TABLE_FEATURES_WRITER_VERSION:
         fields["writerFeatures"] = writer_features
     return fields
-
-
-_NAMES: dict[type, str] = {
-    AddFile: "add",
-    RemoveFile: "remove",
-    AddCdcFile: "cdc",
-    Protocol: "protocol",
-    Metadata: "metaData",
-    Transaction: "txn",
-    DomainMetadata: "domainMetadata",
-    RowIdHighWaterMark: "rowIdHighWaterMark",
-}
