@@ -140,18 +140,27 @@ class RemoteFile:
     """A file behind a pre-signed URL; safe for many threads.
 
     ``size`` is its declared length, -1 where unknown; every answer's total is checked against it. All bytes come from
-    one version of the file: that of the first answer, or of the first block of a cache that ``agree`` was asked about.
+    one version of the file: that which is given, of the first answer, or of the first block of a cache that ``agree``
+    was asked about.
     """
 
     def __init__(
-        self, reader: Reader, *, key: str, url: str, size: int, file_id: str | None, expiration_ms: int | None = None
+        self,
+        reader: Reader,
+        *,
+        key: str,
+        url: str,
+        size: int,
+        file_id: str | None,
+        expiration_ms: int | None = None,
+        version: Version | None = None,
     ) -> None:
         self._reader = reader
         self._key = key
         self._url = url
         self._expiration_ms = expiration_ms
         self._lock = threading.Lock()
-        self._version: Version | None = None
+        self._version = version
         self.file_id = file_id
         self.size = size
 

@@ -195,8 +195,8 @@ def _batches(
                 given = True
                 yield batch
         except Stale:
-            if given:
-                raise
+            if given or task.version is not None:
+                raise  # rows of it were given out, here or by another task
             _drain(engine, opened)
             yield from _file_batches(engine, engine.open(number, task, again=True), failures)
         if limit is not None:

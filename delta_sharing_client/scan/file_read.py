@@ -74,6 +74,7 @@ class FileRead:
             size=task.size,
             file_id=task.file_id,
             expiration_ms=0 if again else task.expiration_ms,
+            version=task.version,
         )
         self._from_cache = False
         if again and resources.cache is not None:

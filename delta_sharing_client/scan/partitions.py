@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from delta_sharing_client.download.range_request import Http
+from delta_sharing_client.download.range_request import Http, Version
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers, UrlSource
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, TransportError
@@ -134,19 +134,19 @@ def _cut(plan: ScanPlan, count: int) -> list[Piece]:
         )
     found: list[Piece] = []
     for number, piece in enumerate(whole):
-        groups = sizes.get(number, [])
+        groups, version = sizes.get(number, ([], None))
         shares = share_of_groups(groups, -(-piece.cost // share))
         if len(shares) <= 1:
             found.append(piece)
             continue
         for chosen in shares:
             cost = piece.cost * sum(groups[ordinal] for ordinal in chosen) // max(1, sum(groups)) + OPEN_COST
-            found.append(Piece(msgspec.structs.replace(piece.task, row_groups=chosen), cost))
+            found.append(Piece(msgspec.structs.replace(piece.task, row_groups=chosen, version=version), cost))
     return found
 
 
-def _group_sizes(context: ScanContext, task: FileTask) -> list[int]:
-    """Return the bytes of the row groups of a file; nothing where its footer cannot be read from here."""
+def _group_sizes(context: ScanContext, task: FileTask) -> tuple[list[int], Version | None]:
+    """Return the bytes of the row groups of a file, and its version; no groups where its footer cannot be read here."""
     options = dataclasses.replace(context.options, max_attempts=3, max_retry_seconds=10)
     http = context.files or Http(options, context.allow_http, context.table)
     reader = Reader(http, RetryPolicy.of(options), context.urls, ScanReport(), Transfers())
@@ -162,8 +162,8 @@ def _group_sizes(context: ScanContext, task: FileTask) -> list[int]:
     except (DataError, TransportError) as error:
         # Whoever plans need not reach the storage, whoever reads must, and says what is wrong with the file.
         _LOG.warning("A large file is read by one task, because its footer cannot be read here: %s", error)
-        return []
-    return [metadata.row_group(ordinal).total_byte_size for ordinal in range(metadata.num_row_groups)]
+        return [], None
+    return [metadata.row_group(ordinal).total_byte_size for ordinal in range(metadata.num_row_groups)], file.version
 
 
 class SharedUrls:

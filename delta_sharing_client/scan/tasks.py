@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.download.range_request import Version
 from delta_sharing_client.download.remote_file import FileStore, UrlSource
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import scrub
@@ -75,6 +76,8 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         The change feed's constants; ``None`` in a snapshot.
     row_groups:
         Ordinals of the row groups to read, ``None`` for all (a split of one large file over several tasks).
+    version:
+        The version of the file that ``row_groups`` are of, so that all tasks of the file read the same one.
     """
 
     key: str
@@ -90,6 +93,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     default_row_commit_version: Union[int, None] = None
     change: Union[Change, None] = None
     row_groups: Union[tuple[int, ...], None] = None
+    version: Union[Version, None] = None
 
     @property
     def live_records(self) -> int | None:

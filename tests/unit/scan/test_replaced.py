@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.scan import file_read
 from delta_sharing_client.scan.copies import Copies
 from delta_sharing_client.scan.execute import execute
+from delta_sharing_client.scan.partitions import partition
 from tests.unit.scan.support import Fault, Storage, Table, fast_options, parquet_bytes, rows_of
 
 MakeTable = Callable[..., Table]
@@ -162,3 +164,16 @@ class Fresh:
     def url_for(self, key: str, rejected: str | None = None) -> str:
         self.asked += 1
         return self.storage.url("f", "fresh")
+
+
+def test_parts_of_one_file_are_of_one_version_of_it(make_swapped: MakeSwapped) -> None:
+    table, swap = make_swapped(400_000, row_group_size=50_000)
+    parts = [pickle.loads(pickle.dumps(part)) for part in partition(table.plan(), 4)]
+    assert len(parts) == 4
+    read = [pa.Table.from_batches(part.read()) for part in parts[:2]]
+    assert sum(map(len, read)) == 200_000
+    swap()
+
+    for part in parts[2:]:
+        with pytest.raises(DataError, match=r"was replaced while it was read.*id-f"):
+            list(part.read())
