@@ -9,9 +9,9 @@ import sys
 if sys.argv[:1] == ["-m"]:  # ``python -m mock_server`` looks for its program: Ctrl-C during its imports, too, is quiet
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
-from mock_server.app import SharingServer, create_app
-from mock_server.config import ServerConfig
-from mock_server.errors import ConfigError
-from mock_server.running import RunningServer, running
+from .app import SharingServer, create_app
+from .config import ServerConfig
+from .errors import ConfigError
+from .running import RunningServer, running
 
 __all__ = ["ConfigError", "RunningServer", "ServerConfig", "SharingServer", "create_app", "running"]

@@ -1,5 +1,5 @@
 """``python -m mock_server --help``."""
 
-from mock_server.command import app
+from .command import app
 
-app(prog_name="python -m mock_server")
+app(prog_name=f"python -m {__package__}")

@@ -6,9 +6,9 @@ import dataclasses
 import time
 from typing import Any
 
-from mock_server.catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
-from mock_server.errors import ConfigError, invalid, unsupported
-from mock_server.s3 import S3Tables, is_s3
+from .catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
+from .errors import ConfigError, invalid, unsupported
+from .s3 import S3Tables, is_s3
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 

@@ -15,21 +15,22 @@ from typing import Any, Union
 from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DeltaSharingError
-from mock_server import hints
-from mock_server.access import access_of
-from mock_server.capabilities import Capabilities, FileIdHash, Format
-from mock_server.catalog import TableEntry
-from mock_server.config import ServerConfig
-from mock_server.errors import from_table_error, invalid
-from mock_server.faults import FaultSet
-from mock_server.formats import check_carried, choose_format
-from mock_server.parameters import ChangesRequest, Paging, QueryRequest
-from mock_server.ranges import VersionRange, change_feed, changed_files
-from mock_server.s3 import S3Grant, S3Tables, is_s3
-from mock_server.signing import Grant, Signer
-from mock_server.tables import SharedTable
-from mock_server.tokens import Tokens
-from mock_server.wire import Change, Quirks, Renderer, end_stream_line
+
+from . import hints
+from .access import access_of
+from .capabilities import Capabilities, FileIdHash, Format
+from .catalog import TableEntry
+from .config import ServerConfig
+from .errors import from_table_error, invalid
+from .faults import FaultSet
+from .formats import check_carried, choose_format
+from .parameters import ChangesRequest, Paging, QueryRequest
+from .ranges import VersionRange, change_feed, changed_files
+from .s3 import S3Grant, S3Tables, is_s3
+from .signing import Grant, Signer
+from .tables import SharedTable
+from .tokens import Tokens
+from .wire import Change, Quirks, Renderer, end_stream_line
 
 PAGE_TOKEN = "pageToken"
 REFRESH_TOKEN = "refreshToken"

@@ -22,15 +22,16 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from delta_sharing_client.errors import DeltaSharingError, about_table
-from mock_server.access import require_url_access, temporary_credentials, with_local_directories
-from mock_server.answers import Answer, Answers, Caller
-from mock_server.asynchronous import AsyncQueries
-from mock_server.auth import check_bearer
-from mock_server.capabilities import parse_capabilities, parse_file_id_hash
-from mock_server.catalog import Catalog, LiveCatalog, TableEntry
-from mock_server.config import ServerConfig
-from mock_server.delivery import Delivery
-from mock_server.errors import (
+
+from .access import require_url_access, temporary_credentials, with_local_directories
+from .answers import Answer, Answers, Caller
+from .asynchronous import AsyncQueries
+from .auth import check_bearer
+from .capabilities import parse_capabilities, parse_file_id_hash
+from .catalog import Catalog, LiveCatalog, TableEntry
+from .config import ServerConfig
+from .delivery import Delivery
+from .errors import (
     INTERNAL_ERROR,
     RESOURCE_DOES_NOT_EXIST,
     UNSUPPORTED_OPERATION,
@@ -42,11 +43,11 @@ from mock_server.errors import (
     shown,
     too_large,
 )
-from mock_server.faults import FaultSet, parse_fault
-from mock_server.files import FileServer
-from mock_server.formats import choose_format
-from mock_server.listings import Listings
-from mock_server.parameters import (
+from .faults import FaultSet, parse_fault
+from .files import FileServer
+from .formats import choose_format
+from .listings import Listings
+from .parameters import (
     MAX_BODY_BYTES,
     QueryRequest,
     parse_changes,
@@ -56,10 +57,10 @@ from mock_server.parameters import (
     parse_query,
     parse_starting_timestamp,
 )
-from mock_server.s3 import S3Tables
-from mock_server.signing import ABSOLUTE, RELATIVE, Signer
-from mock_server.stats import Stats
-from mock_server.wire import query_status_line
+from .s3 import S3Tables
+from .signing import ABSOLUTE, RELATIVE, Signer
+from .stats import Stats
+from .wire import query_status_line
 
 _NDJSON = "application/x-ndjson; charset=utf-8"
 _JSON = "application/json; charset=utf-8"

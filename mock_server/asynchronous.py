@@ -6,10 +6,10 @@ import dataclasses
 import threading
 import uuid
 
-from mock_server.capabilities import Capabilities, FileIdHash
-from mock_server.catalog import TableEntry
-from mock_server.errors import invalid, not_found, shown
-from mock_server.parameters import QueryRequest
+from .capabilities import Capabilities, FileIdHash
+from .catalog import TableEntry
+from .errors import invalid, not_found, shown
+from .parameters import QueryRequest
 
 _KEPT_QUERIES = 10_000
 

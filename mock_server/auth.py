@@ -5,7 +5,8 @@ from __future__ import annotations
 import hmac
 
 from delta_sharing_client.redact import Secret
-from mock_server.errors import UNAUTHENTICATED, ApiError
+
+from .errors import UNAUTHENTICATED, ApiError
 
 
 def check_bearer(header: str | None, token: Secret) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from mock_server.errors import invalid, shown
+from .errors import invalid, shown
 
 
 class Format(enum.Enum):

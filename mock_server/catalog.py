@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from mock_server.errors import ConfigError, not_found, shown
+from .errors import ConfigError, not_found, shown
 
 DEFAULT_NAME = "default"
 _LOOK_AGAIN_SECONDS = 1.0

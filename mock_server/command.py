@@ -14,13 +14,14 @@ from typing import Annotated, Any, Optional
 import typer
 
 from delta_sharing_client.redact import Secret
-from mock_server import catalog, config, demo
-from mock_server.app import SharingServer, create_app
-from mock_server.config import ServerConfig
-from mock_server.errors import ConfigError
-from mock_server.faults import FAULTS, parse_fault
-from mock_server.running import authority_path, bind, profile_for, uvicorn_server, write_profile
-from mock_server.tls import Tls, prepare
+
+from . import catalog, config, demo
+from .app import SharingServer, create_app
+from .config import ServerConfig
+from .errors import ConfigError
+from .faults import FAULTS, parse_fault
+from .running import authority_path, bind, profile_for, uvicorn_server, write_profile
+from .tls import Tls, prepare
 
 _LISTED_TABLES = 12
 

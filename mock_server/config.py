@@ -12,12 +12,13 @@ from typing import Any
 import yaml
 
 from delta_sharing_client.redact import Secret
-from mock_server import catalog
-from mock_server.catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
-from mock_server.errors import ConfigError
-from mock_server.faults import Fault
-from mock_server.s3 import S3Settings, is_s3
-from mock_server.tls import Tls
+
+from . import catalog
+from .catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
+from .errors import ConfigError
+from .faults import Fault
+from .s3 import S3Settings, is_s3
+from .tls import Tls
 
 # Keys of the reference server that mean nothing here: what they tune does not exist, or is always so.
 _WITHOUT_EFFECT = frozenset({"deltaTableCacheSize", "stalenessAcceptable", "requestTimeoutSeconds"})

@@ -11,11 +11,11 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mock_server import hostile
-from mock_server.connection import EXTENSION, Connection
-from mock_server.faults import FaultSet, Target
-from mock_server.stats import Stats
-from mock_server.throttle import Throttle
+from . import hostile
+from .connection import EXTENSION, Connection
+from .faults import FaultSet, Target
+from .stats import Stats
+from .throttle import Throttle
 
 _STATUS_FAULTS = (
     ("503-first", 503),

@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.delta.actions import Action, AddFile, DomainMetadata, Protocol
-from mock_server import catalog
-from mock_server.catalog import Catalog
-from mock_server.table_writer import TableWriter, metadata, remove
+
+from . import catalog
+from .catalog import Catalog
+from .table_writer import TableWriter, metadata, remove
 
 SHARE = "demo"
 _DAY_ONE = datetime.datetime(2026, 1, 5, 8, tzinfo=datetime.timezone.utc)

@@ -16,7 +16,7 @@ import enum
 import threading
 from collections.abc import Iterable
 
-from mock_server.errors import ConfigError
+from .errors import ConfigError
 
 
 class Target(enum.Enum):

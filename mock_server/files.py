@@ -13,10 +13,10 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import Receive, Scope, Send
 
-from mock_server.catalog import Catalog
-from mock_server.connection import EXTENSION
-from mock_server.faults import FaultSet, Target
-from mock_server.signing import ABSOLUTE, SignatureProblem, Signer
+from .catalog import Catalog
+from .connection import EXTENSION
+from .faults import FaultSet, Target
+from .signing import ABSOLUTE, SignatureProblem, Signer
 
 _RANGE = re.compile(rb"bytes=(\d*)-(\d*)").fullmatch
 # No file is longer, and Python reads no number of thousands of digits.

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from delta_sharing_client.delta import features
 from delta_sharing_client.delta.actions import Metadata, Protocol
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
-from mock_server.capabilities import Capabilities, Format
-from mock_server.errors import unsupported
-from mock_server.faults import FaultSet
+
+from .capabilities import Capabilities, Format
+from .errors import unsupported
+from .faults import FaultSet
 
 # These concern who reads the log or deletes files; the answer is neither a checkpoint nor a table to vacuum.
 _LOG_ONLY = frozenset({"v2checkpoint", "vacuumprotocolcheck"})

@@ -14,7 +14,8 @@ from delta_sharing_client.delta.data_types import PrimitiveType, StructField, St
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.delta.statistics import StatisticsReader
 from delta_sharing_client.errors import UsageError
-from mock_server.hint_logic import UNKNOWN, NotUnderstood, Span, Value
+
+from .hint_logic import UNKNOWN, NotUnderstood, Span, Value
 
 
 class Kind(enum.Enum):

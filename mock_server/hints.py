@@ -17,7 +17,8 @@ import msgspec
 from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.snapshot import Snapshot
-from mock_server.hint_logic import (
+
+from .hint_logic import (
     ANY,
     FALSE,
     NULL,
@@ -31,8 +32,8 @@ from mock_server.hint_logic import (
     is_null,
     negated,
 )
-from mock_server.hint_values import Kind, SpanReader, find_column, literal_bounds
-from mock_server.parameters import QueryRequest
+from .hint_values import Kind, SpanReader, find_column, literal_bounds
+from .parameters import QueryRequest
 
 MAX_TEXT = 1024 * 1024
 MAX_DEPTH = 100

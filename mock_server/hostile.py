@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from starlette.types import Scope, Send
 
-from mock_server.connection import Connection
-from mock_server.faults import Fault, FaultSet, Target
+from .connection import Connection
+from .faults import Fault, FaultSet, Target
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson; charset=utf-8\r\n"
 _FILLER = b"x" * 65536

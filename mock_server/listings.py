@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mock_server.access import access_of
-from mock_server.catalog import Catalog, TableEntry, share_id
-from mock_server.errors import invalid
-from mock_server.faults import FaultSet
-from mock_server.parameters import parse_listing
+from .access import access_of
+from .catalog import Catalog, TableEntry, share_id
+from .errors import invalid
+from .faults import FaultSet
+from .parameters import parse_listing
 
 
 class Listings:

@@ -15,7 +15,8 @@ from typing import Any
 
 from delta_sharing_client import instants
 from delta_sharing_client.errors import UsageError
-from mock_server.errors import invalid, malformed, shown
+
+from .errors import invalid, malformed, shown
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1

@@ -11,10 +11,11 @@ from typing import Union
 
 from delta_sharing_client.delta.actions import FileAction, Metadata, Protocol, RemoveFile
 from delta_sharing_client.delta.log.commit import Commit, change_actions
-from mock_server.errors import invalid, unsupported
-from mock_server.parameters import ChangesRequest
-from mock_server.tables import SharedTable
-from mock_server.wire import Change
+
+from .errors import invalid, unsupported
+from .parameters import ChangesRequest
+from .tables import SharedTable
+from .wire import Change
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 

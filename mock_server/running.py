@@ -21,15 +21,16 @@ from typing import Any, Union
 import uvicorn
 
 from delta_sharing_client.redact import Secret
-from mock_server import catalog
-from mock_server import demo as sample_tables
-from mock_server.app import SETTLE_SECONDS, SharingServer, create_app
-from mock_server.catalog import Catalog
-from mock_server.config import ServerConfig
-from mock_server.connection import ServingProtocol
-from mock_server.errors import ConfigError
-from mock_server.faults import Fault, parse_fault
-from mock_server.tls import Tls, TlsFiles, prepare
+
+from . import catalog
+from . import demo as sample_tables
+from .app import SETTLE_SECONDS, SharingServer, create_app
+from .catalog import Catalog
+from .config import ServerConfig
+from .connection import ServingProtocol
+from .errors import ConfigError
+from .faults import Fault, parse_fault
+from .tls import Tls, TlsFiles, prepare
 
 TablesArgument = Union[str, os.PathLike[str], Mapping[str, Union[str, "os.PathLike[str]"]], Catalog]
 _START_SECONDS = 60.0
@@ -221,7 +222,7 @@ def _in_process(tables: TablesArgument, directory: Path, options: dict[str, Any]
     if isinstance(tables, (Mapping, Catalog)):
         raise ConfigError("A server in its own process takes a directory of tables.")
     path = directory / "profile.share"
-    command = [sys.executable, "-m", "mock_server", "--tables", os.fspath(tables), "--profile-out", str(path)]
+    command = [sys.executable, "-m", __package__, "--tables", os.fspath(tables), "--profile-out", str(path)]
     for name, value in options.items():
         if name == "faults":
             command += [part for fault in value for part in ("--fault", str(fault))]

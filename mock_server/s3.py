@@ -19,9 +19,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from delta_sharing_client.redact import Secret
-from mock_server.catalog import Catalog, TableEntry
-from mock_server.errors import ConfigError, data_lost
-from mock_server.signing import Use
+
+from .catalog import Catalog, TableEntry
+from .errors import ConfigError, data_lost
+from .signing import Use
 
 _SCHEMES = ("s3://", "s3a://", "s3n://")
 # What the token service gives out at the shortest, and at the longest to the user of a plain key.

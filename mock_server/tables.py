@@ -12,8 +12,9 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.paths import canonical_path, resolve
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, UsageError
-from mock_server.catalog import TableEntry
-from mock_server.errors import data_lost, invalid, unsupported
+
+from .catalog import TableEntry
+from .errors import data_lost, invalid, unsupported
 
 _CACHED_SNAPSHOTS = 4
 

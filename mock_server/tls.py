@@ -7,7 +7,8 @@ import ssl
 from pathlib import Path
 
 from delta_sharing_client.redact import Secret
-from mock_server.errors import ConfigError
+
+from .errors import ConfigError
 
 _NAMES = ("localhost", "127.0.0.1", "::1")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from mock_server.errors import invalid
+from .errors import invalid
 
 
 class Tokens:

@@ -25,9 +25,10 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
 )
 from delta_sharing_client.errors import ProtocolError
-from mock_server.capabilities import FileIdHash, Format
-from mock_server.s3 import S3Grant, is_s3
-from mock_server.signing import Grant, Use
+
+from .capabilities import FileIdHash, Format
+from .s3 import S3Grant, is_s3
+from .signing import Grant, Use
 
 _encode = msgspec.json.Encoder().encode
 PartitionValues = dict[str, Union[str, None]]

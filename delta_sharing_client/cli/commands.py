@@ -601,6 +601,19 @@ def copy(
         time.sleep(watch)
 
 
+@app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})
+def serve(words: Annotated[Optional[list[str]], typer.Argument(metavar="OPTIONS")] = None) -> None:
+    """Serve tables of this machine to others, for tests and demonstrations: --demo, --tables DIR or --config FILE.
+
+    Example: delta-sharing serve --help
+    Example: delta-sharing serve --list-faults
+    """
+    from delta_sharing_client import optional, testing
+
+    command = optional.load(f"{testing.server_package().__name__}.command", "server")
+    raise typer.Exit(command.app(args=words or [], prog_name="delta-sharing serve", standalone_mode=False) or 0)
+
+
 # === Shared by the commands ===
 
 

@@ -1,0 +1,146 @@
+"""A sharing server for the tests of code that reads shares.
+
+For pytest, ``pytest_plugins = ["delta_sharing_client.testing"]`` in ``conftest.py`` brings the fixture
+``delta_sharing_server``; elsewhere there is `running`. Both need ``pip install "delta-sharing-client[server]"``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, Union
+
+import pyarrow as pa
+
+from delta_sharing_client import optional
+from delta_sharing_client.delta import actions
+from delta_sharing_client.delta.arrow_types import from_arrow_schema, to_arrow_schema
+from delta_sharing_client.delta.schema import type_to_jsonable
+from delta_sharing_client.errors import UsageError
+
+__all__ = ["Server", "running"]
+
+Rows = Any
+"""A ``pyarrow.Table``, or a frame of pandas or Polars: whatever gives Arrow data (``__arrow_c_stream__``)."""
+Tables = Union[str, "os.PathLike[str]", Mapping[str, Union[str, "os.PathLike[str]", Rows]]]
+
+# Where the server lies in an installed package, and in a clone of the repository.
+_HOMES = ("delta_sharing_client._server", "mock_server")
+
+
+class Server(Protocol):
+    """A server that listens on the loopback interface.
+
+    ``profile_path`` is a profile file for it and ``profile`` its content; ``ca_path`` is the certificate to trust where
+    it was started with ``tls=True``.
+    """
+
+    endpoint: str
+    profile: dict[str, Any]
+    profile_path: Path
+    ca_path: Path | None
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counts of requests and bytes since the start, or since `reset_stats`."""
+
+    def reset_stats(self) -> dict[str, Any]:
+        """Set all counts to zero and return what they were."""
+
+    def set_fault(self, text: str) -> None:
+        """Let something go wrong, such as ``503-first=2`` (docs/server.md has the list)."""
+
+    def clear_faults(self, name: str | None = None) -> None:
+        """End one fault, or all of them."""
+
+    def expire_urls(self) -> None:
+        """Make all data URLs handed out so far expire now."""
+
+
+@contextlib.contextmanager
+def running(tables: Tables | None = None, **options: Any) -> Iterator[Server]:
+    """Run a server on a free port for the time of a ``with`` block.
+
+    Parameters
+    ----------
+    tables:
+        ``{"share.schema.table": rows or directory}``, a directory of Delta tables, or ``None`` for sample tables (share
+        ``demo``). Rows are written as a Delta table of one version, whose change data feed is on.
+    options:
+        Such as ``url_ttl``, ``latency``, ``faults`` and ``tls``; docs/server.md has them.
+
+    Raises
+    ------
+    UsageError
+        The extra ``server`` is not installed, or a column has a type that no Delta type holds.
+    """
+    package = server_package()
+    with tempfile.TemporaryDirectory(prefix="delta-sharing-") as folder:
+        if isinstance(tables, Mapping):
+            tables = {name: _directory(package, Path(folder), name, value) for name, value in tables.items()}
+        with package.running(tables, demo=tables is None, **options) as server:
+            yield server
+
+
+with contextlib.suppress(ModuleNotFoundError):
+    import pytest
+
+    @pytest.fixture
+    def delta_sharing_server() -> Iterator[Callable[..., Server]]:
+        """A function that starts a server, with the arguments of `running`; the servers end with the test."""
+        with contextlib.ExitStack() as stack:
+            yield lambda tables=None, **options: stack.enter_context(running(tables, **options))
+
+    __all__ += ["delta_sharing_server"]
+
+
+def server_package() -> ModuleType:
+    """Return the package of the server; `UsageError` if the extra ``server`` is not installed."""
+    try:
+        return optional.load(_HOMES[0], "server")
+    except ModuleNotFoundError as error:
+        if error.name != _HOMES[0]:
+            raise
+        return optional.load(_HOMES[1], "server")
+
+
+def _directory(package: ModuleType, folder: Path, name: str, value: Any) -> str | os.PathLike[str]:
+    if isinstance(value, (str, os.PathLike)):
+        return value
+    given = value if isinstance(value, pa.Table) else pa.table(value)
+    struct = from_arrow_schema(given.schema)
+    try:
+        schema = to_arrow_schema(struct)
+        columns = [_column(column, field.type) for column, field in zip(given.columns, schema, strict=True)]
+        rows = pa.table(columns, schema=schema)
+    except pa.ArrowInvalid as error:
+        raise UsageError(f"The rows of '{name}' do not fit the types of a Delta table: {error}.") from None
+    writer_module = optional.load(f"{package.__name__}.table_writer", "server")
+    now = datetime.datetime.now(datetime.timezone.utc)
+    writer = writer_module.TableWriter(folder / f"{len(list(folder.iterdir()))}")
+    described = writer_module.metadata(
+        [(field.name, type_to_jsonable(field.type)) for field in struct.fields],
+        table_id=name,
+        name=name,
+        description="",
+        configuration={"delta.enableChangeDataFeed": "true"},
+        time=now,
+    )
+    naive = "timestamp_ntz" in described.schema_string
+    protocol = actions.Protocol(3, 7, ["timestampNtz"], ["timestampNtz", "changeDataFeed"]) if naive else None
+    added = writer.add(rows, time=now)
+    writer.commit([protocol or actions.Protocol(1, 4), described, added], "WRITE", now)
+    written: Path = writer.root
+    return written
+
+
+def _column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if not pa.types.is_dictionary(column.type):
+        return column.cast(kind)
+    # Value by value: Arrow does not take apart a dictionary of views, such as Polars has.
+    chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, kind)
