@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
+import mock_server
 from delta_sharing_client import testing
 from delta_sharing_client.errors import UsageError
 
@@ -81,3 +83,20 @@ def test_without_the_extra_the_install_line_is_said() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert 'pip install "delta-sharing-client[server]"' in run.stderr
+
+
+def test_the_server_runs_under_another_name_too(tmp_path: Path) -> None:
+    shutil.copytree(Path(mock_server.__file__).parent, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("*.pyc"))
+    program = """
+import sys
+sys.modules["mock_server"] = None
+from elsewhere import running
+from elsewhere.command import app
+with running(demo=True) as server:
+    print(server.endpoint)
+app(["--list-faults"])
+"""
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+    assert run.stdout.startswith("http://127.0.0.1:"), run.stderr
+    assert "503-first" in run.stdout
