@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from delta_sharing_client.download.workers import Order
+from delta_sharing_client.shortcuts import SHORTCUTS
+
 _Memory = npt.NDArray[np.uint8]
 
 # Memory may be longer than what is put into it by a quarter, or by this.
@@ -41,7 +44,7 @@ class Buffers:
 
     def take(self, size: int) -> pa.Buffer:
         """Return a writable buffer of ``size`` bytes, whatever they are."""
-        if size < _SMALL or not self._most:
+        if size < _SMALL or not self._most or not SHORTCUTS.buffer_reuse:
             return pa.allocate_buffer(size)
         with self._lock:
             self._collect()
@@ -99,9 +102,6 @@ def _from_system(size: int) -> mmap.mmap:
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-
-
-Order = tuple[int, ...]
 
 
 class Window:

@@ -20,6 +20,7 @@ from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import LIBRARY_ERRORS, Deadline, Transient, network_failure
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 _DOING = "Reading a data file"
 _CHUNK = 1024 * 1024
@@ -80,7 +81,7 @@ class Body:
         self._table = table
         self._response = response
         # urllib3's own readinto() goes through two copies; http.client's, below it, through none.
-        raw = getattr(response, "_fp", None)
+        raw = getattr(response, "_fp", None) if SHORTCUTS.direct_reads else None
         self._readinto: Callable[[memoryview], int] | None = getattr(raw, "readinto", None)
         self._left = None if span.stop is None else span.stop - span.start
 

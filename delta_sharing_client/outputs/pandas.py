@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from delta_sharing_client.delta.data_types import ArrayType, DataType, MapType, PrimitiveType, StructType
 from delta_sharing_client.delta.variant.column import variant_to_python
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
 
@@ -360,7 +361,7 @@ def _make_columns(
     """Make the columns while the first rows are on their way, with as much of their memory as there is time for."""
     columns = [frame_column(field, rows, dtype_backend) for field in schema]
     left = itertools.count(_MOST_TOUCHED_BYTES // TOUCHED_BYTES, -1)
-    for column in columns:
+    for column in columns if SHORTCUTS.touch_ahead else ():
         column.touch(lambda: arrived() or next(left) <= 0)
     return columns
 

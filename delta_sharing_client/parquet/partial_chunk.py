@@ -22,6 +22,7 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange, merge
 from delta_sharing_client.parquet.chunks import Chunk
 from delta_sharing_client.parquet.page_index import Pages
 from delta_sharing_client.parquet.thrift import read_struct
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 # Field ids and values (Apache Parquet, parquet.thrift): PageHeader and its page types, encodings, physical types.
 _PAGE_TYPE, _COMPRESSED_SIZE = 1, 3
@@ -111,7 +112,7 @@ def partial_chunk(
     ``None`` where all pages are needed, or where no stub of this type of column stands for those that are not.
     """
     kept = _overlapping(pages, rows)
-    if len(kept) == pages.number:
+    if len(kept) == pages.number or not SHORTCUTS.page_stubs:
         return None
     stubs: dict[int, bytes] = {}
     edges = (-1, *kept, pages.number)

@@ -137,16 +137,6 @@ def execute(plan: ScanPlan, report: ScanReport | None = None) -> Batches:
     return Batches(plan.context, plan.tasks, plan.limit, report)
 
 
-def read_task(context: ScanContext, task: FileTask, report: ScanReport | None = None) -> Batches:
-    """Return the rows of one task: what a worker of Spark calls. Otherwise as ``execute``."""
-    return read_tasks(context, (task,), report)
-
-
-def read_tasks(context: ScanContext, tasks: Sequence[FileTask], report: ScanReport | None = None) -> Batches:
-    """Return the rows of several tasks, downloaded ahead and in order. Otherwise as ``execute``."""
-    return Batches(context, tasks, None, ScanReport() if report is None else report)
-
-
 def _run(
     engine: Engine, context: ScanContext, tasks: Sequence[FileTask], limit: int | None, report: ScanReport
 ) -> Generator[pa.RecordBatch, None, object]:

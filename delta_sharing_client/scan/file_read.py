@@ -12,8 +12,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
-from delta_sharing_client.download.memory import Order
 from delta_sharing_client.download.remote_file import Download, RemoteFile, Stale
+from delta_sharing_client.download.workers import Order
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce, split, subtract
 from delta_sharing_client.parquet.footer import Footer, footer_length, parse_footer

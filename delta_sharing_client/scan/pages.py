@@ -25,6 +25,7 @@ from delta_sharing_client.scan.align import leaf_count
 from delta_sharing_client.scan.bounds import RowGroupBounds, typed_bounds
 from delta_sharing_client.scan.columns import Origin
 from delta_sharing_client.scan.layout import Layout, Shape
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 Rows = tuple[tuple[int, int], ...]
 
@@ -320,8 +321,10 @@ def filter_leaves(
 
     What lies in the file from ``held`` on is here already.
     """
-    if layout.bounds is None or any(
-        column.origin in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION) for column in shape.context.filters
+    if (
+        layout.bounds is None
+        or not SHORTCUTS.late_columns
+        or any(column.origin in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION) for column in shape.context.filters)
     ):
         return ()
     first = {leaf for column in layout.alignment.filter if column is not None for leaf in column.leaves}

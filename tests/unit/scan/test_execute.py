@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import gc
 import pickle
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, TransportError, UsageError
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.scan.execute import execute, read_task, read_tasks
+from delta_sharing_client.scan.execute import execute
 from tests.unit.scan.support import Table, fast_options, parquet_bytes, rows_of, status
 
 MakeTable = Callable[..., Table]
@@ -265,19 +266,19 @@ def test_row_counts_that_contradict_the_log_are_an_error(make_table: MakeTable) 
 def test_a_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: Path) -> None:
     plan = table.plan(filter=col("id") >= 150)
     path = tmp_path / "task.pickle"
-    path.write_bytes(pickle.dumps((plan.context, plan.tasks[1])))
+    part = dataclasses.replace(plan, tasks=plan.tasks[1:2])
+    path.write_bytes(pickle.dumps(part))
     program = (
-        "import pickle, sys; from delta_sharing_client.scan.execute import read_task\n"
-        "context, task = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "print(sum(batch.num_rows for batch in read_task(context, task)))"
+        "import pickle, sys; from delta_sharing_client.scan.execute import execute\n"
+        "print(sum(batch.num_rows for batch in execute(pickle.load(open(sys.argv[1], 'rb')))))"
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == sum(batch.num_rows for batch in read_task(plan.context, plan.tasks[1])) == 50
+    assert int(done.stdout) == sum(batch.num_rows for batch in execute(part)) == 50
 
 
 def test_several_tasks_are_read_in_order(table: Table) -> None:
     plan = table.plan()
-    found = pa.Table.from_batches(read_tasks(plan.context, plan.tasks[3:]))
+    found = pa.Table.from_batches(execute(dataclasses.replace(plan, tasks=plan.tasks[3:])))
     assert found.equals(numbered(300, 500))
 
 
@@ -286,7 +287,7 @@ def test_row_groups_of_a_task_can_be_chosen(make_table: MakeTable) -> None:
     table.add(numbered(0, 100), write={"row_group_size": 10})
     plan = table.plan()
     task = type(plan.tasks[0])(**{**_fields(plan.tasks[0]), "row_groups": (2, 5)})
-    found = pa.Table.from_batches(read_task(plan.context, task))
+    found = pa.Table.from_batches(execute(dataclasses.replace(plan, tasks=[task])))
     assert found["id"].to_pylist() == [*range(20, 30), *range(50, 60)]
 
 

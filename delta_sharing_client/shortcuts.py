@@ -1,0 +1,43 @@
+"""The clever parts that change no row: what each is for, where its door is, and how to do without it.
+
+A test reads the same tables with each of them off, and all of them. They are for those who work on this package: no
+option of a user.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(slots=True)
+class Shortcuts:
+    """Which shortcuts are taken.
+
+    Attributes
+    ----------
+    page_stubs:
+        Of a column chunk only the pages with wanted rows are fetched; small pages of nulls stand for the others
+        (``parquet.partial_chunk``). Without it a filter that hits few rows of large row groups fetches them whole, and
+        drops the rows it does not want afterwards. Benchmark: ``pages``.
+    buffer_reuse:
+        The memory of a download is used again for later ones (``download.memory.Buffers``). Without it every megabyte
+        is fresh memory of the system, whose first touch costs more than the copy into it. Benchmark: ``loopback-full``.
+    touch_ahead:
+        While the first rows are on their way, a thread has the system provide the memory of the frame
+        (``outputs.pandas``). Without it that happens between the rows. Benchmark: ``loopback-full``.
+    direct_reads:
+        Bodies are read by ``http.client``'s ``readinto``, which urllib3 keeps in a private attribute
+        (``download.range_request.Body``). Without it they go through two more copies. Benchmark: ``loopback-full``.
+    late_columns:
+        The filter's columns are decoded first, and of the others what they leave (``scan.pages.filter_leaves``).
+        Without it all columns of the row groups that may match are fetched. Benchmark: ``needle``.
+    """
+
+    page_stubs: bool = True
+    buffer_reuse: bool = True
+    touch_ahead: bool = True
+    direct_reads: bool = True
+    late_columns: bool = True
+
+
+SHORTCUTS = Shortcuts()

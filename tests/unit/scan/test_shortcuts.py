@@ -1,0 +1,77 @@
+"""Every shortcut can be switched off, and no row changes: the same reads with each of them off, and with all."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_inline
+from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.outputs.pandas import to_pandas
+from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.scan import file_read, pages
+from delta_sharing_client.scan.execute import execute
+from delta_sharing_client.shortcuts import SHORTCUTS, Shortcuts
+from tests.unit.scan.support import Storage, Table, fast_options, metadata
+
+ROWS = 20_000
+FIRST = 15_000
+NAMES = [field.name for field in dataclasses.fields(Shortcuts)]
+CONTENT = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "text": pa.array([None if i % 5 == 4 else f"text {i} {i * 7919 % 10_007}" for i in range(ROWS)]),
+        "real": pa.array([i * 0.37 for i in range(ROWS)]),
+        "flag": pa.array([i % 3 == 0 for i in range(ROWS)]),
+        "list": pa.array([[i, None] if i % 2 else [] for i in range(ROWS)], pa.list_(pa.field("element", pa.int64()))),
+    }
+)
+READS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "needle": {"filter": (col("id") >= FIRST) & (col("id") < FIRST + 50)},
+    "needle by text": {"filter": col("text") == "text 10000 3039"},
+    "some columns": {"columns": ["text", "real"], "filter": col("id") > 19_900},
+    "limit": {"limit": 100},
+}
+
+
+@pytest.fixture
+def table(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Table:
+    # However little is saved: otherwise so small a file is read whole.
+    for module, name in ((file_read, "_SMALL"), (pages, "_LEAST"), (pages, "_WORK")):
+        monkeypatch.setattr(module, name, 0)
+    monkeypatch.setattr(pages, "_ROUND_TRIP", -(1 << 40))
+    found = Table(storage, metadata(CONTENT.schema))
+    gone = encode_inline(DeletionVector.from_positions([3, FIRST + 4, 19_999]))
+    write = {"write_page_index": True, "row_group_size": 10_000, "data_page_size": 512, "use_dictionary": False}
+    for _ in range(2):
+        found.add(CONTENT, deletion_vector=gone, write=write)
+    return found
+
+
+def read(table: Table) -> tuple[dict[str, pa.Table], list[pd.DataFrame], ScanReport]:
+    found, frames, reports = {}, [], {name: ScanReport() for name in READS}
+    for name, request in READS.items():
+        plan = table.plan(options=fast_options(), **request)
+        found[name] = pa.Table.from_batches(execute(plan, reports[name]), plan.output_schema)
+        frames.append(to_pandas(plan.output_schema, execute(plan), "numpy", plan.known_rows))
+    return found, frames, reports["needle"]
+
+
+@pytest.mark.parametrize("off", [*([name] for name in NAMES), NAMES], ids=[*NAMES, "all"])
+def test_no_row_changes_without_it(table: Table, monkeypatch: pytest.MonkeyPatch, off: list[str]) -> None:
+    rows, frames, needle = read(table)
+    for name in off:
+        monkeypatch.setattr(SHORTCUTS, name, False)
+    plain_rows, plain_frames, without = read(table)
+    assert plain_rows == rows
+    assert rows["needle"]["id"].to_pylist() == 2 * [FIRST + i for i in range(50) if i != 4]
+    for frame, plain in zip(frames, plain_frames, strict=True):
+        pd.testing.assert_frame_equal(frame, plain)
+    if "page_stubs" in off:
+        # It does switch: without stubs more is fetched.
+        assert without.bytes > 2 * needle.bytes
