@@ -143,12 +143,12 @@ def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.Rec
 def _column(column: Column, batch: pa.RecordBatch) -> _Array:
     index = batch.schema.get_field_index(column.path[0])
     if index < 0:
-        raise DataError(f"The batch has no column {column}; it has {', '.join(batch.schema.names)}.")
+        raise DataError(f"The batch has no column '{column}'; it has {', '.join(batch.schema.names)}.")
     array = batch.column(index)
     for name in column.path[1:]:
         position = array.type.get_field_index(name) if pa.types.is_struct(array.type) else -1
         if position < 0:
-            raise DataError(f"Column {column} has no field {name!r} in the batch; it is {array.type}.")
+            raise DataError(f"The column '{column}' has no field {name!r} in the batch; it is {array.type}.")
         # Unlike .field(), this makes the children of a null parent null.
         array = pc.struct_field(array, [position])
     return array
@@ -183,7 +183,7 @@ def _as_bound(array: _Array, column: Column) -> _Array:
             return array.cast(wanted)
         except pa.ArrowInvalid:
             pass
-    raise DataError(f"Column {column} is {array.type} in the batch, but the filter is bound to {wanted}.")
+    raise DataError(f"The column '{column}' is {array.type} in the batch, but the filter is bound to {wanted}.")
 
 
 def _decoded(operand: Operand, batch: pa.RecordBatch) -> _Array:

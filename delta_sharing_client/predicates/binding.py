@@ -171,7 +171,7 @@ class _Binder:
         if kind is Kind.VOID:
             return UNKNOWN
         if kind is not Kind.STRING:
-            raise UsageError(f"{what} needs a string column; {column} is {describe(column.type)}.")
+            raise UsageError(f"{what} needs a string, and the {_named(column)} is {describe(column.type)}.")
         return build(column)
 
 
@@ -241,6 +241,10 @@ def _in_years(op: Op, date: Typed, year: int) -> Expression:
     return _compare(Op.LT if op in (Op.LT, Op.LE) else Op.GE, date, start)
 
 
+def _named(operand: Typed) -> str:
+    return f"{'column' if isinstance(operand, Column) else 'expression'} '{operand}'"
+
+
 def _kind(operand: Typed) -> Kind:
     return kind_of(operand.type)
 
@@ -260,9 +264,8 @@ def _check_comparable(left: Typed, right: Typed) -> None:
     ):
         return
     hint = " Columns of such types can only be tested with IS NULL." if Kind.OTHER in pair else ""
-    raise UsageError(
-        f"Column {left} ({describe(left.type)}) does not compare with column {right} ({describe(right.type)}).{hint}"
-    )
+    one, other = (f"{_named(side)} ({describe(side.type)})" for side in (left, right))
+    raise UsageError(f"The {one} does not compare with the {other}.{hint}")
 
 
 def _constant(expression: Expression) -> bool | None:
@@ -282,8 +285,8 @@ def _compare(op: Op, column: Typed, value: Value) -> Expression:
     kind = kind_of(column.type)
     if kind is Kind.OTHER:
         raise UsageError(
-            f"Column {column} is of type {describe(column.type)}, which does not compare;"
-            " test it with IS NULL, or name a field in it."
+            f"The {_named(column)} is of type {describe(column.type)}, which does not compare."
+            " Test it with IS NULL, or name a field in it."
         )
     if value is None or kind is Kind.VOID:
         return UNKNOWN
@@ -307,20 +310,20 @@ def _admit(column: Typed, kind: Kind, value: Value) -> Value:
         moment = _read(column, parse_moment, value) if isinstance(value, str) else value
         if kind is Kind.TIMESTAMP_NTZ and isinstance(moment, Moment) and moment.zone is Zone.UTC:
             raise UsageError(
-                f"Column {column} is a timestamp without time zone; it does not compare with the instant {moment}:"
-                " leave out the zone."
+                f"The {_named(column)} is a timestamp without time zone and does not compare with the instant {moment}."
+                " Leave out the zone."
             )
         return moment
     for plain, family in ((Kind.BOOLEAN, bool), (Kind.STRING, str), (Kind.BINARY, bytes)):
         if kind is plain and isinstance(value, family):
             return value
     hint = {
-        Kind.BINARY: "; write bytes or X'...'",
-        Kind.STRING: "; write it in quotes",
-        Kind.BOOLEAN: "; write TRUE or FALSE",
-    }.get(kind, "; write the number without quotes" if kind in NUMBERS and isinstance(value, str) else "")
+        Kind.BINARY: " Write bytes or X'...'.",
+        Kind.STRING: " Write it in quotes.",
+        Kind.BOOLEAN: " Write TRUE or FALSE.",
+    }.get(kind, " Write the number without quotes." if kind in NUMBERS and isinstance(value, str) else "")
     raise UsageError(
-        f"Column {column} is {describe(column.type)} and does not compare with {type_name(value)} {value!r}{hint}."
+        f"The {_named(column)} is {describe(column.type)} and does not compare with {type_name(value)} {value!r}.{hint}"
     )
 
 
@@ -328,7 +331,7 @@ def _read(column: Typed, parse: Callable[[str], Day | Moment], text: str) -> Day
     try:
         return parse(text)
     except UsageError as error:
-        raise UsageError(f"Column {column} is {describe(column.type)}. {error.message}") from None
+        raise UsageError(f"The {_named(column)} is {describe(column.type)}. {error.message}") from None
 
 
 @dataclass(frozen=True)

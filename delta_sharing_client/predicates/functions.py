@@ -85,7 +85,7 @@ def result_type(name: str, arguments: Sequence[pa.DataType | Value], shown: str)
     expected = _EXPECTED.get(name)
     if expected is not None and not kinds <= expected[1]:
         found = " and ".join(describe(item) for item in types)
-        raise UsageError(f"{expected[0]} was expected in {shown}, found {found}.")
+        raise UsageError(f"{expected[0]} was expected in '{shown}', found {found}.")
     if name in ("lower", "upper"):
         return pa.string()
     if name in ("length", *_DATE_PARTS):
@@ -93,7 +93,7 @@ def result_type(name: str, arguments: Sequence[pa.DataType | Value], shown: str)
     if name == "coalesce":
         return _common_type(types, kinds, arguments, shown)
     if name == "/" and Kind.DECIMAL in kinds and Kind.FLOATING not in kinds:
-        raise UsageError(f"{shown} divides decimals, which rounds. Multiply the other side, or write a double (2E0).")
+        raise UsageError(f"'{shown}' divides decimals, which rounds. Multiply the other side, or write a double (2E0).")
     if name == "/" or Kind.FLOATING in kinds:
         return pa.float32() if name != "/" and set(types) == {pa.float32()} else pa.float64()
     if Kind.DECIMAL not in kinds:
@@ -133,13 +133,13 @@ def _common_type(
         readable = {kind, Kind.STRING, Kind.DATE, Kind.TIMESTAMP_NTZ} if kind in _DATES else {kind}
         if kinds <= readable - ({Kind.TIMESTAMP_NTZ} if kind is Kind.DATE else set()):
             return next(item for item in types if kind_of(item) is kind)
-    raise UsageError(f"{shown} has arguments of different types: {', '.join(describe(item) for item in types)}.")
+    raise UsageError(f"'{shown}' has arguments of different types: {', '.join(describe(item) for item in types)}.")
 
 
 def _decimal(precision: int, scale: int, shown: str) -> pa.DataType:
     if precision > _MOST_DIGITS:
         raise UsageError(
-            f"{shown} may need {precision} digits, and a decimal has {_MOST_DIGITS}. Cast the constant to DOUBLE if a"
+            f"'{shown}' may need {precision} digits, and a decimal has {_MOST_DIGITS}. Cast the constant to DOUBLE if a"
             " rounded result will do."
         )
     return pa.decimal128(precision, scale)
@@ -263,7 +263,7 @@ def _arithmetic(name: str, values: Sequence[Value], data_type: pa.DataType, show
 def overflow(shown: str, data_type: pa.DataType) -> DataError:
     """Return the error for a result that its type does not hold."""
     return DataError(
-        f"{shown} in the filter overflows the type {describe(data_type)}, at which Spark fails, too. Make one of its "
+        f"'{shown}' in the filter overflows the type {describe(data_type)}, at which Spark fails, too. Make one of its "
         "constants a double (2E0), or filter out such rows with a condition before it."
     )
 
@@ -271,6 +271,6 @@ def overflow(shown: str, data_type: pa.DataType) -> DataError:
 def division_by_zero(shown: str) -> DataError:
     """Return the error for a division by zero."""
     return DataError(
-        f"{shown} in the filter divides by zero, at which Spark fails, too. Filter out such rows with a condition "
+        f"'{shown}' in the filter divides by zero, at which Spark fails, too. Filter out such rows with a condition "
         "before it."
     )

@@ -88,7 +88,7 @@ def _condition(item: object) -> Expression:
         raise UsageError(f"Expected a column name first in the condition {item!r}; found {type(name).__name__}.")
     build = _OPERATORS.get(" ".join(op.lower().split()))
     if build is None:
-        raise UsageError(f"Unknown operator {op!r} for column {column}; use one of {', '.join(_OPERATORS)}.")
+        raise UsageError(f"There is no operator {op!r} for '{column}'. Use one of {', '.join(_OPERATORS)}.")
     return build(column, value)
 
 
@@ -100,7 +100,9 @@ def _operand(column: Operand, value: Any) -> Operand:
     if isinstance(value, ColumnBuilder):
         return value.operand
     if isinstance(value, (list, tuple, set, frozenset)):
-        raise UsageError(f"Column {column} is compared with a {type(value).__name__}; use 'in' for a list of values.")
+        raise UsageError(
+            f"The column '{column}' is compared with a {type(value).__name__}. Use 'in' for a list of values."
+        )
     return Literal(value)
 
 
@@ -116,13 +118,13 @@ def _is(column: Operand, value: Any) -> Expression:
         return IsNull(column)
     if isinstance(value, bool):
         return NullSafeEqual(column, Literal(value))
-    raise UsageError(f"'is' on column {column} takes None, True or False; found {value!r}.")
+    raise UsageError(f"'is' on column '{column}' takes None, True or False; found {value!r}.")
 
 
 def _pattern(build: Callable[[Operand, str], Expression], name: str) -> Callable[[Operand, Any], Expression]:
     def convert(column: Operand, value: Any) -> Expression:
         if not isinstance(value, str):
-            raise UsageError(f"{name!r} on column {column} takes a string; found {type(value).__name__}.")
+            raise UsageError(f"{name!r} on column '{column}' takes a string; found {type(value).__name__}.")
         return build(column, value)
 
     return convert

@@ -177,7 +177,7 @@ class In(Expression):
 
     def __post_init__(self) -> None:
         if not self.values:
-            raise UsageError(f"IN needs at least one value for column {self.child}.")
+            raise UsageError(f"IN needs at least one value for '{self.child}'.")
         values = self.values
         if any(isinstance(item.value, float) for item in values):
             values = tuple(Literal(_double(item.value)) for item in values)
@@ -501,7 +501,7 @@ def col(name: str | Iterable[str]) -> ColumnBuilder:
 def membership(column: Operand, values: Iterable[object]) -> Expression:
     """Return ``column IN (values)``, ``FALSE`` if there are none."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise UsageError(f"IN on column {column} needs a list of values; found {type(values).__name__}.")
+        raise UsageError(f"IN on '{column}' needs a list of values; found {type(values).__name__}.")
     found = tuple(value if isinstance(value, Literal) else _literal(value) for value in values)
     return In(column, found) if found else Literal(False)
 
@@ -632,7 +632,7 @@ def _lookup(column: Column, row: Mapping[str, object]) -> object:
         if found is None:
             return None
         if not isinstance(found, Mapping):
-            raise UsageError(f"Column {column} looks for field {name!r} in a value that is no struct.")
+            raise UsageError(f"The column '{column}' looks for field {name!r} in a value that is no struct.")
         found = found[name]
     return found
 

@@ -127,7 +127,7 @@ def test_what_is_computed_is_what_spark_computes(sql: str, expected: bool | None
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("i8 + i8 > 0", r"\(i8 \+ i8\) in the filter overflows the type byte"),
+        ("i8 + i8 > 0", r"'\(i8 \+ i8\)' in the filter overflows the type byte"),
         ("-i8 * 100 > 0", None),
         ("i32 / 0 > 1", r"divides by zero"),
         ("f64 / (i32 - 7) > 1", r"divides by zero"),
@@ -174,10 +174,10 @@ def test_a_condition_before_it_keeps_a_failure_away(sql: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("text + 1 > 2", r"A number was expected in \(text \+ 1\), found string and integer"),
+        ("text + 1 > 2", r"A number was expected in '\(text \+ 1\)', found string and integer"),
         ("i32 + '1' > 2", "A number was expected"),
         ("day + 1 > day", "A number was expected"),
-        ("lower(i32) = 'x'", "A string was expected in lower"),
+        ("lower(i32) = 'x'", "A string was expected in 'lower"),
         ("year(text) = 2024", "A date or timestamp was expected"),
         ("length(i32) = 1", "A string or binary was expected"),
         ("small / 3 > 1", "divides decimals, which rounds"),
@@ -189,7 +189,7 @@ def test_a_condition_before_it_keeps_a_failure_away(sql: str) -> None:
         ("coalesce(wall, '2024-01-01 00:00:00Z') IS NULL", "Leave out the zone"),
         ("coalesce(wall, TIMESTAMP '2024-01-01 00:00:00Z') IS NULL", "arguments of different types"),
         ("lower(nope) = 'x'", "The column 'nope' is not in the table"),
-        ("i32 + 1 = 'x'", r"Column \(i32 \+ 1\) is integer and does not compare"),
+        ("i32 + 1 = 'x'", r"The expression '\(i32 \+ 1\)' is integer and does not compare"),
         ("lower(text) > 5", "does not compare"),
         ("1 / 0 > i32", "divides by zero"),
         ("length(text, text) = 1", "is not supported"),

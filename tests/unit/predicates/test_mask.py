@@ -115,7 +115,7 @@ def test_batch_of_narrower_encoding_is_read_as_the_bound_type():
 
 def test_missing_or_wrong_column_is_a_data_error():
     bound = bind(col("a") > 1, pa.schema({"a": pa.int64()}))
-    with pytest.raises(DataError, match="no column a"):
+    with pytest.raises(DataError, match="no column 'a'"):
         mask(bound, pa.RecordBatch.from_arrays([pa.array([1])], names=["b"]))
     with pytest.raises(DataError, match="bound to int64"):
         mask(bound, pa.RecordBatch.from_arrays([pa.array(["x"])], names=["a"]))
