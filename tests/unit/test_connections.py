@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.server
 import itertools
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import trustme
@@ -527,6 +529,63 @@ def test_connections_are_used_again_and_so_are_their_handshakes(
     for _ in range(10):
         client.list_shares()
     assert server.handshakes == before + 1
+
+
+class Tunnel:
+    """A proxy that lets CONNECT through, to one server, where the password is right."""
+
+    def __init__(self, server: Secure) -> None:
+        self.seen: list[bytes] = []
+        self._target = urlsplit(server.url).port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://user:planted@127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._listener.accept()[0],), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += client.recv(65536)
+            self.seen.append(head)
+            if b"Basic " + base64.b64encode(b"user:planted") not in head:
+                client.sendall(b"HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n")
+                return
+            with socket.create_connection(("127.0.0.1", self._target or 0)) as server:
+                client.sendall(b"HTTP/1.1 200 There\r\n\r\n")
+                threading.Thread(target=self._pass, args=(server, client), daemon=True).start()
+                self._pass(client, server)
+
+    @staticmethod
+    def _pass(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.mark.parametrize("door", [ask_rest, ask_data])
+def test_https_goes_through_the_tunnel_of_a_proxy(make_secure: Callable[..., Secure], bundle: str, door: Door) -> None:
+    server = make_secure()
+    tunnel = Tunnel(server)
+    try:
+        door(server.url, ReadOptions(ca_bundle=bundle, proxy=tunnel.url))
+        assert server.requests == len(tunnel.seen) == 1
+        assert tunnel.seen[0].startswith(b"CONNECT 127.0.0.1:")
+        wrong = tunnel.url.replace("planted", "secret-word")
+        began = time.monotonic()
+        with pytest.raises(TransportError, match=r"the proxy refuses the connection \(HTTP status 407\)") as caught:
+            door(server.url, ReadOptions(ca_bundle=bundle, proxy=wrong))
+        assert "secret-word" not in str(caught.value)
+        assert time.monotonic() - began < 3
+    finally:
+        tunnel.close()
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_oauth, ask_data])
