@@ -37,6 +37,7 @@ from delta_sharing_client.protocol.query import (
 )
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
+from delta_sharing_client.retry import RETRIED_STATUSES
 from delta_sharing_client.scan.plan import plan_snapshot
 from delta_sharing_client.scan.plan_changes import plan_changes
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
@@ -198,7 +199,9 @@ def _by_access_mode(
     try:
         return by_url()
     except (RequestError, UnsupportedFeatureError) as error:
-        if options.access_mode is AccessMode.URL or not _has_directory_only(rest, table):
+        # A server that is busy or broken says nothing of the ways to the data, and was asked often enough.
+        busy = isinstance(error, RequestError) and error.status in RETRIED_STATUSES
+        if options.access_mode is AccessMode.URL or busy or not _has_directory_only(rest, table):
             raise error from None
     return by_directory()
 

@@ -90,6 +90,8 @@ class RefreshingUrls:
             answer.close()
             raise self._changed(f"it is at version {answer.version} now")
         urls = dict(self._named_urls(answer))
+        least = answer.min_url_expiration  # for files that state none themselves; known at the end of the answer
+        urls = {name: url if url.expires_ms else url._replace(expires_ms=least) for name, url in urls.items()}
         self._token = answer.refresh_token or self._token
         return urls
 

@@ -266,3 +266,18 @@ def test_source_pickles_small_and_shows_nothing(server, rest, table, signing):
     assert b"file-5" not in data
     assert "planted" not in repr(urls)
     assert copy.url_for(key, rejected=files["file-5"].path) == "https://x/file-5?2"
+
+
+@pytest.mark.parametrize(("expires", "queries"), [(1, 3), (10**15, 2)])
+def test_files_without_an_expiration_of_their_own_have_that_of_their_answer(
+    server, rest, table, wire, expires, queries
+):
+    end = {"endStreamAction": {"minUrlExpirationTimestamp": expires}}
+    file = wire.delta_file("a")
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), file, end))
+    urls, files = read(rest, table)
+
+    for _ in range(2):
+        assert urls.url_for(url_key(files["a"]))
+
+    assert len(server.seen) == queries
