@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeVar, Union
 from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import parse_instant, to_instant
-from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.options import AccessMode, ReadOptions, ResponseFormat
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import TableName, parse_table_url
@@ -183,6 +183,7 @@ class SparkOptions:
     read_timeout: int | None = None
     total_timeout: int | None = None
     max_outage: int = 0
+    access_mode: AccessMode = AccessMode.AUTO
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SparkOptions:
@@ -217,7 +218,7 @@ class SparkOptions:
         """Return ``base`` with the retries and deadlines that are set, and a wait for ``maxOutage`` if ``waiting``."""
         names = ("max_attempts", "max_retry_seconds", "connect_timeout", "read_timeout", "total_timeout")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        found = dataclasses.replace(base, **given)
+        found = dataclasses.replace(base, access_mode=self.access_mode, **given)
         if not self.max_outage:
             return found
         if not waiting:
@@ -385,6 +386,7 @@ _OPTIONS = {
         _Option("readTimeout", "read_timeout", parse_timeout),
         _Option("totalTimeout", "total_timeout", parse_timeout),
         _Option("maxOutage", "max_outage", parse_seconds),
+        _Option("accessMode", "access_mode", _enum(AccessMode)),
     )
 }
 _FLAGS = ("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss")

@@ -160,7 +160,7 @@ def _place(program: str) -> str:
 
 
 def _limits(options: ReadOptions) -> dict[str, object]:
-    """Return what ``options`` of a read set of retries and deadlines, as options of the data source."""
+    """Return what ``options`` of a read set of limits and of the way to the data, as options of the data source."""
     default = ReadOptions()
     names = {
         "maxAttempts": "max_attempts",
@@ -170,11 +170,12 @@ def _limits(options: ReadOptions) -> dict[str, object]:
         "totalTimeout": "total_timeout",
     }
     given = {option: getattr(options, name) for option, name in names.items()}
-    return {
+    limits: dict[str, object] = {
         option: value if isinstance(value, int) else math.ceil(value)
         for option, value in given.items()
         if value is not None and value != getattr(default, names[option])
     }
+    return limits if options.access_mode is default.access_mode else {**limits, "accessMode": options.access_mode.value}
 
 
 def _register(session: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from pyspark.sql.datasource import DataSourceReader
 
 import delta_sharing_client as ds
+import mock_server
+from mock_server import catalog
 from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
@@ -53,6 +56,22 @@ def test_table_is_found_without_registration_and_reads_all_rows(spark: Any, lake
 
 def test_alias_reads_the_same(spark: Any, lake: Any, table: TableWriter) -> None:
     assert spark.read.format("delta_sharing").load(lake.url("t")).count() == 12
+
+
+def test_a_directory_is_read_in_tasks(spark: Any, tmp_path: Any) -> None:
+    writer = TableWriter(tmp_path / "t", SCHEMA, partition_by=["p"], properties={"delta.enableChangeDataFeed": "true"})
+    for i in range(3):
+        writer.insert([{"id": i * 10 + j, "v": f"v{j}", "p": f"p{i % 2}"} for j in range(3)])
+    shared = catalog.from_mapping({"s.d.t": writer.path})
+    # By its directory alone: nothing else could have given the rows.
+    only = catalog.build([dataclasses.replace(entry, modes=("dir",)) for entry in shared.tables])
+    with mock_server.running(tables=only, local_directories=True) as server:
+        reader = spark.read.format("deltaSharing").option("parallelism", 3)
+        for mode in ("auto", "dir"):
+            frame = reader.option("accessMode", mode).load(f"{server.profile_path}#s.d.t")
+            assert ids(frame) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+        feed = reader.option("readChangeFeed", "true").option("startingVersion", 2).load(f"{server.profile_path}#s.d.t")
+        assert ids(feed) == [10, 11, 12, 20, 21, 22]
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
