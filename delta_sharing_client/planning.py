@@ -103,7 +103,9 @@ def _plan_by_url(rest: RestClient, table: TableName, request: ScanRequest, optio
         answer = query_table(rest, table, query, response_format=request.response_format)
     check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
     plan = plan_snapshot(_state(rest, table, answer), _live_files(answer, table), request, options)
-    # The refresh token of an answer is known at its end.
+    if plan.skipped.is_cut:
+        answer.close()
+    # The refresh token of an answer is known at its end; without one its version is asked for.
     urls = RefreshingUrls(rest, table, query, answer)
     return dataclasses.replace(plan, context=dataclasses.replace(plan.context, urls=urls))
 

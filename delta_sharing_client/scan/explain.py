@@ -39,8 +39,9 @@ def explain(plan: ScanPlan) -> str:
         lines.append(f"  filter: {context.predicate}")
     if plan.limit is not None:
         lines.append(f"  limit: {plan.limit} rows")
+    listed = f"{len(plan.tasks) + skipped.files}" + (" or more" if skipped.is_cut else "")
     lines.append(
-        f"  files to read: {len(plan.tasks)} of {len(plan.tasks) + skipped.files}, {_bytes(size)}; by their types the "
+        f"  files to read: {len(plan.tasks)} of {listed}, {_bytes(size)}; by their types the "
         f"columns take about {share:.0%} of it"
     )
     for count, reason in (

@@ -45,7 +45,8 @@ PartitionValues = dict[str, "str | None"]
 def plan_snapshot(table: TableState, files: Iterable[AddFile], request: ScanRequest, options: ReadOptions) -> ScanPlan:
     """Return those of the live ``files`` that may hold rows of ``request``.
 
-    They are taken as they arrive: none is kept longer than its turn, statistics never.
+    They are taken as they arrive: none is kept longer than its turn, statistics never. Where the first ones have all
+    rows that the limit asks for, the rest is not taken (but for some, which cost less than a broken connection).
 
     Raises
     ------
@@ -57,6 +58,8 @@ def plan_snapshot(table: TableState, files: Iterable[AddFile], request: ScanRequ
     planner = FilePlanner(table, request, options)
     for add in files:
         planner.consider(add, without=vector_ref(add))
+        if planner.has_enough:
+            break
     return planner.plan()
 
 
@@ -75,6 +78,7 @@ class FilePlanner:
         # Rows can only be counted off against the limit where every row of a file is returned.
         self._left = request.limit if context.predicate is None else None
         self._partitions: dict[tuple[tuple[str, str | None], ...], PartitionValues] = {}
+        self.has_enough = False
         self._skipped = {"by_partition": 0, "by_statistics": 0, "by_limit": 0, "bytes": 0}
 
     def consider(
@@ -96,6 +100,7 @@ class FilePlanner:
         """
         if self._left is not None and self._left <= 0:
             self._skip("by_limit", action)
+            self.has_enough = self._skipped["by_limit"] >= _LISTED_IN_VAIN
             return
         records = None
         if self._filter is not None:
@@ -117,7 +122,7 @@ class FilePlanner:
             context=self._context,
             tasks=self._tasks,
             limit=self._limit,
-            skipped=SkippedFiles(**self._skipped),
+            skipped=SkippedFiles(**self._skipped, is_cut=self.has_enough),
             plan_seconds=time.perf_counter() - self._began,
         )
 
@@ -164,6 +169,8 @@ class FilePlanner:
 
 
 _NO_VALUES: PartitionValues = {}
+# So many files behind those that a limit needs are looked at before their listing is broken off.
+_LISTED_IN_VAIN = 1000
 
 
 def scan_context(table: TableState, request: ScanRequest | ChangesRequest, options: ReadOptions) -> ScanContext:

@@ -173,12 +173,16 @@ class ScanContext:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedFiles:
-    """Files that a plan leaves out: how many and why, and the bytes of them all."""
+    """Files that a plan leaves out: how many and why, and the bytes of them all.
+
+    ``is_cut``: more were listed, of which nobody took note, as the limit has its rows.
+    """
 
     by_partition: int = 0
     by_statistics: int = 0
     by_limit: int = 0
     bytes: int = 0
+    is_cut: bool = False
 
     @property
     def files(self) -> int:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client import planning
+from delta_sharing_client.delta.actions import AddFile
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.query import TableAnswer
 from tests.regressions.hand_made import HandMadeTable
 
 
@@ -106,3 +113,31 @@ def test_both_a_version_and_a_timestamp_are_refused_before_any_request(partition
         with pytest.raises(ds.UsageError, match="not both"):
             table.scan(version=1, timestamp="2024-01-01")
         assert server.stats()["total_requests"] == 0
+
+
+def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    listed, closed = planning._live_files, []
+
+    def endless(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:
+        first = list(listed(answer, table))
+        yield from first
+        for number in itertools.count():
+            taken.append(f"more-{number}")
+            yield msgspec.structs.replace(first[0], path=first[0].path + str(number), file_id=taken[-1])
+
+    def close(answer: TableAnswer) -> None:
+        closed.append(answer)
+
+    monkeypatch.setattr(planning, "_live_files", endless)
+    monkeypatch.setattr(TableAnswer, "close", close)
+    with shared(partitioned.root) as (table, _):
+        scan = table.scan(limit=2)
+        plan = scan.plan()
+        assert plan.skipped.is_cut
+        assert len(taken) < 1100
+        assert len(closed) == 1
+        assert re.search(r"files to read: \d of \d+ or more", scan.explain())
+        assert scan.to_arrow().num_rows == 2
