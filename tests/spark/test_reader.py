@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import pathlib
 import pickle
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -554,3 +556,39 @@ def test_read_of_gigabytes_without_options_is_warned_of_once(lake: Any, caplog: 
         narrowed = StructType([source.schema()["id"]])
         source.reader(narrowed).partitions()
         assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+# === What planning costs ===
+
+
+def test_micro_batch_costs_two_requests_and_a_large_snapshot_one_listing(tmp_path: pathlib.Path) -> None:
+    table = TableWriter(tmp_path / "share" / "schema" / "t", ID)
+    file = table.file(rows_of([1]))
+    table.commit(add=[dataclasses.replace(file, path=f"part-{number}.parquet") for number in range(10_000)])
+    # In a process of its own, so that its work does not count as ours.
+    with mock_server.running(tmp_path, process=True) as server:
+        source = DeltaSharingSource({"path": f"{server.profile_path}#share.schema.t", "maxFilesPerTrigger": "20000"})
+        schema = source.schema()
+        reader = pickle.loads(pickle.dumps(source)).streamReader(schema)
+        server.reset_stats()
+        began = time.process_time()
+        begin = reader.initialOffset()
+        end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+        parts = reader.partitions(begin, end)
+        pickle.dumps(list(parts))
+        assert time.process_time() - began < 2
+        assert sum(part.part.files for part in parts) == 10_000
+        assert server.stats()["requests"] == {"version": 1, "query": 1}
+        for number in range(3):
+            table.insert(rows_of([number]))
+            reader._follower._clock._asked_at = None  # as if an interval had passed
+            server.reset_stats()
+            began = time.process_time()
+            following = reader.latestOffset(end, reader.getDefaultReadLimit())
+            assert len(reader.partitions(end, following)) == 1
+            reader.commit(end)
+            for _ in range(1000):  # idle
+                assert reader.latestOffset(following, reader.getDefaultReadLimit()) == following
+            assert time.process_time() - began < 0.3
+            assert server.stats()["requests"] == {"version": 1, "query": 1}
+            end = following
