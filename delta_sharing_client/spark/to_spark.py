@@ -28,7 +28,7 @@ from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, Clien
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.datasource import DeltaSharingAlias
 from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
-from delta_sharing_client.spark.types import target_schema
+from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 
 if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
@@ -104,10 +104,11 @@ def planned_frame(session: SparkSession, options: MutableMapping[str, str]) -> D
         return session.createDataFrame([], schema)
 
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        target = target_schema(schema)
+        target, padded = target_schema(schema), has_chars(schema)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from pickle.loads(parts[number]).read(target)
+                for found in pickle.loads(parts[number]).read(target):
+                    yield pad_chars(found, schema) if padded else found
 
     return session.range(0, len(parts), 1, len(parts)).mapInArrow(read, schema)
 

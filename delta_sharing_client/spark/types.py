@@ -13,8 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import sqlglot
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema as spark_to_arrow
+from sqlglot import exp
 
 from delta_sharing_client.delta.schema import (
     ArrayType,
@@ -82,8 +84,8 @@ def to_spark_type(data_type: DataType, column: str) -> spark.DataType:
     make = _SIMPLE.get(data_type.base)
     if make is None:
         raise UnsupportedFeatureError(
-            f"Column '{column}' has the type '{data_type.name}', which PySpark cannot take from Python; leave it out "
-            "with option 'columns'.",
+            f"Column '{column}' has the type '{data_type.name}', which this PySpark cannot take from Python; leave it "
+            "out with option 'columns'.",
             feature=data_type.name,
         )
     return make()
@@ -140,6 +142,44 @@ def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
         keys, items = conform_array(array.keys, target.key_type), conform_array(array.items, target.item_type)
         return pa.MapArray.from_arrays(_offsets(array), keys, items, type=target, mask=_mask(array))
     return array.cast(target)
+
+
+def has_chars(schema: spark.StructType) -> bool:
+    """Whether a column of ``schema`` is, or has inside, a ``char``."""
+    return _CHAR_METADATA in schema.json()
+
+
+def pad_chars(batch: pa.RecordBatch, schema: spark.StructType) -> pa.RecordBatch:
+    """Return ``batch`` of ``schema`` with the ``char`` values padded, where Spark does not do it: in ``mapInArrow``."""
+    columns = [_padded_field(array, field) for array, field in zip(batch.columns, schema.fields, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _padded_field(array: pa.Array, field: spark.StructField) -> pa.Array:
+    noted = field.metadata.get(_CHAR_METADATA)
+    if noted is not None:
+        return _padded(array, sqlglot.parse_one(noted, into=exp.DataType, dialect="spark"))
+    if isinstance(field.dataType, spark.StructType):
+        parts = [_padded_field(_child(array, below.name), below) for below in field.dataType.fields]
+        return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=pc.is_null(array))
+    return array
+
+
+def _padded(array: pa.Array, kind: exp.DataType) -> pa.Array:
+    """Return ``array`` with the strings padded that are ``char(n)`` in the Spark type ``kind``."""
+    below = kind.expressions
+    if kind.is_type(exp.DataType.Type.CHAR):
+        return pc.utf8_rpad(array, int(below[0].name))
+    if pa.types.is_struct(array.type):
+        parts = [_padded(_child(array, part.name), part.args["kind"]) for part in below]
+        return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=pc.is_null(array))
+    if pa.types.is_list(array.type):
+        values = _padded(array.values, below[0])
+        return pa.ListArray.from_arrays(_offsets(array), values, type=array.type, mask=_mask(array))
+    if pa.types.is_map(array.type):
+        keys, items = _padded(array.keys, below[0]), _padded(array.items, below[1])
+        return pa.MapArray.from_arrays(_offsets(array), keys, items, type=array.type, mask=_mask(array))
+    return array
 
 
 def _char_lengths(field: StructField) -> str | None:

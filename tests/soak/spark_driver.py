@@ -1,9 +1,14 @@
-"""The driver that ``spark_kills`` starts and kills: streams, each with an idempotent sink of JSON files."""
+"""The driver that ``spark_kills`` starts and kills: streams, each with an idempotent sink of JSON files.
+
+``by_hand`` does what Spark does with a stream reader, offset log and commit log included, without a JVM: many more
+lives in the same time.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import sys
 import threading
 import time
@@ -12,6 +17,11 @@ from typing import Any
 
 
 def main(asked: dict[str, Any]) -> None:
+    if asked["by_hand"]:
+        for stream in asked["streams"]:
+            threading.Thread(target=by_hand, args=(stream,), daemon=True).start()
+        while True:
+            time.sleep(1)
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.master("local[2]")
@@ -48,6 +58,55 @@ def follow(spark: Any, stream: dict[str, Any], begun: threading.Event) -> None:
             return
 
 
+def by_hand(stream: dict[str, Any]) -> None:
+    from delta_sharing_client.spark.datasource import DeltaSharingSource
+
+    out, checkpoint = Path(stream["out"]), Path(stream["checkpoint"])
+    offsets, commits = checkpoint / "offsets", checkpoint / "commits"
+    offsets.mkdir(parents=True, exist_ok=True)
+    commits.mkdir(exist_ok=True)
+    try:
+        source = DeltaSharingSource({**stream["options"], "path": stream["url"]})
+        schema = source.schema()
+        planner = pickle.loads(pickle.dumps(source)).streamReader(schema)
+        worker = pickle.loads(pickle.dumps(planner))
+        limit = planner.getDefaultReadLimit()
+        last = max((int(path.name) for path in offsets.glob("[0-9]*")), default=-1)
+        while True:
+            start = _read(offsets / str(last)) if last >= 0 else planner.initialOffset()
+            if last < 0 or (commits / str(last)).exists():
+                end = planner.latestOffset(start, limit)
+                if last >= 0 and end == start:
+                    time.sleep(0.1)
+                    continue
+                last += 1
+                _write(offsets / str(last), end)
+            else:
+                # As Spark does after a crash: the same batch, planned anew from its offsets.
+                start, end = (_read(offsets / str(last - 1)) if last else planner.initialOffset()), start
+            rows = [
+                (row["id"], row.get("_change_type", "insert"))
+                for part in planner.partitions(start, end)
+                for batch in worker.read(pickle.loads(pickle.dumps(part)))
+                for row in batch.to_pylist()
+            ]
+            _write(out / f"{last}.json", rows)
+            _write(commits / str(last), {})
+            planner.commit(end)
+    except Exception as error:
+        (out / "failure").write_text(f"{type(error).__name__}: {error}")
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text().splitlines()[-1])
+
+
+def _write(path: Path, content: Any) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(content))
+    os.replace(part, path)
+
+
 def connected(spark: Any) -> Any:
     """Return a session of Spark Connect to the server in the JVM of ``spark``."""
     from pyspark.sql.connect.session import SparkSession
@@ -61,6 +120,7 @@ def sink(out: str) -> Any:
     """Return the sink: a file for each batch, which a batch that comes again replaces."""
 
     def write(frame: Any, batch: int) -> None:
+        # Spark Connect sends this function to its server: what it needs is in it.
         rows = [(row["id"], row.asDict().get("_change_type", "insert")) for row in frame.collect()]
         part = os.path.join(out, f"{batch}.part")
         with open(part, "w") as file:

@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import Any
 
 import mock_server
-from tests.spark.conftest import SETTINGS
+from tests.spark.conftest import SETTINGS, make_spark_home
 from tests.spark.streams import FEED, ID
 from tests.tables import TableWriter, rows_of
 
 HELP = "kill the drivers of Spark streams, and compare the rows"
 
-_START_SECONDS = 240.0
+_START_SECONDS = 300.0
 _END_SECONDS = 420.0
 _COMMITS_BEFORE = 25
 _COMMITS_IN_ALL = 90
@@ -72,6 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=50, help="kills of a stream, over all modes (default 50)")
     parser.add_argument("--outage", type=float, default=60.0, help="seconds for which a server is away (default 60)")
     parser.add_argument("--seconds", type=float, default=1800.0, help="no kill after these (default 1800)")
+    parser.add_argument(
+        "--by-hand", action="store_true", help="a process that does what Spark does, instead of Spark: much quicker"
+    )
     parser.add_argument("--modes", nargs="*", choices=sorted(MODES), default=sorted(MODES), metavar="MODE")
 
 
@@ -180,6 +183,7 @@ class _Soak:
         self._arguments = arguments
         self._chance = random.Random(arguments.seed)
         self._folder = folder
+        self._spark_home = make_spark_home(folder / "spark")
         self._modes = {name: MODES[name] for name in MODES if name in arguments.modes}
         self._places = {name: folder / name.replace(" ", "-") for name in self._modes}
         self._tables = {
@@ -236,7 +240,7 @@ class _Soak:
 
     def _drivers(self) -> list[list[str]]:
         """Return the modes of each of the two drivers that take turns: a JVM costs more than a stream."""
-        names = list(self._modes)
+        names = [name for name, mode in self._modes.items() if not (mode.remote and self._arguments.by_hand)]
         return [group for group in (names[0::2], names[1::2]) if group]
 
     def _serve(self, kind: str, **options: Any) -> _Server:
@@ -260,9 +264,9 @@ class _Soak:
                 lambda: sum(self._batches(name) > before[name] for name in names) >= begun or driver.poll() is not None,
                 _START_SECONDS,
             )
-            if "outage" in names and not self.counts["outage"]["outages"]:
+            if "outage" in names and not self.counts["outage"]["outages"] and self._batches("outage"):
                 self._outlast(driver)
-            time.sleep(3 * self._chance.random())
+            time.sleep(self._chance.random() * (0.5 if self._arguments.by_hand else 3))
             ended = [f"{name}: {self._failure(name)}" for name in names if self._failure(name)]
             if driver.poll() is not None or ended:
                 self.wrong.append(f"streams ended by themselves: {ended}")
@@ -324,9 +328,10 @@ class _Soak:
                     "remote": mode.remote,
                 }
             )
-        asked = {"streams": streams, "settings": SETTINGS}
+        asked = {"streams": streams, "settings": SETTINGS, "by_hand": self._arguments.by_hand}
         python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
-        environment = {**os.environ, **python, "PYTHONPYCACHEPREFIX": str(self._folder / "bytecode")}
+        places = {"PYTHONPYCACHEPREFIX": str(self._folder / "bytecode"), "SPARK_HOME": str(self._spark_home)}
+        environment = {**os.environ, **python, **places}
         # Python workers by the hundred: each would compile every module it imports.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with open(self._folder / "drivers.log", "ab") as log:

@@ -37,6 +37,18 @@ SETTINGS = {
 TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none", "odd", "small", "timed"]
 
 
+def make_spark_home(home: pathlib.Path) -> pathlib.Path:
+    """Make a ``SPARK_HOME`` without the zipped PySpark, which each Python worker would compile anew: a second each."""
+    import pyspark
+
+    source = pathlib.Path(pyspark.__file__).parent
+    (home / "python" / "lib").mkdir(parents=True)
+    for entry in source.iterdir():
+        if entry.name != "python":
+            (home / entry.name).symlink_to(entry)
+    return home
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A classic session on ``local[2]``, in whose JVM a server of Spark Connect runs too, on a port of its own."""
@@ -53,6 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         # Python workers by the hundred: each would compile every module it imports.
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        patch.setenv("SPARK_HOME", str(make_spark_home(tmp_path_factory.mktemp("home") / "spark")))
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         yield session

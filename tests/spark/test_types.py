@@ -10,7 +10,14 @@ from pyspark.sql import types as spark
 
 from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
-from delta_sharing_client.spark.types import conform, conform_array, target_schema, to_spark_field
+from delta_sharing_client.spark.types import (
+    conform,
+    conform_array,
+    has_chars,
+    pad_chars,
+    target_schema,
+    to_spark_field,
+)
 
 FIELDS = {
     "string": spark.StringType(),
@@ -174,3 +181,33 @@ def test_target_of_every_engine_type_is_reachable() -> None:
     target = target_schema(spark_schema(schema))
     batch = pa.RecordBatch.from_arrays([pa.nulls(2, field.type) for field in arrow], names=arrow.names)
     assert conform(batch, target).schema.equals(target)
+
+
+def test_chars_are_padded_wherever_they_are() -> None:
+    inner = "struct<c:char(2),l:array<char(3)>,m:map<char(2),int>,v:varchar(4)>"
+    char = {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
+    schema = spark.StructType(
+        [
+            spark.StructField("a", spark.StringType(), metadata=char),
+            spark.StructField(
+                "s",
+                spark.StructType()
+                .add("c", "string")
+                .add("l", spark.ArrayType(spark.StringType()))
+                .add("m", spark.MapType(spark.StringType(), spark.IntegerType()))
+                .add("v", "string"),
+                metadata={"__CHAR_VARCHAR_TYPE_STRING": inner},
+            ),
+            spark.StructField("n", spark.StructType([spark.StructField("x", spark.StringType(), metadata=char)])),
+            spark.StructField("plain", spark.StringType()),
+        ]
+    )
+    row = {"a": "ü", "s": {"c": "x", "l": ["y", None], "m": [("k", 1)], "v": "z"}, "n": {"x": ""}, "plain": "p"}
+    none = dict.fromkeys(row)
+    batch = pa.RecordBatch.from_pylist([none, row, none], target_schema(schema)).slice(1)
+    assert has_chars(schema)
+    found = pad_chars(batch, schema)
+    assert found.schema == batch.schema
+    found.validate(full=True)
+    padded = {"c": "x ", "l": ["y  ", None], "m": [("k ", 1)], "v": "z"}
+    assert found.to_pylist() == [{"a": "ü  ", "s": padded, "n": {"x": "   "}, "plain": "p"}, none]
