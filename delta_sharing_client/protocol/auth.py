@@ -55,6 +55,7 @@ _LIFE_IF_UNKNOWN = 300.0
 _ASSERTION_SECONDS = 120
 _MAX_TOKEN_BYTES = 1 << 20
 _MAX_TOKENS = 64
+_MAX_CODE = 100
 _FETCHING = "Fetching an OAuth token"
 _ASK_FOR_NEW = "ask the data provider for a new profile file"
 
@@ -263,12 +264,15 @@ class TokenAuth(SharingAuth):
 
     def _attempt(self, deadline: Deadline) -> _Token:
         asked_at = time.time()
-        response, body = self._post(self._credentials, deadline)
+        header, form = _grant(self._credentials)
+        response, body = self._post(header, form, deadline)
         answer = _decode_token(body)
         status = response.status_code
         if status != 200 or answer is None or not answer.access_token:
-            code = answer.error if answer else None
-            error = AuthError(self._failure(status, answer), status=status, error_code=code)
+            # What proved who we are is worth something for a while, too.
+            secrets = [*self.secrets(), form.get("assertion", ""), form.get("client_assertion", "")]
+            code = scrub(answer.error, secrets)[:_MAX_CODE] if answer and answer.error else None
+            error = AuthError(_failure(status, code, answer, secrets), status=status, error_code=code)
             if status in RETRIED_STATUSES:
                 raise Transient(error, retry_after(response.headers.get("Retry-After")))
             raise error
@@ -280,8 +284,8 @@ class TokenAuth(SharingAuth):
             return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
         raise problem
 
-    def _post(self, given: Credentials, deadline: Deadline) -> tuple[requests.Response, bytes]:
-        header, form = _grant(given)
+    def _post(self, header: str | None, form: dict[str, str], deadline: Deadline) -> tuple[requests.Response, bytes]:
+        given = self._credentials
         try:
             with (
                 sending(Watch(self._options, deadline, _FETCHING, None)),
@@ -303,21 +307,21 @@ class TokenAuth(SharingAuth):
             failure = network_failure(error, _FETCHING, None)
         raise failure  # out here: the library's error knows the request, and so the secret
 
-    def _failure(self, status: int, answer: _TokenAnswer | None) -> str:
-        said = [answer.error, answer.error_description] if answer else []
-        reason = ": ".join(part for part in said if part) or "the answer holds no 'access_token'"
-        return (
-            f"The token endpoint of the profile gave no token ({status}): "
-            f"{scrub(reason, self.secrets())[:300]}. Check what the profile says of the client: id, secret or key, "
-            "scope and audience."
-        )
-
 
 class _TokenAnswer(msgspec.Struct):
     access_token: str | None = None
     expires_in: Any = None
     error: str | None = None
     error_description: str | None = None
+
+
+def _failure(status: int, code: str | None, answer: _TokenAnswer | None, secrets: list[str]) -> str:
+    said = [code, scrub(answer.error_description or "", secrets)[:300] if answer else None]
+    reason = ": ".join(part for part in said if part) or "the answer holds no 'access_token'"
+    return (
+        f"The token endpoint of the profile gave no token ({status}): {reason}. Check what the profile says of the "
+        "client: id, secret or key, scope and audience."
+    )
 
 
 class _FixedHeader(requests.auth.AuthBase):
