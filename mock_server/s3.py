@@ -105,6 +105,7 @@ class S3Tables:
     def _mirrored(self, entry: TableEntry) -> TableEntry:
         if entry.storage is None or not is_s3(entry.storage):
             return entry
+        self._client("s3")  # says first what is to be installed
         from botocore.exceptions import BotoCoreError, ClientError
 
         if self._folder is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -210,3 +212,17 @@ def _keys(s3: S3Settings) -> dict[str, str]:
     assert s3.access_key_id is not None
     assert s3.secret_access_key is not None
     return {"aws_access_key_id": s3.access_key_id, "aws_secret_access_key": s3.secret_access_key.reveal()}
+
+
+def test_without_boto3_the_extra_is_named(tmp_path: Path) -> None:
+    (tmp_path / "server.yaml").write_text(
+        "shares: [{name: s, schemas: [{name: d, tables: [{name: t, location: 's3://b/t'}]}]}]\n"
+    )
+    program = (
+        "import sys; sys.modules['boto3'] = sys.modules['botocore'] = None\nfrom mock_server.command import app; app()"
+    )
+    command = [sys.executable, "-c", program, "--config", str(tmp_path / "server.yaml")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 2
+    assert "pip install 'delta-sharing-client[server-s3]'" in run.stderr
+    assert "Traceback" not in run.stderr
