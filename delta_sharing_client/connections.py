@@ -13,6 +13,7 @@ import http.cookiejar
 import io
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ import requests.adapters
 import requests.utils
 import urllib3
 import urllib3.connection
+import urllib3.util.ssl_
 
 from delta_sharing_client.errors import TransportError, UsageError
 from delta_sharing_client.options import ReadOptions
@@ -32,8 +34,11 @@ from delta_sharing_client.retry import Deadline, Transient
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
 _POOL_HOSTS = 16
+_MOST_KEPT = 16
 _CERTIFICATE_VARIABLE = "DELTA_SHARING_CLIENT_CERTIFICATE"
 
+K = TypeVar("K")
+V = TypeVar("V")
 M = TypeVar("M", bound=urllib3.PoolManager)
 
 
@@ -42,24 +47,31 @@ class Network:
     """What requests of both stacks go through.
 
     ``proxy``: its URL, ``""`` for none, ``None`` for what the environment says of each URL. ``trusted``: file or
-    directory of certificates. ``certificate``: the client's own, one file or a certificate and its key.
+    directory of certificates. ``certificate``: the client's own, one file or a certificate and its key. ``changed``:
+    when these files last were, so that connections made with older ones are not used for new requests.
     """
 
     proxy: str | None = dataclasses.field(repr=False)
     trusted: str
     certificate: str | tuple[str, str] | None
+    changed: tuple[int, ...]
 
     @classmethod
     def of(cls, options: ReadOptions) -> Network:
         """Return what ``options``, or else the environment, say; ``UsageError`` where a file does not exist."""
         environment = os.environ.get
-        trusted = options.ca_bundle or environment("REQUESTS_CA_BUNDLE") or environment("CURL_CA_BUNDLE")
+        given = options.ca_bundle or environment("REQUESTS_CA_BUNDLE") or environment("CURL_CA_BUNDLE")
+        trusted = given or certifi.where()
         certificate = options.client_certificate or environment(_CERTIFICATE_VARIABLE) or None
+        changed = []
         for path in (trusted, *_files(certificate)):
-            if path and not os.path.exists(path):
-                source = "ca_bundle or REQUESTS_CA_BUNDLE" if path == trusted else "client_certificate"
-                raise UsageError(f"Expected certificates in the file '{path}' of {source}, which does not exist.")
-        return cls(options.proxy, trusted or certifi.where(), certificate)
+            try:
+                changed.append(os.stat(path).st_mtime_ns)
+            except OSError as error:
+                source = "'ca_bundle' or REQUESTS_CA_BUNDLE" if path == trusted else "'client_certificate'"
+                why = error.strerror
+                raise UsageError(f"Expected certificates in the file '{path}' of {source}: {why}.") from None
+        return cls(options.proxy, trusted, certificate, tuple(changed))
 
     def proxy_for(self, url: str) -> str | None:
         """Return the URL of the proxy for ``url``, if any; on macOS and Windows the system's settings count as well."""
@@ -71,11 +83,29 @@ class Network:
     def arguments(self, url: str) -> dict[str, Any]:
         """Return the arguments of a request to ``url`` by a ``Session``."""
         proxy = self.proxy_for(url)
-        return {
-            "proxies": {urlsplit(url).scheme: proxy} if proxy else {},
-            "verify": self.trusted,
-            "cert": self.certificate,
-        }
+        return {"proxies": {urlsplit(url).scheme: proxy} if proxy else {}, "verify": True, "cert": self}
+
+    def tls(self) -> ssl.SSLContext:
+        """Return what makes TLS connections; reading the certificates that are trusted takes longer than one of them,
+        so it is done once."""
+        with _contexts_lock:
+            found = _contexts.get(self)
+            if found is None:
+                found = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+                if os.path.isdir(self.trusted):
+                    found.load_verify_locations(capath=self.trusted)
+                else:
+                    found.load_verify_locations(self.trusted)
+                if self.certificate is not None:
+                    certificate, key = (*_files(self.certificate), None)[:2]
+                    # Without a password one would be asked for at the terminal.
+                    found.load_cert_chain(certificate or "", key, password="")
+                _put(_contexts, self, found)
+            return found
+
+
+_contexts: dict[Network, ssl.SSLContext] = {}
+_contexts_lock = threading.Lock()
 
 
 def _files(certificate: str | tuple[str, str] | None) -> tuple[str, ...]:
@@ -103,6 +133,15 @@ class Session(requests.Session):
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
+    """``cert`` is a ``Network``, whose TLS is used as it is; of files requests would read one for each connection."""
+
+    def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
+        host, _ = super().build_connection_pool_key_attributes(request, verify, None)
+        return host, {"ssl_context": cert.tls(), "cert_reqs": "CERT_REQUIRED"} if host["scheme"] == "https" else {}
+
+    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        """Done by ``Network.tls``."""
+
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
         _ours(self.poolmanager)
@@ -162,7 +201,8 @@ def pool(network: Network, proxy: str | None, concurrency: int) -> urllib3.PoolM
     with _pools_lock:
         found = _pools.get(key)
         if found is None:
-            found = _pools[key] = _new_pool(network, proxy, concurrency)
+            found = _new_pool(network, proxy, concurrency)
+            _put(_pools, key, found)
         return found
 
 
@@ -241,17 +281,22 @@ _pools_lock = threading.Lock()
 _sending = threading.local()
 
 
+def _put(kept: dict[K, V], key: K, value: V) -> None:
+    # Files of certificates may change every hour; connections in use live on.
+    if len(kept) >= _MOST_KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = value
+
+
 def _new_pool(network: Network, proxy: str | None, concurrency: int) -> urllib3.PoolManager:
-    trusted, (certificate, key) = network.trusted, (*_files(network.certificate), None, None)[:2]
-    settings: dict[str, Any] = {"ca_cert_dir" if os.path.isdir(trusted) else "ca_certs": trusted}
-    settings |= {"num_pools": _POOL_HOSTS, "maxsize": concurrency, "cert_reqs": "CERT_REQUIRED"}
-    settings |= {"cert_file": certificate, "key_file": key} if certificate else {}
+    settings: dict[str, Any] = {"num_pools": _POOL_HOSTS, "maxsize": concurrency, "cert_reqs": "CERT_REQUIRED"}
+    settings["ssl_context"] = network.tls()
     if proxy is None:
         manager = urllib3.PoolManager(**settings)
     else:
         auth = urllib3.util.parse_url(proxy).auth
         headers = urllib3.util.make_headers(proxy_basic_auth=auth) if auth else None
-        manager = urllib3.ProxyManager(proxy, proxy_headers=headers, **settings)
+        manager = urllib3.ProxyManager(proxy, proxy_headers=headers, proxy_ssl_context=network.tls(), **settings)
     return _ours(manager)
 
 
@@ -343,8 +388,8 @@ class _TlsPool(urllib3.HTTPSConnectionPool):
 
 def _forget_parents() -> None:
     # A lock may be held by a thread that does not exist here; sockets are closed, which the parent does not notice.
-    global _pools_lock
-    _pools_lock = threading.Lock()
+    global _pools_lock, _contexts_lock
+    _pools_lock, _contexts_lock = threading.Lock(), threading.Lock()
     _pools.clear()
 
 

@@ -7,6 +7,7 @@ import contextlib
 import http.server
 import itertools
 import json
+import os
 import re
 import socket
 import ssl
@@ -168,7 +169,7 @@ def slow_error(server: Hostile) -> Script:
 @pytest.mark.parametrize("script", [slow_body, slow_chunks, slow_header, endless_headers, endless_continue, slow_error])
 def test_an_answer_that_trickles_ends(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
     hostile.scripts = [script(hostile)]
-    options = ReadOptions(read_timeout=0.3, min_bytes_per_second=1000, max_attempts=2, progress=False)
+    options = ReadOptions(read_timeout=0.15, min_bytes_per_second=1000, max_attempts=2, progress=False)
     began = time.monotonic()
 
     with pytest.raises(DeltaSharingError):
@@ -181,7 +182,7 @@ def test_an_answer_that_trickles_ends(hostile: Hostile, door: Door, script: Call
 @pytest.mark.parametrize("script", [slow_body, slow_header, endless_continue, lambda server: lambda _: server.hold()])
 def test_an_operation_has_a_deadline(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
     hostile.scripts = [script(hostile)]
-    options = ReadOptions(read_timeout=30, min_bytes_per_second=0, total_timeout=0.5, progress=False)
+    options = ReadOptions(read_timeout=30, min_bytes_per_second=0, total_timeout=0.25, progress=False)
     began = time.monotonic()
 
     with pytest.raises(TransportError, match="total_timeout"):
@@ -464,8 +465,40 @@ def test_certificates_are_verified_with_the_bundle_of_options_or_environment(
         door(server.url, ReadOptions())
     assert time.monotonic() - began < 3
     door(server.url, ReadOptions(ca_bundle=bundle))
+    with pytest.raises(TransportError, match=r"certificate of localhost.* is not accepted"):
+        door(server.url.replace("127.0.0.1", "localhost"), ReadOptions(ca_bundle=bundle))
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", bundle)
     door(server.url, ReadOptions())
+
+
+def test_certificates_that_change_on_disk_are_read_again(
+    make_secure: Callable[..., Secure], bundle: str, tmp_path: Path
+) -> None:
+    server, own = make_secure(), tmp_path / "own.pem"
+    own.write_text(Path(bundle).read_text())
+    for door in (ask_rest, ask_data):
+        door(server.url, ReadOptions(ca_bundle=str(own)))
+    trustme.CA().cert_pem.write_to_path(str(own))
+    os.utime(own, (1, 1))
+    for door in (ask_rest, ask_data):
+        with pytest.raises(TransportError, match="not accepted"):
+            door(server.url, ReadOptions(ca_bundle=str(own)))
+
+
+def test_certificates_are_read_once_for_many_connections(
+    make_secure: Callable[..., Secure], bundle: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.pem"
+    own.write_text(Path(bundle).read_text())
+    loaded: list[object] = []
+    load = ssl.SSLContext.load_verify_locations
+    monkeypatch.setattr(
+        ssl.SSLContext, "load_verify_locations", lambda *given, **named: (loaded.append(1), load(*given, **named))
+    )
+    for server in (make_secure(), make_secure()):
+        for door in (ask_rest, ask_data):
+            door(server.url, ReadOptions(ca_bundle=str(own)))
+    assert len(loaded) == 1
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
