@@ -124,6 +124,16 @@ def test_a_table_in_s3_is_read_both_ways(
     assert {item["Key"].rsplit("/", 1)[1] for item in listed["Contents"]} >= {"00000000000000000000.json"}
 
 
+def test_files_with_odd_names_are_fetched_from_s3(
+    s3: S3Settings, bucket: Any, start: Callable[..., Api], tables: Path
+) -> None:
+    _upload(bucket, tables / "odd", "a b/ü")
+    api = start(catalog.from_mapping({"odd": "s3://tables/a b/ü"}), s3=s3)
+    urls = api.query("odd").urls
+    assert len(urls) == 7
+    assert all(api.fetch(url).content.startswith(b"PAR1") for url in urls)
+
+
 def test_a_commit_to_a_table_in_s3_is_seen_and_a_lost_log_is_a_refusal(
     s3: S3Settings, bucket: Any, tmp_path: Path, start: Callable[..., Api]
 ) -> None:
