@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyroaring
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
-from delta_sharing_client.delta.roaring import MAX_POSITION, Serialization, deserialize, serialize
+from delta_sharing_client.delta.roaring import MAX_POSITION, deserialize, serialize
 from delta_sharing_client.errors import DataError, UsageError
 
 BytesLike = Union[bytes, bytearray, memoryview]
@@ -127,7 +127,7 @@ class DeletionVector:
         return f"DeletionVector(cardinality={self.cardinality})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_from_bytes, (serialize(self._bitmap, Serialization.PORTABLE),))
+        return (_from_bytes, (serialize(self._bitmap),))
 
 
 # === Reading ===
@@ -234,11 +234,9 @@ def relative_path(descriptor: DeletionVectorDescriptor) -> str:
 # === Writing ===
 
 
-def encode_inline(
-    vector: DeletionVector, *, serialization: Serialization = Serialization.PORTABLE
-) -> DeletionVectorDescriptor:
+def encode_inline(vector: DeletionVector) -> DeletionVectorDescriptor:
     """Return an inline descriptor that carries ``vector``."""
-    data = serialize(vector._bitmap, serialization)
+    data = serialize(vector._bitmap)
     text = z85_encode(data + bytes(-len(data) % 4))
     return DeletionVectorDescriptor("i", text, len(data), vector.cardinality)
 
@@ -248,7 +246,6 @@ def encode_file(
     name: uuid.UUID | str,
     *,
     prefix: str = "",
-    serialization: Serialization = Serialization.PORTABLE,
 ) -> tuple[bytes, list[DeletionVectorDescriptor]]:
     """Return the bytes of a file that holds ``vectors`` one after the other, and a descriptor for each.
 
@@ -260,8 +257,6 @@ def encode_file(
         A UUID for storage type ``u`` (:func:`relative_path` gives the path), or an absolute path or URL for ``p``.
     prefix:
         Directory below the table's root, for a UUID.
-    serialization:
-        The form of the bitmaps.
     """
     if isinstance(name, uuid.UUID):
         storage, text = "u", prefix + z85_encode(name.bytes)
@@ -270,7 +265,7 @@ def encode_file(
     blob = bytearray([FILE_VERSION])
     descriptors = []
     for vector in vectors:
-        data = serialize(vector._bitmap, serialization)
+        data = serialize(vector._bitmap)
         descriptors.append(
             DeletionVectorDescriptor(
                 "u" if storage == "u" else "p", text, len(data), vector.cardinality, offset=len(blob)

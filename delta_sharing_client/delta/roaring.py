@@ -16,7 +16,6 @@ and that row positions are 63 bits.
 
 from __future__ import annotations
 
-import enum
 import struct
 from collections.abc import Iterator
 from typing import Literal
@@ -34,14 +33,6 @@ _COOKIE_WITH_RUNS = 12347
 _OFFSETS_FROM = 4  # with runs, a bitmap of fewer containers has no offset header
 _ARRAY_LIMIT = 4096  # a container of more values is a bitset
 _BITSET_BYTES = 8192
-_EMPTY = struct.pack("<II", _COOKIE_PLAIN, 0)
-
-
-class Serialization(enum.Enum):
-    """The two serialized forms of a deletion vector."""
-
-    PORTABLE = PORTABLE_MAGIC
-    NATIVE = NATIVE_MAGIC
 
 
 def deserialize(data: memoryview, *, cardinality: int | None = None) -> pyroaring.BitMap64:
@@ -78,22 +69,9 @@ def deserialize(data: memoryview, *, cardinality: int | None = None) -> pyroarin
     return found
 
 
-def serialize(bitmap: pyroaring.BitMap64, serialization: Serialization) -> bytes:
-    """Return ``bitmap`` in the given form, little-endian."""
-    portable = bitmap.serialize()
-    if serialization is Serialization.PORTABLE:
-        return struct.pack("<I", PORTABLE_MAGIC) + portable
-    by_key = dict(_portable_buckets(memoryview(struct.pack("<I", PORTABLE_MAGIC) + portable)))
-    parts: list[bytes | memoryview] = []
-    count = max(by_key, default=-1) + 1
-    if count > 1 << 16:
-        raise DataError(
-            f"The native form lists every bucket up to the last, {count} are too many: use the portable form."
-        )
-    for key in range(count):
-        data = by_key.get(key, _EMPTY)
-        parts += (struct.pack("<I", len(data)), data)
-    return struct.pack("<II", NATIVE_MAGIC, count) + b"".join(parts)
+def serialize(bitmap: pyroaring.BitMap64) -> bytes:
+    """Return ``bitmap`` in the portable form."""
+    return struct.pack("<I", PORTABLE_MAGIC) + bytes(bitmap.serialize())
 
 
 # === Buckets: 32-bit bitmaps with the upper half of their values ===

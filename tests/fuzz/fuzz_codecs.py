@@ -42,10 +42,10 @@ from delta_sharing_client.delta.deletion_vectors import (
     z85_encode,
 )
 from delta_sharing_client.delta.partition_values import parse_partition_value, partition_scalar
-from delta_sharing_client.delta.roaring import Serialization
 from delta_sharing_client.delta.statistics import StatisticsReader, num_records
 from delta_sharing_client.delta.variant.column import variant_to_json
 from delta_sharing_client.errors import DeltaSharingError
+from tests.unit.delta.native_bitmaps import native_inline
 from tests.unit.delta.variant_encoder import dictionary, encode, primitive, variants_to_python
 
 SLOW = 2.0
@@ -187,11 +187,12 @@ def _vector_seeds() -> list[bytes]:
     sets = [[], [3, 4, 7, 11, 18, 29], range(100, 200), range(0, 400, 2), [5, 70_000, 1 << 33, (1 << 40) + 1]]
     found = []
     for positions in sets:
-        for serialization in Serialization:
-            # The native form lists every bucket, so far positions would make a large seed.
-            near = [position for position in positions if position < 1 << 34]
-            vector = DeletionVector.from_positions(near if serialization is Serialization.NATIVE else positions)
-            descriptor = encode_inline(vector, serialization=serialization)
+        # The native form lists every bucket, so far positions would make a large seed.
+        near = [position for position in positions if position < 1 << 34]
+        for descriptor in (
+            encode_inline(DeletionVector.from_positions(positions)),
+            native_inline(DeletionVector.from_positions(near)),
+        ):
             data = z85_decode(descriptor.path_or_inline_dv)[: descriptor.size_in_bytes]
             found.append(bytes([descriptor.cardinality % 256]) + data)
     return found

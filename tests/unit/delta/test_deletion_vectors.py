@@ -24,8 +24,9 @@ from delta_sharing_client.delta.deletion_vectors import (
     z85_decode,
     z85_encode,
 )
-from delta_sharing_client.delta.roaring import NATIVE_MAGIC, PORTABLE_MAGIC, Serialization
+from delta_sharing_client.delta.roaring import NATIVE_MAGIC, PORTABLE_MAGIC
 from delta_sharing_client.errors import DataError, UsageError
+from tests.unit.delta.native_bitmaps import native_inline
 
 EXAMPLE = [3, 4, 7, 11, 18, 29]
 EXAMPLE_FILE = "ab^-aqEH.-t@S}K{vb[*k^"
@@ -157,20 +158,20 @@ def test_bytes_of_a_real_file_decode_to_rows_0_and_9():
 
 
 @settings(deadline=None, max_examples=60)
-@given(position_sets(), st.sampled_from(Serialization))
-def test_inline_vectors_survive_and_agree_with_an_independent_decoder(values, serialization):
-    descriptor = encode_inline(DeletionVector.from_positions(values), serialization=serialization)
+@given(position_sets(), st.sampled_from([encode_inline, native_inline]))
+def test_inline_vectors_survive_and_agree_with_an_independent_decoder(values, encode):
+    descriptor = encode(DeletionVector.from_positions(values))
     assert descriptor.cardinality == len(values)
     assert set(decode_inline(descriptor).positions().tolist()) == values
     assert read_bits(z85_decode(descriptor.path_or_inline_dv)[: descriptor.size_in_bytes]) == values
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(position_sets(), min_size=1, max_size=4), st.booleans(), st.sampled_from(Serialization))
-def test_vectors_of_one_file_decode_by_offset_from_the_file_or_their_range(sets, by_uuid, serialization):
+@given(st.lists(position_sets(), min_size=1, max_size=4), st.booleans())
+def test_vectors_of_one_file_decode_by_offset_from_the_file_or_their_range(sets, by_uuid):
     vectors = [DeletionVector.from_positions(values) for values in sets]
     name = uuid.UUID(int=7) if by_uuid else "https://host/dv.bin"
-    blob, descriptors = encode_file(vectors, name, prefix="x1" if by_uuid else "", serialization=serialization)
+    blob, descriptors = encode_file(vectors, name, prefix="x1" if by_uuid else "")
     for vector, descriptor, values in zip(vectors, descriptors, sets, strict=True):
         start, stop = byte_range(descriptor)
         assert decode_file(blob, descriptor) == vector
@@ -190,7 +191,7 @@ def test_bitmaps_of_pyroaring_decode(values, with_runs):
 
 def test_bitmaps_of_big_endian_native_form_decode():
     vector = DeletionVector.from_positions([1, (1 << 32) + 5, (3 << 32) + 9])
-    little = z85_decode(encode_inline(vector, serialization=Serialization.NATIVE).path_or_inline_dv)
+    little = z85_decode(native_inline(vector).path_or_inline_dv)
     big = bytearray(little)
     for at in (0, 4):
         big[at : at + 4] = little[at : at + 4][::-1]
@@ -496,9 +497,7 @@ def test_text_without_a_uuid_is_refused(storage, text):
 @given(st.data())
 def test_damaged_bitmaps_decode_to_their_cardinality_or_are_data_errors(data):
     values = data.draw(position_sets())
-    descriptor = encode_inline(
-        DeletionVector.from_positions(values), serialization=data.draw(st.sampled_from(Serialization))
-    )
+    descriptor = data.draw(st.sampled_from([encode_inline, native_inline]))(DeletionVector.from_positions(values))
     blob = bytearray(z85_decode(descriptor.path_or_inline_dv)[: descriptor.size_in_bytes])
     for _ in range(data.draw(st.integers(1, 3))):
         blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))

@@ -1,0 +1,24 @@
+"""The native form of bitmaps, which old Delta writers wrote and no reader writes."""
+
+from __future__ import annotations
+
+import struct
+
+import pyroaring
+
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.delta.deletion_vectors import DeletionVector, z85_encode
+from delta_sharing_client.delta.roaring import NATIVE_MAGIC
+
+
+def native_inline(vector: DeletionVector) -> DeletionVectorDescriptor:
+    """Return an inline descriptor that carries ``vector`` in the native form, little-endian."""
+    buckets: dict[int, list[int]] = {}
+    for position in vector.positions().tolist():
+        buckets.setdefault(position >> 32, []).append(position & 0xFFFFFFFF)
+    data = struct.pack("<II", NATIVE_MAGIC, max(buckets, default=-1) + 1)
+    for key in range(max(buckets, default=-1) + 1):
+        bitmap = pyroaring.BitMap(buckets.get(key, []))
+        bitmap.run_optimize()
+        data += struct.pack("<I", len(bitmap.serialize())) + bitmap.serialize()
+    return DeletionVectorDescriptor("i", z85_encode(data + bytes(-len(data) % 4)), len(data), vector.cardinality)
