@@ -27,6 +27,7 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.redact import printable
 from delta_sharing_client.scan.execute import Batches, execute
 from delta_sharing_client.scan.explain import explain
 from delta_sharing_client.scan.partitions import Partition, partition
@@ -66,7 +67,7 @@ class Read(abc.ABC):
             for field in dataclasses.fields(asked)
             if (value := getattr(asked, field.name)) != field.default
         ]
-        return f"{type(self).__name__}({', '.join([str(self.table), *told])})"
+        return printable(f"{type(self).__name__}({', '.join([str(self.table), *told])})")
 
     # === Describing ===
 

@@ -22,6 +22,7 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
+from delta_sharing_client.redact import printable
 from delta_sharing_client.scan.align import output_field
 from delta_sharing_client.scan.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, left_out_metadata
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
@@ -98,7 +99,7 @@ class SharedTable:
     options: ReadOptions = dataclasses.field(default_factory=ReadOptions, repr=False)
 
     def __repr__(self) -> str:
-        return f"SharedTable({self.name})"
+        return printable(f"SharedTable({self.name})")
 
     def version(self, starting_timestamp: Timestamp = None) -> int:
         """Return the current version, or the earliest one at or after ``starting_timestamp`` (UTC without a zone)."""

@@ -34,7 +34,7 @@ from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, body_chunks, start_of_body
 from delta_sharing_client.protocol.failures import Refusal
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.redact import safe_url
+from delta_sharing_client.redact import printable, safe_url
 from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
     RETRIED_STATUSES,
@@ -260,13 +260,15 @@ class Transport:
                     allow_redirects=False,
                     **Network.of(self.options).arguments(url),
                 )
-            _log.debug("%s: %s %s (query id %s)", request.doing, request.method, response.status_code, query_id)
+            _log.debug(
+                "%s: %s %s (query id %s)", printable(request.doing), request.method, response.status_code, query_id
+            )
             return response
         except (DeltaSharingError, Transient) as error:
             failure = error
         except LIBRARY_ERRORS as error:
             failure = network_failure(error, request.doing, request.table)
-        _log.debug("%s: %s (query id %s)", request.doing, failure, query_id)
+        _log.debug("%s: %s (query id %s)", printable(request.doing), failure, query_id)
         raise failure  # out here: the library's error knows the request, and so the token
 
     def _failure(self, response: requests.Response, request: Request) -> DeltaSharingError | Transient:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delta_sharing_client.redact import printable
 from delta_sharing_client.scan.columns import Origin, needed_share
 from delta_sharing_client.scan.tasks import ScanPlan
 
@@ -63,7 +64,7 @@ def explain(plan: ScanPlan) -> str:
     if context.predicate is not None and plan.tasks:
         lines.append("  row groups: chosen by the statistics in each file's footer; every row is checked")
         lines.append("  pages: chosen by the files' page indexes, where they have one and it saves more than it costs")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _names(names: list[str]) -> str:

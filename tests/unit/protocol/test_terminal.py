@@ -1,0 +1,31 @@
+"""Names, columns and messages of a server reach a person without what a terminal obeys."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+import delta_sharing_client as ds
+
+TURNED = "a\N{RIGHT-TO-LEFT OVERRIDE}b"
+
+
+def test_what_is_shown_of_a_table_sends_a_terminal_nothing(server, profile, wire, caplog):
+    caplog.set_level(logging.DEBUG, "delta_sharing_client")
+    field = {"name": f"c\x1b[2J{TURNED}", "type": "long", "nullable": True, "metadata": {}}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    path = "/shares/s/schemas/d/tables/a%E2%80%AEb/query"
+    server.on("POST", path, wire.ndjson(*wire.delta_head(schemaString=schema), {"endStreamAction": {}}))
+    table = ds.SharingClient(profile).table(f"s.d.{TURNED}")
+    scan = table.scan()
+
+    shown = [repr(table), repr(scan), scan.explain(), caplog.text]
+    server.on("POST", path, wire.error(400, "\x1b[31m", f"\x1b]0;x\x07{TURNED}"))
+    with pytest.raises(ds.RequestError) as caught:
+        scan.plan()
+
+    for text in [*shown, str(caught.value)]:
+        assert "\\u202e" in text
+        assert not {"\x1b", "\x07", "\N{RIGHT-TO-LEFT OVERRIDE}"} & set(text)
