@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from pathlib import Path
@@ -21,6 +20,7 @@ from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.spark.types import to_spark_type
 from mock_server.faults import FAULTS
+from tests.generated import check_generated
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -50,7 +50,7 @@ TYPES: dict[str, object] = {
 
 
 def test_the_feature_table_is_the_one_of_the_code() -> None:
-    _check_generated(ROOT / "docs" / "features.md", "features", markdown_table())
+    check_generated(ROOT / "docs" / "features.md", "features", markdown_table())
 
 
 def test_the_table_of_faults_is_the_one_of_the_code() -> None:
@@ -60,7 +60,7 @@ def test_the_table_of_faults_is_the_one_of_the_code() -> None:
         default = "" if kind.default is None else f" (VALUE: {kind.default:g})"
         lines.append(f"| `{kind.name}{value}` | {kind.doc}{default} | {kind.target.value} |")
 
-    _check_generated(ROOT / "docs" / "server.md", "faults", "\n".join(lines) + "\n")
+    check_generated(ROOT / "docs" / "server.md", "faults", "\n".join(lines) + "\n")
 
 
 def test_the_type_table_is_what_the_outputs_give() -> None:
@@ -73,7 +73,7 @@ def test_the_type_table_is_what_the_outputs_give() -> None:
         cells += [_spark(kind)]
         lines.append("| " + " | ".join([cells[0], *(f"`{cell}`" for cell in cells[1:])]) + " |")
 
-    _check_generated(ROOT / "docs" / "types.md", "types", "\n".join(lines) + "\n")
+    check_generated(ROOT / "docs" / "types.md", "types", "\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -128,18 +128,6 @@ def example_folder(serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def _check_generated(page: Path, name: str, expected: str) -> None:
-    """Compare the marked part of ``page``; UPDATE_DOCS=1 writes it instead, for a change that is meant."""
-    begin, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->\n"
-    text = page.read_text()
-    start = text.index(begin) + len(begin)
-    if os.environ.get("UPDATE_DOCS"):
-        text = text[:start] + expected + text[text.index(end) :]
-        page.write_text(text)
-
-    assert text[start : text.index(end)] == expected
 
 
 def _schema(kind: object, *, nullable: bool) -> pa.Schema:

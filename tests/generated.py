@@ -1,0 +1,18 @@
+"""Parts of documentation that are made from the code."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def check_generated(page: Path, name: str, expected: str) -> None:
+    """Compare the marked part of ``page``; UPDATE_DOCS=1 writes it instead, for a change that is meant."""
+    begin, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->\n"
+    text = page.read_text()
+    start = text.index(begin) + len(begin)
+    if os.environ.get("UPDATE_DOCS"):
+        text = text[:start] + expected + text[text.index(end) :]
+        page.write_text(text)
+
+    assert text[start : text.index(end)] == expected

@@ -1,0 +1,79 @@
+"""What each fault of ``mock_server`` does to a read: the table in ``docs/reliability.md`` is made of it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+
+import delta_sharing_client as ds
+import mock_server
+from mock_server.faults import FAULTS, FaultKind, Target
+from tests.generated import check_generated
+from tests.tables import TableWriter, rows_of
+
+ROOT = Path(__file__).resolve().parents[2]
+OPTIONS = ds.ReadOptions(
+    max_attempts=2, max_retry_seconds=4.0, connect_timeout=5.0, read_timeout=1.5, total_timeout=20.0, progress=False
+)
+# Where the description's own value would take long, or there is none.
+VALUES = {
+    "cut-connection-after": "100",
+    "throttle": "1",
+    "page-size": "1",
+    "async-pending": "1",
+    "slow": "4",
+    "429-retry-after": "0",
+    "error-body": "1000000",
+}
+# What no client can notice over plain http, and what does.
+UNNOTICED = {
+    "corrupt-body": "not noticed where the byte is part of a value; over https the connection ends instead",
+    "lose-lines": "not noticed where the server tells no number of files; over https the connection ends instead",
+}
+COUNT = 40
+
+
+def test_the_matrix_of_faults_is_what_happens(tmp_path: Path) -> None:
+    table = TableWriter(tmp_path / "t", pa.schema([("id", pa.int64())]))
+    table.insert(rows_of(range(COUNT // 2)), rows_of(range(COUNT // 2, COUNT)))
+    cases = [
+        (kind, target, often)
+        for kind in FAULTS
+        if kind.name not in UNNOTICED
+        for target in (Target.API, Target.DATA)
+        if kind.target.covers(target)
+        for often in (True, False)
+    ]
+    with ThreadPoolExecutor(8) as pool:
+        found = dict(zip(cases, pool.map(lambda case: _outcome(tmp_path / "t", *case), cases), strict=True))
+
+    lines = ["| fault | of | once | always |", "|---|---|---|---|"]
+    for kind in FAULTS:
+        if kind.name in UNNOTICED:
+            lines.append(f"| {kind.doc.replace('VALUE', 'N')} | {kind.target.value} | {UNNOTICED[kind.name]} | |")
+        for target in (Target.API, Target.DATA):
+            if (kind, target, True) in found:
+                once, always = found[kind, target, False], found[kind, target, True]
+                lines.append(f"| {kind.doc.replace('VALUE', 'N')} | {target.value} | {once} | {always} |")
+    assert "wrong" not in " ".join(lines)
+    check_generated(ROOT / "docs" / "reliability.md", "matrix", "\n".join(lines) + "\n")
+
+
+def _outcome(path: Path, kind: FaultKind, target: Target, always: bool) -> str:
+    """Return ``rows`` or the class of the error."""
+    value = VALUES.get(kind.name, None if kind.default is None or kind.counts else f"{kind.default:g}")
+    if kind.counts:
+        fault = f"{kind.name}={10_000 if always else 1}@{target.value}"
+    else:
+        fault = kind.name + ("" if value is None else f"={value}") + ("" if always else ":1") + f"@{target.value}"
+    with (
+        mock_server.running(tables={"s.s.t": path}, faults=[fault]) as server,
+        ds.SharingClient(server.profile, OPTIONS) as client,
+    ):
+        try:
+            rows = client.table("s.s.t").scan(filter="id >= 0").to_arrow()["id"].to_pylist()
+        except ds.DeltaSharingError as error:
+            return f"`{type(error).__name__}`"
+    return "rows" if rows == list(range(COUNT)) else "wrong"
