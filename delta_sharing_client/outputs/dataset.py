@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.fs
 
+from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.predicates.arrow_expressions import weaker_predicate
 
@@ -142,9 +143,9 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         texts = [str(expression) for expression in columns.values()] if isinstance(columns, dict) else []
         texts += [] if condition is None else [str(condition)]
         plain = set() if isinstance(columns, dict) else set(columns)
-        unknown = sorted(plain - set(self.schema.names))
-        if unknown:
-            raise UsageError(f"The table has no column '{unknown[0]}'. It has {', '.join(self.schema.names)}.")
+        for name in sorted(plain - set(self.schema.names)):
+            (field,) = resolve_path((name,), self.schema)
+            raise UsageError(f"The column '{name}' is spelled '{field.name}': case matters to Arrow.")
         return [name for name in self.schema.names if name in plain or any(name in text for text in texts)]
 
     def _batches(self, names: list[str] | None, condition: pc.Expression | None) -> Iterator[Any]:

@@ -177,8 +177,10 @@ def test_what_a_dataset_cannot_do_is_refused_and_never_empty(table: ds.SharedTab
             refused("id")
     with pytest.raises(ds.UnsupportedFeatureError, match="cannot be replaced"):
         dataset.replace_schema(dataset.schema)
-    with pytest.raises(ds.UsageError, match="no column 'nope'"):
+    with pytest.raises(ds.UsageError, match="The column 'nope' is not in the table"):
         dataset.to_table(columns=["nope"])
+    with pytest.raises(ds.UsageError, match="The column 'ID' is spelled 'id'"):
+        dataset.to_table(columns=["ID"])
     with pytest.raises(FileNotFoundError):
         pads.UnionDataset(dataset.schema, [dataset]).to_table()
 
