@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+import warnings
 from urllib.parse import parse_qsl
 
 import jwt
@@ -455,7 +456,8 @@ def test_token_is_fetched_again_in_a_forked_process_whose_lock_was_held(server, 
     rest.list_shares()
     (shared,) = auth._tokens.values()
 
-    with shared._fetching, auth._tokens_lock:
+    with shared._fetching, auth._tokens_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on: forking with threads, which is the point
         child = os.fork()
         if child == 0:
             auth._tokens.popitem()
