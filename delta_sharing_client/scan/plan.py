@@ -57,7 +57,8 @@ def plan_snapshot(table: TableState, files: Iterable[AddFile], request: ScanRequ
     """
     planner = FilePlanner(table, request, options)
     for add in files:
-        planner.consider(add, without=vector_ref(add))
+        # A million files pass here: most have no vector, and need no call to learn that.
+        planner.consider(add, without=None if add.deletion_vector is None else vector_ref(add))
         if planner.has_enough:
             break
     return planner.plan()
@@ -73,6 +74,7 @@ class FilePlanner:
         self._began = time.perf_counter()
         self._context = context = scan_context(table, request.bound(table.schema), options)
         self._limit = request.limit
+        self._lineage = context.row_lineage is not None
         self._tasks: list[FileTask] = []
         self._filter = None if context.predicate is None else _FileFilter(context, context.predicate)
         # Rows can only be counted off against the limit where every row of a file is returned.
@@ -109,7 +111,7 @@ class FilePlanner:
                 self._skip(reason, action)
                 return
         if self._filter is None or described_by is not None:
-            records = num_records(_stats(action))
+            records = None if type(action) is AddCdcFile else num_records(action.stats)  # type: ignore[union-attr]
         task = self._task(action, records, change, without, only)
         if self._left is not None:
             # A file of unknown length may hold none of the rows that are still wanted.
@@ -139,9 +141,10 @@ class FilePlanner:
         only: DeletionVectorRef | None,
     ) -> FileTask:
         base_row_id = default_row_commit_version = None
-        if isinstance(action, AddFile):
+        if self._lineage:
+            assert isinstance(action, AddFile)
             base_row_id, default_row_commit_version = action.base_row_id, action.default_row_commit_version
-        if self._context.row_lineage is not None and (base_row_id is None or default_row_commit_version is None):
+        if self._lineage and (base_row_id is None or default_row_commit_version is None):
             raise DataError(
                 "The table tracks rows, but the server gave a file no baseRowId or defaultRowCommitVersion; row "
                 "lineage needs the delta response format.",
@@ -156,16 +159,16 @@ class FilePlanner:
             size=-1 if action.size is None else action.size,
             without=without,
             only=only,
-            partition_values=self._shared(action.partition_values),
+            partition_values=self._shared(action.partition_values) if action.partition_values else _NO_VALUES,
             num_records=records,
             base_row_id=base_row_id,
             default_row_commit_version=default_row_commit_version,
             change=change,
         )
 
-    def _shared(self, values: PartitionValues | None) -> PartitionValues:
+    def _shared(self, values: PartitionValues) -> PartitionValues:
         """Return an equal dict that all files of the partition have in common: a million files need few of them."""
-        return self._partitions.setdefault(tuple(values.items()), values) if values else _NO_VALUES
+        return self._partitions.setdefault(tuple(values.items()), values)
 
 
 _NO_VALUES: PartitionValues = {}
