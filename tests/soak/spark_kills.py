@@ -38,7 +38,8 @@ HELP = "kill the drivers of Spark streams, and compare the rows"
 _START_SECONDS = 300.0
 _END_SECONDS = 420.0
 _COMMITS_BEFORE = 25
-_COMMITS_IN_ALL = 90
+# Streams must not come to the end of their tables before the end of the soak, nor stay far behind it.
+_COMMITS_IN_ALL, _COMMITS_IN_ALL_BY_HAND = 90, 1500
 Row = tuple[int, str]
 
 
@@ -101,10 +102,11 @@ def wait_until(done: Callable[[], bool], seconds: float) -> bool:
 class _Table:
     """A table that grows at random, and what each version adds to the snapshot and to the stream."""
 
-    def __init__(self, path: Path, chance: random.Random, mode: Mode) -> None:
+    def __init__(self, path: Path, chance: random.Random, mode: Mode, most: int) -> None:
         self._writer = TableWriter(path, ID, properties=FEED if mode.is_feed else None)
         self._chance = chance
         self._feed = mode.is_feed
+        self._most = most
         self._next = 0
         self._lock = threading.Lock()
         self.snapshot: list[list[int]] = [[]]
@@ -113,7 +115,7 @@ class _Table:
     def grow(self) -> None:
         """Commit inserts of several files, updates (of a feed), an OPTIMIZE or settings, unless it is long enough."""
         with self._lock:
-            if len(self.tail) >= _COMMITS_IN_ALL:
+            if len(self.tail) >= self._most:
                 return
             step = self._chance.random()
             if step < 0.08:
@@ -186,8 +188,9 @@ class _Soak:
         self._spark_home = make_spark_home(folder / "spark")
         self._modes = {name: MODES[name] for name in MODES if name in arguments.modes}
         self._places = {name: folder / name.replace(" ", "-") for name in self._modes}
+        most = _COMMITS_IN_ALL_BY_HAND if arguments.by_hand else _COMMITS_IN_ALL
         self._tables = {
-            name: _Table(self._places[name] / "table", random.Random(f"{arguments.seed} {name}"), mode)
+            name: _Table(self._places[name] / "table", random.Random(f"{arguments.seed} {name}"), mode, most)
             for name, mode in self._modes.items()
         }
         for name, table in self._tables.items():
@@ -248,10 +251,14 @@ class _Soak:
         return _Server({_served(name): self._places[name] / "table" for name in names}, **options)
 
     def _grow(self) -> None:
-        while not self._over.wait(1.0):
+        pause = 0.2 if self._arguments.by_hand else 1.0
+        for turn in itertools.count():
+            if self._over.wait(pause):
+                return
             for table in self._tables.values():
                 table.grow()
-            self._servers["expiring"].server.expire_urls()
+            if turn % 5 == 0:
+                self._servers["expiring"].server.expire_urls()
 
     # === Lives ===
 
