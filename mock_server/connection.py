@@ -90,7 +90,7 @@ class Connection:
         while transport.get_write_buffer_size() and not transport.is_closing():
             await asyncio.sleep(0.001)
         peer = transport.get_extra_info("socket")
-        if peer is not None:
+        if peer is not None and peer.fileno() >= 0:  # unless the client was faster
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._protocol.cycle.disconnected = True
         transport.abort()
