@@ -184,6 +184,14 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
     if left_out is not None:
         _LOG.warning("Columns of %s are left out, as their types are not supported: %s", table.name, *left_out.values())
     lineage = isinstance(request, ScanRequest) and request.row_lineage
+    output = output_columns(schema, paths, partition_columns, options.variant_as, added)
+    if left_out is not None and not output:
+        raise UnsupportedFeatureError(
+            f"The table has no column that can be read: their types are {', '.join(map(str, left_out.values()))}. "
+            "Upgrade the client, or ask the provider for a view that converts them.",
+            feature="columns of unsupported types",
+            table=table.name,
+        )
     return ScanContext(
         table=table.name,
         table_id=table.metadata.id,
@@ -191,7 +199,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         schema=schema,
         mapping_mode=table.mapping_mode,
         partition_columns=partition_columns,
-        output=output_columns(schema, paths, partition_columns, options.variant_as, added),
+        output=output,
         filters=filter_columns(schema, request.filter, partition_columns, added),
         predicate=request.filter,
         options=options,
