@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import sqlglot
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema as spark_to_arrow
-from sqlglot import exp
 
 from delta_sharing_client.delta.schema import (
     ArrayType,
@@ -29,6 +27,9 @@ from delta_sharing_client.delta.schema import (
 )
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.options import VariantAs
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 _SIMPLE: dict[str, Callable[[], spark.DataType]] = {
     "string": spark.StringType,
@@ -158,7 +159,9 @@ def pad_chars(batch: pa.RecordBatch, schema: spark.StructType) -> pa.RecordBatch
 def _padded_field(array: pa.Array, field: spark.StructField) -> pa.Array:
     noted = field.metadata.get(_CHAR_METADATA)
     if noted is not None:
-        return _padded(array, sqlglot.parse_one(noted, into=exp.DataType, dialect="spark"))
+        import sqlglot  # parses types for few tables: a task that has none of them does not pay for it
+
+        return _padded(array, sqlglot.parse_one(noted, into=sqlglot.exp.DataType, dialect="spark"))
     if isinstance(field.dataType, spark.StructType):
         parts = [_padded_field(_child(array, below.name), below) for below in field.dataType.fields]
         return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=pc.is_null(array))
@@ -168,7 +171,7 @@ def _padded_field(array: pa.Array, field: spark.StructField) -> pa.Array:
 def _padded(array: pa.Array, kind: exp.DataType) -> pa.Array:
     """Return ``array`` with the strings padded that are ``char(n)`` in the Spark type ``kind``."""
     below = kind.expressions
-    if kind.is_type(exp.DataType.Type.CHAR):
+    if kind.is_type("char"):
         return pc.utf8_rpad(array, int(below[0].name))
     if pa.types.is_struct(array.type):
         parts = [_padded(_child(array, part.name), part.args["kind"]) for part in below]
