@@ -1,6 +1,7 @@
 """Arrays as files hold them, into the types and names the table declares: exactly, or an error.
 
-An ``Alignment`` is made once per file schema and applied to every batch; where nothing differs it hands arrays through.
+An ``Aligner`` finds the table's columns in a file, once per file schema; a ``FileColumn`` is applied to every batch,
+and hands arrays through where nothing differs. What cannot be a value of its type (text that is no UTF-8) is refused.
 Nested arrays are rebuilt around their children without copying offsets or validity.
 """
 
@@ -33,205 +34,9 @@ from delta_sharing_client.options import VariantAs
 
 Convert = Callable[[pa.Array], pa.Array]
 MaybeConvert = Optional[Convert]  # None: the array is already right
-
-
-def primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, path: ColumnPath) -> MaybeConvert:
-    """Return the exact conversion, ``None`` for none (Delta Transaction Log Protocol, "Type Widening")."""
-    arrow = to_arrow_type(target)
-    if found == arrow:
-        return None
-    if pa.types.is_dictionary(found):
-        return then(lambda array: array.dictionary_decode(), primitive(target, found.value_type, path))
-    kind = "decimal" if isinstance(target, DecimalType) else target.base
-    types = pa.types
-    if kind == "binary" and _is_bytes(found):
-        return _cast(arrow)
-    if kind == "string" and _is_bytes(found) and not types.is_fixed_size_binary(found):
-        # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
-        return _cast(arrow)
-    if kind in _INTEGERS and types.is_integer(found):
-        return _cast(arrow)
-    if kind in ("float", "double") and (types.is_integer(found) or _is_narrower_float(found, arrow)):
-        return _cast(arrow)
-    if kind == "decimal" and types.is_decimal(found):
-        return _cast(arrow)
-    if kind == "decimal" and types.is_integer(found):
-        return _integer_to_decimal(arrow)
-    if kind == "date" and types.is_date(found):
-        return _cast(arrow)
-    if kind == "timestamp_ntz" and types.is_date(found):
-        return _cast(arrow)
-    if kind in ("timestamp", "timestamp_ntz") and types.is_timestamp(found):
-        # INT96 and zone-less INT64 hold UTC as Spark reads them; the number is the same with and without a zone.
-        micros = None if found.unit == "us" else _cast(pa.timestamp("us", tz=found.tz))
-        return then(micros, lambda array: array.view(arrow))
-    if kind == "day_time_interval" and types.is_duration(found):
-        return _cast(arrow)
-    if kind == "day_time_interval" and found == pa.int64():
-        return lambda array: array.view(arrow)
-    raise mismatch(target, found, path)
-
-
-_INTEGERS = frozenset(("byte", "short", "integer", "long", "year_month_interval"))
-
-
-def _cast(arrow: pa.DataType) -> Convert:
-    return lambda array: array.cast(arrow)
-
-
-def _integer_to_decimal(arrow: pa.DataType) -> Convert:
-    # Arrow wants room for every value of the integer type first; the second cast checks the actual values.
-    digits = 20 + arrow.scale
-    room = pa.decimal128(digits, arrow.scale) if digits <= 38 else pa.decimal256(digits, arrow.scale)
-    return lambda array: array.cast(room).cast(arrow)
-
-
-def then(first: MaybeConvert, second: MaybeConvert) -> MaybeConvert:
-    if first is None or second is None:
-        return second if first is None else first
-    return lambda array: second(first(array))
-
-
-def _is_narrower_float(found: pa.DataType, arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(found)) and found.bit_width < arrow.bit_width
-
-
-def _is_bytes(found: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(found)
-        or types.is_large_string(found)
-        or types.is_string_view(found)
-        or types.is_binary(found)
-        or types.is_large_binary(found)
-        or types.is_binary_view(found)
-        or types.is_fixed_size_binary(found)
-    )
-
-
-def mismatch(target: DataType, found: pa.DataType, path: ColumnPath) -> DataError:
-    return DataError(
-        f"Column {dotted(path)!r} must have the table's type {to_arrow_type(target)}, but the file has {found}, which "
-        "cannot be read as that exactly."
-    )
-
-
-def dotted(path: ColumnPath) -> str:
-    return ".".join(path)
-
-
 Check = Callable[[pa.Array], None]
-
-
-@functools.lru_cache(maxsize=1024)
-def checker(data_type: pa.DataType) -> Check | None:
-    """Return a function that raises ``pyarrow.ArrowInvalid`` for an array of ``data_type`` with an impossible value.
-
-    ``None`` where the type has no impossible values.
-    """
-    types = pa.types
-    if types.is_string(data_type):
-        return _check_text
-    if types.is_decimal(data_type):
-        return lambda array: array.validate(full=True)
-    if types.is_struct(data_type):
-        fields = [(index, checker(data_type.field(index).type)) for index in range(data_type.num_fields)]
-        return _all([_after(_field(index), check) for index, check in fields if check is not None])
-    if types.is_map(data_type):
-        keys, items = checker(data_type.key_type), checker(data_type.item_type)
-        below = [_after(_all_keys, keys)] if keys is not None else []
-        return _all([*below, _after(_all_items, items)] if items is not None else below)
-    if types.is_list(data_type):
-        values = checker(data_type.value_type)
-        return None if values is None else _after(_flat, values)
-    return None
-
-
-def _check_text(array: pa.StringArray) -> None:
-    """Check all values at once: together they are UTF-8, and none of them begins inside a character."""
-    _, offsets, data = array.buffers()
-    if not len(array) or data is None:
-        return
-    bounds = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
-    first, last = bounds[0], bounds[-1]
-    if first == last:
-        return
-    together = pa.py_buffer(np.array([first, last], np.int32))
-    pa.Array.from_buffers(pa.string(), 1, [None, together, data]).validate(full=True)
-    starts = bounds[:-1]
-    if starts[-1] == last:
-        starts = starts[starts < last]
-    if ((np.frombuffer(data, np.uint8)[starts] & 0xC0) == 0x80).any():
-        raise pa.ArrowInvalid("Invalid UTF8 sequence")
-
-
-def _all(checks: list[Check]) -> Check | None:
-    def check(array: pa.Array) -> None:
-        for each in checks:
-            each(array)
-
-    return check if checks else None
-
-
-def _after(step: Callable[[pa.Array], pa.Array], check: Check) -> Check:
-    return lambda array: check(step(array))
-
-
-def _field(index: int) -> Callable[[pa.Array], pa.Array]:
-    return lambda array: array.field(index)
-
-
-def _flat(array: pa.Array) -> pa.Array:
-    return array.flatten()
-
-
-def _all_keys(array: pa.Array) -> pa.Array:
-    return array.keys
-
-
-def _all_items(array: pa.Array) -> pa.Array:
-    return array.items
-
-
 FIELD_ID = b"PARQUET:field_id"
-
-
-def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
-    """Return the Arrow type in which a scan hands out ``data_type``: that of the schema, variants as asked for."""
-    if isinstance(data_type, PrimitiveType):
-        if data_type.base == "variant" and variant_as is not VariantAs.STRUCT:
-            return pa.string()
-        return to_arrow_type(data_type)
-    if isinstance(data_type, ArrayType):
-        return pa.list_(
-            pa.field("element", output_type(data_type.element, variant_as), nullable=data_type.contains_null)
-        )
-    if isinstance(data_type, MapType):
-        return pa.map_(
-            pa.field("key", output_type(data_type.key, variant_as), nullable=False),
-            pa.field("value", output_type(data_type.value, variant_as), nullable=data_type.value_contains_null),
-        )
-    if isinstance(data_type, StructType):
-        return pa.struct([output_field(item, variant_as) for item in data_type.fields])
-    return to_arrow_type(data_type)
-
-
-def output_field(item: StructField, variant_as: VariantAs) -> pa.Field:
-    """Return the Arrow field of a column as a scan hands it out."""
-    return pa.field(item.name, output_type(item.type, variant_as), nullable=item.nullable)
-
-
-def leaf_count(data_type: pa.DataType) -> int:
-    """Return how many Parquet columns a value of ``data_type`` is stored in."""
-    if isinstance(data_type, pa.BaseExtensionType):
-        return leaf_count(data_type.storage_type)
-    if pa.types.is_struct(data_type):
-        return sum(leaf_count(data_type.field(index).type) for index in range(data_type.num_fields))
-    if pa.types.is_map(data_type):
-        return leaf_count(data_type.key_type) + leaf_count(data_type.item_type)
-    if _is_list(data_type):
-        return leaf_count(data_type.value_type)
-    return 1
+_INTEGERS = frozenset(("byte", "short", "integer", "long", "year_month_interval"))
 
 
 class FileColumn:
@@ -463,6 +268,132 @@ class Aligner:
         return convert, list(range(start, start + leaf_count(found)))
 
 
+def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
+    """Return the Arrow type in which a scan hands out ``data_type``: that of the schema, variants as asked for."""
+    if isinstance(data_type, PrimitiveType):
+        if data_type.base == "variant" and variant_as is not VariantAs.STRUCT:
+            return pa.string()
+        return to_arrow_type(data_type)
+    if isinstance(data_type, ArrayType):
+        return pa.list_(
+            pa.field("element", output_type(data_type.element, variant_as), nullable=data_type.contains_null)
+        )
+    if isinstance(data_type, MapType):
+        return pa.map_(
+            pa.field("key", output_type(data_type.key, variant_as), nullable=False),
+            pa.field("value", output_type(data_type.value, variant_as), nullable=data_type.value_contains_null),
+        )
+    if isinstance(data_type, StructType):
+        return pa.struct([output_field(item, variant_as) for item in data_type.fields])
+    return to_arrow_type(data_type)
+
+
+def output_field(item: StructField, variant_as: VariantAs) -> pa.Field:
+    """Return the Arrow field of a column as a scan hands it out."""
+    return pa.field(item.name, output_type(item.type, variant_as), nullable=item.nullable)
+
+
+def leaf_count(data_type: pa.DataType) -> int:
+    """Return how many Parquet columns a value of ``data_type`` is stored in."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return leaf_count(data_type.storage_type)
+    if pa.types.is_struct(data_type):
+        return sum(leaf_count(data_type.field(index).type) for index in range(data_type.num_fields))
+    if pa.types.is_map(data_type):
+        return leaf_count(data_type.key_type) + leaf_count(data_type.item_type)
+    if _is_list(data_type):
+        return leaf_count(data_type.value_type)
+    return 1
+
+
+def dotted(path: ColumnPath) -> str:
+    return ".".join(path)
+
+
+def mismatch(target: DataType, found: pa.DataType, path: ColumnPath) -> DataError:
+    return DataError(
+        f"Column {dotted(path)!r} must have the table's type {to_arrow_type(target)}, but the file has {found}, which "
+        "cannot be read as that exactly."
+    )
+
+
+# === One value's type into another ===
+
+
+def primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, path: ColumnPath) -> MaybeConvert:
+    """Return the exact conversion, ``None`` for none (Delta Transaction Log Protocol, "Type Widening")."""
+    arrow = to_arrow_type(target)
+    if found == arrow:
+        return None
+    if pa.types.is_dictionary(found):
+        return then(lambda array: array.dictionary_decode(), primitive(target, found.value_type, path))
+    kind = "decimal" if isinstance(target, DecimalType) else target.base
+    types = pa.types
+    if kind == "binary" and _is_bytes(found):
+        return _cast(arrow)
+    if kind == "string" and _is_bytes(found) and not types.is_fixed_size_binary(found):
+        # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
+        return _cast(arrow)
+    if kind in _INTEGERS and types.is_integer(found):
+        return _cast(arrow)
+    if kind in ("float", "double") and (types.is_integer(found) or _is_narrower_float(found, arrow)):
+        return _cast(arrow)
+    if kind == "decimal" and types.is_decimal(found):
+        return _cast(arrow)
+    if kind == "decimal" and types.is_integer(found):
+        return _integer_to_decimal(arrow)
+    if kind == "date" and types.is_date(found):
+        return _cast(arrow)
+    if kind == "timestamp_ntz" and types.is_date(found):
+        return _cast(arrow)
+    if kind in ("timestamp", "timestamp_ntz") and types.is_timestamp(found):
+        # INT96 and zone-less INT64 hold UTC as Spark reads them; the number is the same with and without a zone.
+        micros = None if found.unit == "us" else _cast(pa.timestamp("us", tz=found.tz))
+        return then(micros, lambda array: array.view(arrow))
+    if kind == "day_time_interval" and types.is_duration(found):
+        return _cast(arrow)
+    if kind == "day_time_interval" and found == pa.int64():
+        return lambda array: array.view(arrow)
+    raise mismatch(target, found, path)
+
+
+def _cast(arrow: pa.DataType) -> Convert:
+    return lambda array: array.cast(arrow)
+
+
+def _integer_to_decimal(arrow: pa.DataType) -> Convert:
+    # Arrow wants room for every value of the integer type first; the second cast checks the actual values.
+    digits = 20 + arrow.scale
+    room = pa.decimal128(digits, arrow.scale) if digits <= 38 else pa.decimal256(digits, arrow.scale)
+    return lambda array: array.cast(room).cast(arrow)
+
+
+def then(first: MaybeConvert, second: MaybeConvert) -> MaybeConvert:
+    if first is None or second is None:
+        return second if first is None else first
+    return lambda array: second(first(array))
+
+
+def _is_narrower_float(found: pa.DataType, arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(found)) and found.bit_width < arrow.bit_width
+
+
+def _is_bytes(found: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_string(found)
+        or types.is_large_string(found)
+        or types.is_string_view(found)
+        or types.is_binary(found)
+        or types.is_large_binary(found)
+        or types.is_binary_view(found)
+        or types.is_fixed_size_binary(found)
+    )
+
+
+# === Nested values ===
+
+
 def _items(array: pa.MapArray) -> pa.Array:
     """The values of the maps themselves; ``array.items`` also has those that belong to none of them."""
     items, buffers = array.items, array.buffers()[:2]
@@ -535,3 +466,76 @@ def _is_void(target: DataType) -> bool:
 
 def _has_field_id(field: pa.Field) -> bool:
     return FIELD_ID in (field.metadata or {})
+
+
+# === Values that cannot be ===
+
+
+@functools.lru_cache(maxsize=1024)
+def checker(data_type: pa.DataType) -> Check | None:
+    """Return a function that raises ``pyarrow.ArrowInvalid`` for an array of ``data_type`` with an impossible value.
+
+    ``None`` where the type has no impossible values.
+    """
+    types = pa.types
+    if types.is_string(data_type):
+        return _check_text
+    if types.is_decimal(data_type):
+        return lambda array: array.validate(full=True)
+    if types.is_struct(data_type):
+        fields = [(index, checker(data_type.field(index).type)) for index in range(data_type.num_fields)]
+        return _all([_after(_field(index), check) for index, check in fields if check is not None])
+    if types.is_map(data_type):
+        keys, items = checker(data_type.key_type), checker(data_type.item_type)
+        below = [_after(_all_keys, keys)] if keys is not None else []
+        return _all([*below, _after(_all_items, items)] if items is not None else below)
+    if types.is_list(data_type):
+        values = checker(data_type.value_type)
+        return None if values is None else _after(_flat, values)
+    return None
+
+
+def _check_text(array: pa.StringArray) -> None:
+    """Check all values at once: together they are UTF-8, and none of them begins inside a character."""
+    _, offsets, data = array.buffers()
+    if not len(array) or data is None:
+        return
+    bounds = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
+    first, last = bounds[0], bounds[-1]
+    if first == last:
+        return
+    together = pa.py_buffer(np.array([first, last], np.int32))
+    pa.Array.from_buffers(pa.string(), 1, [None, together, data]).validate(full=True)
+    starts = bounds[:-1]
+    if starts[-1] == last:
+        starts = starts[starts < last]
+    if ((np.frombuffer(data, np.uint8)[starts] & 0xC0) == 0x80).any():
+        raise pa.ArrowInvalid("Invalid UTF8 sequence")
+
+
+def _all(checks: list[Check]) -> Check | None:
+    def check(array: pa.Array) -> None:
+        for each in checks:
+            each(array)
+
+    return check if checks else None
+
+
+def _after(step: Callable[[pa.Array], pa.Array], check: Check) -> Check:
+    return lambda array: check(step(array))
+
+
+def _field(index: int) -> Callable[[pa.Array], pa.Array]:
+    return lambda array: array.field(index)
+
+
+def _flat(array: pa.Array) -> pa.Array:
+    return array.flatten()
+
+
+def _all_keys(array: pa.Array) -> pa.Array:
+    return array.keys
+
+
+def _all_items(array: pa.Array) -> pa.Array:
+    return array.items

@@ -1,4 +1,6 @@
-"""Which pages of a file's row groups to read: when to look into its page index, and what follows from it."""
+"""Which pages of a file's row groups to read: those that its page index does not rule out, and of the other columns
+those with rows that the filter's columns, read first, leave. Each only where it probably saves more than it costs.
+"""
 
 from __future__ import annotations
 
@@ -28,76 +30,7 @@ from delta_sharing_client.scan.layout import Layout, Shape
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 Rows = tuple[tuple[int, int], ...]
-
-
-class IndexedColumn(NamedTuple):
-    """The page index of one Parquet column in one row group."""
-
-    pages: Pages
-    values: list[PageValues]
-
-
-def matching_rows(
-    predicate: Expression, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]
-) -> Rows:
-    """Return the stretches of rows of a row group, counted in it, that may hold a row for which ``predicate`` is true.
-
-    ``columns`` are those of the predicate's Parquet columns that have an index; of the others the bounds of the whole
-    row group count.
-    """
-    may_match = compile_skipping(predicate)
-    statistics = _Stretch(bounds, group, columns)
-    ends = sorted({row for column in columns.values() for row in column.pages.rows})
-    found: list[tuple[int, int]] = []
-    for start, stop in itertools.pairwise(ends):
-        statistics.row = start
-        if not may_match(statistics):
-            continue
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], stop)
-        else:
-            found.append((start, stop))
-    return tuple(found)
-
-
-class _Stretch:
-    """``predicates.skipping.Statistics`` of the rows around ``row`` that lie in one page of each column.
-
-    Null counts are those of the pages, which hold more rows: they say "none" or "all", or they are not given.
-    """
-
-    def __init__(self, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]) -> None:
-        self._bounds = bounds
-        self._group = group
-        self._leaves = {path: leaf for path, leaf in bounds.leaves.items() if leaf[1] in columns}
-        self._columns = columns
-        self._known: dict[tuple[ColumnPath, int], ColumnBounds | None] = {}
-        self.row = 0
-
-    def bounds(self, path: ColumnPath) -> ColumnBounds | None:
-        leaf = self._leaves.get(path)
-        page = -1 if leaf is None else bisect.bisect_right(self._columns[leaf[1]].pages.rows, self.row) - 1
-        key = (path, page)
-        if key not in self._known:
-            self._known[key] = self._of_group(path) if leaf is None else self._of_page(path, page)
-        return self._known[key]
-
-    def _of_group(self, path: ColumnPath) -> ColumnBounds | None:
-        found = self._bounds.bounds_in(self._group, path)
-        if found is None or not found.null_count or found.null_count == found.row_count:
-            return found
-        return found._replace(null_count=None)
-
-    def _of_page(self, path: ColumnPath, page: int) -> ColumnBounds:
-        field, leaf, found = self._leaves[path]
-        pages, values = self._columns[leaf]
-        lower, upper, without_nan = typed_bounds(values[page].bounds, field, found)
-        if lower is not None and upper is not None and lower > upper:
-            lower = upper = without_nan = None
-        rows = pages.rows[page + 1] - pages.rows[page]
-        return ColumnBounds(lower, upper, values[page].null_count, rows, without_nan)
-
-
+Read = Callable[[int, int], pa.Buffer]
 # Bytes that can be read in the time that one more round trip takes; what page skipping has to save to pay for it.
 _ROUND_TRIP = 1024 * 1024
 # What it has to save where the index is here already, for the work.
@@ -106,8 +39,10 @@ _WORK = 64 * 1024
 _PRIOR = 4 * 1024 * 1024
 # Of these writers the Parquet reader takes every page of version 2 to be compressed (ARROW-17100).
 _OLD_WRITER = re.compile(r"parquet-cpp(?:-arrow)? version [012]\.")
-
-Read = Callable[[int, int], pa.Buffer]
+# Rows that match closer together than this are one stretch: pages hold more rows.
+_STRETCH = 1024
+# What has to be saved to pay for one more round trip, and for decoding the filter's columns twice.
+_LEAST = 4 * 1024 * 1024
 
 
 class PageGains:
@@ -132,6 +67,9 @@ class SkippedPages(NamedTuple):
     groups: int = 0
     pages: int = 0
     bytes: int = 0
+
+
+# === By the page index ===
 
 
 def index_ranges(layout: Layout, held: Block, gains: PageGains) -> dict[int, list[ByteRange]]:
@@ -205,6 +143,12 @@ def with_pages(
     ), skipped
 
 
+def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
+    """Return the layout that reads ``groups`` whole."""
+    pages = {group: item for group, item in layout.pages.items() if group not in groups}
+    return dataclasses.replace(layout, pages=pages, index={})
+
+
 def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, Pages]) -> GroupPages:
     """Return what to read of a row group for ``rows`` where the pages of some columns are ``found``."""
     chunks = {}
@@ -241,12 +185,6 @@ def rebuild(
     whole = [layout.chunk_range(group, leaf) for group in groups for leaf in layout.leaves if (group, leaf) not in done]
     needed = [block for block in blocks if any(item.start < block.stop and block.start < item.stop for item in whole)]
     return needed, replaced
-
-
-def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
-    """Return the layout that reads ``groups`` whole."""
-    pages = {group: item for group, item in layout.pages.items() if group not in groups}
-    return dataclasses.replace(layout, pages=pages, index={})
 
 
 def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -> dict[int, Pages]:
@@ -308,10 +246,7 @@ def _bytes(read: Read, item: ByteRange) -> bytes:
     return read(item.start, item.length).to_pybytes()
 
 
-# Rows that match closer together than this are one stretch: pages hold more rows.
-_STRETCH = 1024
-# What has to be saved to pay for one more round trip, and for decoding the filter's columns twice.
-_LEAST = 4 * 1024 * 1024
+# === By the filter's columns, read first ===
 
 
 def filter_leaves(
@@ -401,3 +336,74 @@ def _pages(layout: Layout, group: int, found: Mapping[int, Pages]) -> int:
     """Return how many pages of a row group are read, of the chunks whose pages are ``found``."""
     partial = layout.pages[group].chunks if group in layout.pages else {}
     return sum(len(partial[leaf].kept) if leaf in partial else pages.number for leaf, pages in found.items())
+
+
+# === Which rows may match ===
+
+
+class IndexedColumn(NamedTuple):
+    """The page index of one Parquet column in one row group."""
+
+    pages: Pages
+    values: list[PageValues]
+
+
+def matching_rows(
+    predicate: Expression, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]
+) -> Rows:
+    """Return the stretches of rows of a row group, counted in it, that may hold a row for which ``predicate`` is true.
+
+    ``columns`` are those of the predicate's Parquet columns that have an index; of the others the bounds of the whole
+    row group count.
+    """
+    may_match = compile_skipping(predicate)
+    statistics = _Stretch(bounds, group, columns)
+    ends = sorted({row for column in columns.values() for row in column.pages.rows})
+    found: list[tuple[int, int]] = []
+    for start, stop in itertools.pairwise(ends):
+        statistics.row = start
+        if not may_match(statistics):
+            continue
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], stop)
+        else:
+            found.append((start, stop))
+    return tuple(found)
+
+
+class _Stretch:
+    """``predicates.skipping.Statistics`` of the rows around ``row`` that lie in one page of each column.
+
+    Null counts are those of the pages, which hold more rows: they say "none" or "all", or they are not given.
+    """
+
+    def __init__(self, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]) -> None:
+        self._bounds = bounds
+        self._group = group
+        self._leaves = {path: leaf for path, leaf in bounds.leaves.items() if leaf[1] in columns}
+        self._columns = columns
+        self._known: dict[tuple[ColumnPath, int], ColumnBounds | None] = {}
+        self.row = 0
+
+    def bounds(self, path: ColumnPath) -> ColumnBounds | None:
+        leaf = self._leaves.get(path)
+        page = -1 if leaf is None else bisect.bisect_right(self._columns[leaf[1]].pages.rows, self.row) - 1
+        key = (path, page)
+        if key not in self._known:
+            self._known[key] = self._of_group(path) if leaf is None else self._of_page(path, page)
+        return self._known[key]
+
+    def _of_group(self, path: ColumnPath) -> ColumnBounds | None:
+        found = self._bounds.bounds_in(self._group, path)
+        if found is None or not found.null_count or found.null_count == found.row_count:
+            return found
+        return found._replace(null_count=None)
+
+    def _of_page(self, path: ColumnPath, page: int) -> ColumnBounds:
+        field, leaf, found = self._leaves[path]
+        pages, values = self._columns[leaf]
+        lower, upper, without_nan = typed_bounds(values[page].bounds, field, found)
+        if lower is not None and upper is not None and lower > upper:
+            lower = upper = without_nan = None
+        rows = pages.rows[page + 1] - pages.rows[page]
+        return ColumnBounds(lower, upper, values[page].null_count, rows, without_nan)
