@@ -149,7 +149,11 @@ def schema(data: bytes) -> None:
     """The bytes are a schemaString."""
     found = parse_schema(data.decode("utf-8", "replace"))
     to_arrow_schema(found)
-    assert parse_schema(schema_to_json(found)) == found
+    written = schema_to_json(found)
+    again = parse_schema(written)
+    # Columns of types that nobody here knows are told, and not written.
+    assert schema_to_json(again) == written
+    assert again == found or found.all_left_out
 
 
 def log(data: bytes) -> None:
