@@ -496,7 +496,7 @@ def test_every_error_of_a_stream_ends_with_what_to_do_once(error: DeltaSharingEr
 def test_filter_on_an_unknown_column_fails_when_the_relation_is_loaded(lake: Any, options: dict[str, str]) -> None:
     TableWriter(lake.root / "t", ID, properties=FEED)
     for condition in ("idd = 1", "id = 1 AND no_such IS NULL", "id = 'x'"):
-        with pytest.raises(UsageError, match=r"Column '?id|idd|no_such"):
+        with pytest.raises(UsageError, match=r"[Cc]olumn 'id'|idd|no_such"):
             DeltaSharingSource({"path": lake.url("t"), "filter": condition, **options}).schema()
     fits = {"filter": "_commit_version > 1" if options else "id > 1"}
     assert "id" in DeltaSharingSource({"path": lake.url("t"), **fits, **options}).schema().names
