@@ -16,7 +16,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -180,9 +181,13 @@ class Line:
     def forget(self) -> None:
         """Drop a parent process's socket, which goes on living there. No lock: a thread of the parent may hold it."""
         sock, self._socket = self._socket, None
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                os.close(sock.detach())
+        _drop(sock)
+
+
+def _drop(sock: Any) -> None:
+    """Close a socket in this process alone, without a word to the other side."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.close(sock.detach())
 
 
 def _shut(sock: Any) -> None:
@@ -278,6 +283,7 @@ def sending(watch: Watch, line: Line | None = None) -> Iterator[None]:
 
 _pools: dict[tuple[Network, str | None, int], urllib3.PoolManager] = {}
 _pools_lock = threading.Lock()
+_connected: weakref.WeakSet[_Connection] = weakref.WeakSet()
 _sending = threading.local()
 
 
@@ -301,7 +307,7 @@ def _new_pool(network: Network, proxy: str | None, concurrency: int) -> urllib3.
 
 
 def _ours(manager: M) -> M:
-    manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+    manager.pool_classes_by_scheme = {"http": Pool, "https": _TlsPool}
     return manager
 
 
@@ -359,6 +365,7 @@ class _Connection(urllib3.connection.HTTPConnection):
     def connect(self) -> None:
         try:
             super().connect()
+            _connected.add(self)
         finally:
             self._tell()
             if self._copy is not None:
@@ -378,11 +385,35 @@ class _TlsConnection(_Connection, urllib3.connection.HTTPSConnection):
     """As ``_Connection``, with TLS."""
 
 
-class _Pool(urllib3.HTTPConnectionPool):
+class Pool(urllib3.HTTPConnectionPool):
+    """The connections to one host."""
+
     ConnectionCls = _Connection
 
+    def get(self, target: str, headers: Mapping[str, str], timeout: urllib3.Timeout) -> urllib3.BaseHTTPResponse:
+        """Send a GET and return the open answer; errors are those of the libraries.
 
-class _TlsPool(urllib3.HTTPSConnectionPool):
+        As ``urlopen`` does without retries and a proxy; but ``target``, which must be a valid one (RFC 9112, 3.2.1),
+        is sent as it is: ``urlopen`` takes it apart and puts it together byte by byte, and signatures make it long.
+        """
+        connection = self._get_conn()
+        try:
+            return self._make_request(
+                connection,
+                "GET",
+                target,
+                headers=headers,
+                timeout=timeout,
+                response_conn=connection,
+                preload_content=False,
+            )
+        except BaseException:
+            connection.close()
+            self._put_conn(None)
+            raise
+
+
+class _TlsPool(Pool, urllib3.HTTPSConnectionPool):
     ConnectionCls = _TlsConnection
 
 
@@ -391,6 +422,10 @@ def _forget_parents() -> None:
     global _pools_lock, _contexts_lock
     _pools_lock, _contexts_lock = threading.Lock(), threading.Lock()
     _pools.clear()
+    # Also those that a thread, which does not exist here, had taken out of a pool.
+    for connection in list(_connected):
+        _drop(connection.sock)
+    _connected.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -31,6 +31,12 @@ class Shortcuts:
     late_columns:
         The filter's columns are decoded first, and of the others what they leave (``scan.pages.filter_leaves``).
         Without it all columns of the row groups that may match are fetched. Benchmark: ``needle``.
+    direct_targets:
+        Signed URLs are sent as they are (``connections.Pool.get``), by private methods of urllib3. Without it urllib3
+        takes each apart and puts it together byte by byte, which is the dearest step of a small file's request.
+    plain_schemas:
+        A schema of nothing but plain types needs no second look for forms that only Arrow has
+        (``parquet.footer``). Without it every type is asked a dozen questions.
     """
 
     page_stubs: bool = True
@@ -38,6 +44,8 @@ class Shortcuts:
     touch_ahead: bool = True
     direct_reads: bool = True
     late_columns: bool = True
+    direct_targets: bool = True
+    plain_schemas: bool = True
 
 
 SHORTCUTS = Shortcuts()

@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
-from delta_sharing_client.connections import Line, Network, Watch, pool, sending
+from delta_sharing_client.connections import Line, Network, Pool, Watch, pool, sending
 from delta_sharing_client.data_urls import check_data_url
 from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.options import ReadOptions
@@ -27,6 +27,8 @@ _CHUNK = 1024 * 1024
 _MAX_REDIRECTS = 5
 _LONGEST_NUMBER = 19
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII)
+# What may stand in a request's target as it is (RFC 3986, 3.3 and 3.4), but for an absolute URL in its place.
+_TARGET = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*\Z", re.ASCII)
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
@@ -200,6 +202,8 @@ class Http:
         try:
             connections, target = self._route(url)
             with sending(watch, line):
+                if isinstance(connections, Pool):
+                    return connections.get(target, headers, timeout)
                 return connections.urlopen(
                     "GET",
                     target,
@@ -214,7 +218,7 @@ class Http:
         # Raised here: with the library's error as its context it would keep the socket.
         raise failure
 
-    def _route(self, url: str) -> tuple[urllib3.HTTPConnectionPool | urllib3.PoolManager, str]:
+    def _route(self, url: str) -> tuple[Pool | urllib3.PoolManager, str]:
         """Return who sends the request, and what it is to be given as the URL."""
         # urllib3 takes a signed URL apart byte by byte, and more than once. Where only its host is needed, do without.
         parts = urlsplit(url)
@@ -225,11 +229,13 @@ class Http:
             self._proxies[origin] = self.network.proxy_for(url)
         proxy = self._proxies[origin]
         manager = pool(self.network, proxy, self.options.max_concurrent_requests)
-        plain = host.isascii() and ":" not in host and parts.username is None and parts.geturl() == url
-        if proxy is not None or not plain:
-            return manager, url
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        return manager.connection_from_host(host, port, scheme), target
+        plain = host.isascii() and ":" not in host and parts.username is None and parts.geturl() == url
+        if SHORTCUTS.direct_targets and proxy is None and plain and _TARGET.match(target):
+            connections = manager.connection_from_host(host, port, scheme)
+            if isinstance(connections, Pool):
+                return connections, target
+        return manager, url
 
 
 def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[str, str]:

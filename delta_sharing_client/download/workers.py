@@ -15,6 +15,7 @@ from delta_sharing_client.errors import DeltaSharingError
 
 T = TypeVar("T")
 Order = tuple[int, ...]
+_Task = tuple[Order, int, int, Callable[[], Any], "Future[Any]"]
 
 
 class Workers:
@@ -30,7 +31,7 @@ class Workers:
         # The lock is taken by itself: Condition.__enter__ is Python code, and Ctrl-C within it leaves it locked.
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
-        self._waiting: list[tuple[Order, int, int, Callable[[], Any], Future[Any]]] = []
+        self._waiting: list[_Task] = []
         self._tie = itertools.count()
         self._threads = 0
         self._idle = 0
@@ -88,8 +89,9 @@ class Workers:
     # === Threads ===
 
     def _wake(self) -> None:
-        """Let one thread look whether it may start the next call; one at a time waits for that."""
-        if not self._waiting:
+        """Let one more thread start the next call, or wait until it may; none where only the end of a call lets it
+        start, as the thread of that call takes it."""
+        if self._pause() is None:
             return
         if self._idle:
             self._news.notify()
@@ -103,28 +105,33 @@ class Workers:
                     raise
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
+        ended: int | None = None
+        while (task := self._next(ended)) is not None:
+            _, _, ended, call, future = task
+            # An idle thread must not keep what it made.
+            del task
+            if future.set_running_or_notify_cancel():
+                _run(call, future)
+            del call, future
+
+    def _next(self, ended: int | None) -> _Task | None:
+        """Take note that a call of ``ended`` bytes has ended on this thread, and return what it is to do then."""
+        with self._lock:
+            if ended is not None:
+                self._finished(ended)
+            if not self._closed and self._pause() != 0:
                 self._idle += 1
                 while not self._closed and (pause := self._pause()) != 0:
                     self._news.wait(pause)
                 self._idle -= 1
-                if self._closed:
-                    self._threads -= 1
-                    self._news.notify_all()
-                    return
-                _, _, nbytes, call, future = heapq.heappop(self._waiting)
-                self._began(nbytes)
-                self._wake()
-            try:
-                if future.set_running_or_notify_cancel():
-                    _run(call, future)
-            finally:
-                # An idle thread must not keep what it made.
-                del call, future
-                with self._lock:
-                    self._finished(nbytes)
-                    self._wake()
+            if self._closed:
+                self._threads -= 1
+                self._news.notify_all()
+                return None
+            task = heapq.heappop(self._waiting)
+            self._began(task[2])
+            self._wake()
+            return task
 
 
 def forget_frames(error: BaseException) -> None:

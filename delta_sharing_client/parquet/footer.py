@@ -20,6 +20,7 @@ MAX_FOOTER = 256 * 1024 * 1024
 
 ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
 """What Arrow raises where bytes are not what they should be; the first is the base of all its own."""
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 _TRAILER = 8
 _MAGIC = b"PAR1"
@@ -114,7 +115,9 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     except DataError as error:
         # What the writer's Arrow schema says may be all that is wrong.
         problem = error
-    if found is None or (_any(found[1], _is_another_form) and not _any(found[1], _needs_arrow_schema)):
+    if found is None or (
+        not _is_plain(found[1]) and _any(found[1], _is_another_form) and not _any(found[1], _needs_arrow_schema)
+    ):
         plain = _without_arrow_schema(data)
         found = found if plain is None else _read(plain)
     if found is None:
@@ -161,6 +164,20 @@ def _without_arrow_schema(footer: bytes) -> bytes | None:
     except (IndexError, ValueError, TypeError):
         pass
     return None
+
+
+# Types that need no second look; nearly all columns of nearly all files.
+_PLAIN = frozenset(
+    kind.id
+    for kind in (
+        *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+        *(pa.string(), pa.binary(), pa.date32(), pa.timestamp("us"), pa.decimal128(1)),
+    )
+)
+
+
+def _is_plain(schema: pa.Schema) -> bool:
+    return SHORTCUTS.plain_schemas and all(data_type.id in _PLAIN for data_type in schema.types)
 
 
 def _any(schema: pa.Schema, wanted: Callable[[pa.DataType], bool]) -> bool:

@@ -45,7 +45,7 @@ class FileColumn:
     ``leaves`` is empty, and ``convert`` is never called, where the file does not have the column.
     """
 
-    __slots__ = ("convert", "field", "leaves", "top", "type")
+    __slots__ = ("_check", "convert", "field", "leaves", "top", "type")
 
     def __init__(
         self, field: StructField, arrow: pa.DataType, top: int, leaves: tuple[int, ...], convert: MaybeConvert
@@ -55,6 +55,7 @@ class FileColumn:
         self.top = top
         self.leaves = leaves
         self.convert = convert
+        self._check = checker(arrow)
 
     def apply(self, array: pa.Array) -> pa.Array:
         """Return ``array``, the file's column, in the table's type.
@@ -64,12 +65,11 @@ class FileColumn:
         DataError
             A value does not fit the type, or is null where the table says it cannot be.
         """
-        check = checker(self.type)
         try:
             if self.convert is not None:
                 array = self.convert(array)
-            if check is not None:
-                check(array)
+            if self._check is not None:
+                self._check(array)
         except pa.ArrowInvalid as error:
             raise DataError(
                 f"Column {self.field.name!r} has a value that does not fit the table's type {self.type}: {error}."
@@ -495,8 +495,15 @@ def checker(data_type: pa.DataType) -> Check | None:
     return None
 
 
+# So few are checked sooner one by one.
+_FEW_VALUES = 4096
+
+
 def _check_text(array: pa.StringArray) -> None:
     """Check all values at once: together they are UTF-8, and none of them begins inside a character."""
+    if len(array) < _FEW_VALUES:
+        array.validate(full=True)
+        return
     _, offsets, data = array.buffers()
     if not len(array) or data is None:
         return

@@ -317,8 +317,9 @@ class FileRead:
             with self._r.report.stage("decode"):
                 rest = decoder.batches(fetched.data, groups, threads=self._r.threads_inside)
                 for batch in rest:
+                    # Of several batches each may be part of what they share; counting the parts takes longer.
+                    size += batch.nbytes if found else batch.get_total_buffer_size()
                     found.append(batch)
-                    size += batch.nbytes
                     if size > self._large:
                         # Larger than its bytes let expect: the rest is decoded as it is consumed.
                         return found, size, rest
