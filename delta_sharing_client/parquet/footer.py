@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.thrift import fields, list_header, read_struct, skip
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 MAX_FOOTER = 256 * 1024 * 1024
 """Longer footers are refused: ten thousand columns in a hundred row groups have half as much."""
 
 ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
 """What Arrow raises where bytes are not what they should be; the first is the base of all its own."""
-from delta_sharing_client.shortcuts import SHORTCUTS
 
 _TRAILER = 8
 _MAGIC = b"PAR1"
