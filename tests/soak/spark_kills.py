@@ -133,13 +133,14 @@ class _Table:
                 ids = [i for group in groups for i in group]
                 self._note(ids, [(i, "insert") for i in ids])
 
-    def expected(self, first: int, *, from_snapshot: bool) -> Counter[Row]:
-        """Return the rows of a stream that began at version ``first``."""
+    def expected(self, first: int, last: int | None, *, from_snapshot: bool) -> Counter[Row]:
+        """Return the rows of a stream that began at version ``first``, up to ``last`` or the end."""
         found: Counter[Row] = Counter()
-        if from_snapshot:
+        last = len(self.tail) - 1 if last is None else last
+        if from_snapshot and last >= first:
             found.update((i, "insert") for ids in self.snapshot[: first + 1] for i in ids)
             first += 1
-        for rows in self.tail[first:]:
+        for rows in self.tail[first : last + 1]:
             found.update(rows)
         return found
 
@@ -314,11 +315,16 @@ class _Soak:
             if not self._log(name, "offsets"):
                 self.wrong.append(f"{name}: nothing was read")
                 continue
-            found, expected = self._rows(name), self._expected(name)
-            self.counts[name]["rows"] = sum(found.values())
-            for what, rows in (("lost", expected - found), ("doubled or strange", found - expected)):
-                if rows:
-                    self.wrong.append(f"{name}: {what} {sum(rows.values())} rows, such as {next(iter(rows))}")
+            self._compare(name)
+
+    def _compare(self, name: str) -> None:
+        found, expected, due = self._rows(name), self._expected(name), self._expected(name, committed=True)
+        self.counts[name]["rows"] = sum(found.values())
+        if due != expected:
+            self.wrong.append(f"{name}: not at the end of its table after {_END_SECONDS:.0f} s; compared up to there")
+        for what, rows in (("lost", due - found), ("doubled or strange", found - expected)):
+            if rows:
+                self.wrong.append(f"{name}: {what} {sum(rows.values())} rows, such as {next(iter(rows))}")
 
     @contextlib.contextmanager
     def _driver(self, names: list[str], *, last: bool = False) -> Iterator[subprocess.Popen[bytes]]:
@@ -374,10 +380,15 @@ class _Soak:
         files = (self._places[name] / "out").glob("*.json")
         return Counter((i, kind) for file in files for i, kind in json.loads(file.read_text()))
 
-    def _expected(self, name: str) -> Counter[Row]:
+    def _expected(self, name: str, *, committed: bool = False) -> Counter[Row]:
+        """Return the rows of a stream: all, or those of the versions that it has committed whole."""
         resolved = [self._offset(name, batch) for batch in sorted(self._log(name, "offsets"))]
         first = next(offset for offset in resolved if offset["tableId"] is not None)
-        return self._tables[name].expected(first["firstVersion"], from_snapshot=first["fromSnapshot"])
+        last = None
+        if committed:
+            done = self._offset(name, max(self._log(name, "commits")))
+            last = -1 if done.get("isStartingVersion") else done["tableVersion"] - 1
+        return self._tables[name].expected(first["firstVersion"], last, from_snapshot=first["fromSnapshot"])
 
     def _missing(self, name: str) -> Counter[Row]:
         if not self._log(name, "offsets"):
