@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import heapq
 import itertools
+import os
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
@@ -15,17 +18,21 @@ from delta_sharing_client.errors import DeltaSharingError
 
 T = TypeVar("T")
 Order = tuple[int, ...]
+# An interpreter that ends while a thread is inside of Arrow takes the process down with it (std::terminate).
+_SECONDS_AT_EXIT = 10.0
 _Task = tuple[Order, int, int, Callable[[], Any], "Future[Any]"]
 
 
 class Workers:
     """At most ``most`` threads, started as they are needed; a context manager.
 
-    They are daemons: a call that never returns must not keep the interpreter from ending. No callback of a future runs
-    while the lock is held.
+    They are daemons: a call that never returns must not keep the interpreter from ending. Calls that are ``finite``,
+    as work of the processor is, it waits for. No callback of a future runs while the lock is held.
     """
 
-    def __init__(self, most: int, name: str) -> None:
+    def __init__(self, most: int, name: str, *, finite: bool = False) -> None:
+        if finite:
+            _finite.add(self)
         self._most = max(1, most)
         self._name = name
         # The lock is taken by itself: Condition.__enter__ is Python code, and Ctrl-C within it leaves it locked.
@@ -132,6 +139,22 @@ class Workers:
             self._began(task[2])
             self._wake()
             return task
+
+
+_finite: weakref.WeakSet[Workers] = weakref.WeakSet()
+
+
+@atexit.register
+def _let_finish() -> None:
+    deadline = time.monotonic() + _SECONDS_AT_EXIT
+    for workers in list(_finite):
+        workers.stop()
+        workers.join(deadline)
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads are the parent's, and so are their locks.
+    os.register_at_fork(after_in_child=_finite.clear)
 
 
 def forget_frames(error: BaseException) -> None:

@@ -56,7 +56,7 @@ class Engine:
             limit=limit,
             reader=reader,
             downloads=downloads,
-            decoders=Workers(pa.cpu_count(), "decode"),
+            decoders=Workers(pa.cpu_count(), "decode", finite=True),
             buffers=Buffers(options.max_bytes_in_flight * 3 // 8),
             # Apart: bytes that wait to be decoded must not keep decoded rows from being made, nor the reverse. Most is
             # for bytes, so that a large row group can be fetched while the one before it is decoded; the rest is for
