@@ -12,14 +12,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """
-import sys, time
+import os, sys, time
 from delta_sharing_client.download.workers import Workers
 workers = Workers(2, "w", finite={finite})
 def work():
     began.append(1)
     time.sleep(1.0)
-    sys.stdout.write("done\\n")
-    sys.stdout.flush()
+    os.write(1, b"done\\n")
 began = []
 first, second = workers.submit((0,), 1, work), workers.submit((1,), 1, work)
 third = workers.submit((2,), 1, work)
@@ -45,7 +44,7 @@ def test_the_interpreter_waits_for_what_began_and_is_finite_alone(finite: bool, 
 def test_a_forked_process_does_not_wait_for_its_parents_work() -> None:
     fork = (
         SCRIPT.format(finite=True)
-        + "import os\nif os.fork() == 0:\n    sys.exit(7)\nprint(os.wait()[1] >> 8, len(began))\n"
+        + "if os.fork() == 0:\n    sys.exit(7)\nprint(os.wait()[1] >> 8, len(began), flush=True)\n"
     )
     began = time.monotonic()
     run = subprocess.run(
