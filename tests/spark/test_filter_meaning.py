@@ -15,7 +15,7 @@ from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Not
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 UTC = datetime.timezone.utc
 SCHEMA = pa.schema(
