@@ -32,7 +32,7 @@ def scan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.Scan]:
 
 
 def recipe(engine: str) -> str:
-    blocks: list[str] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    blocks: list[str] = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
     [found] = [block for block in blocks if block.startswith(f"# {engine}")]
     return found
 
@@ -50,7 +50,7 @@ def test_multiprocessing(scan: ds.Scan) -> None:
 
 def test_the_page_has_the_function_of_this_module(scan: ds.Scan) -> None:
     [block] = [
-        block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "def read_p" in block
+        block for block in re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL) if "def read_p" in block
     ]
     names: dict[str, Any] = {"pa": pa}
     exec(compile(block, PAGE.name, "exec"), names)
