@@ -118,7 +118,7 @@ def test_narrower_schema_prunes_nested_fields(spark: Any, lake: Any) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "fragment"),
-    [("nope int", "does not have"), ("id int", "the table has bigint"), ("id bigint not null", "NOT NULL")],
+    [("nope int", "does not have"), ("id int", "the table has 'bigint'"), ("id bigint not null", "NOT NULL")],
 )
 def test_schema_that_does_not_fit_the_table_is_refused(
     spark: Any, lake: Any, table: TableWriter, schema: str, fragment: str
