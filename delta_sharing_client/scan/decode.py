@@ -364,33 +364,55 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
                 f"({most}). Raise that option to read the file."
             )
         fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, max(column.length, 0)))
-        if chunk.physical == _BYTE_ARRAY and wanted * chunk.uncompressed > bound:
+        encodings = _encodings(layout, group, leaf) if chunk.physical == _BYTE_ARRAY else _PLAIN
+        if not encodings <= _PLAIN and wanted * chunk.uncompressed > bound:
             suspects.append(leaf)
-            texts += chunk.values * _longest_text(data, group, leaf, chunk)
+            texts += chunk.values * _longest_text(data, group, leaf, chunk, encodings)
     safe = min(wanted, max(1, bound * rows // max(fixed + texts, 1)))
     schema = layout.footer.metadata.schema
     has_lists = any(schema.column(leaf).max_repetition_level for leaf in suspects)
     if not suspects or safe >= min(wanted, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
         return safe
     # One long text among many rows: the batches with it are small enough, too.
-    each = sum((_text_lengths(data, group, leaf) for leaf in suspects), np.full(rows, fixed / rows))
+    each = np.full(rows, fixed / rows)
+    for leaf in suspects:
+        size = layout.chunks.get(group, leaf).uncompressed
+        each += _text_lengths(data, group, leaf, _encodings(layout, group, leaf), max(1, bound // size))
     found = wanted
     while found > safe and np.add.reduceat(each, np.arange(0, rows, found)).max() > bound:
         found //= 4
     return max(found, safe)
 
 
-def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk) -> int:
-    """Return an upper bound for the length of the texts in a chunk's dictionary, which every row may repeat."""
-    first = next(_texts(data, group, leaf), None)
+# A text stands as often in a chunk of these as in its rows; in the others it may be there once for many.
+_PLAIN = frozenset(("PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "RLE", "BIT_PACKED"))
+# What Arrow cannot read as indices into a dictionary.
+_DELTAS = frozenset(("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"))
+
+
+def _encodings(layout: Layout, group: int, leaf: int) -> frozenset[str]:
+    return frozenset(layout.footer.metadata.row_group(group).column(leaf).encodings)
+
+
+def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, encodings: frozenset[str]) -> int:
+    """Return an upper bound for the length of the texts in a chunk, any of which every row may repeat."""
+    first = None if encodings & _DELTAS else next(_texts(data, group, leaf), None)
     if first is None or not len(first.dictionary):
         return chunk.uncompressed
     return int(pc.max(pc.binary_length(first.dictionary)).as_py() or 0)
 
 
-def _text_lengths(data: ParquetBytes, group: int, leaf: int) -> npt.NDArray[np.float64]:
-    """Return the length of each row's text."""
-    found = [pc.take(pc.binary_length(texts.dictionary), texts.indices) for texts in _texts(data, group, leaf)]
+def _text_lengths(
+    data: ParquetBytes, group: int, leaf: int, encodings: frozenset[str], few: int
+) -> npt.NDArray[np.float64]:
+    """Return the length of each row's text; at most ``few`` whole texts are made at a time."""
+    if encodings & _DELTAS:
+        reader = data.open().reader.iter_batches(
+            min(few, _FEW_ROWS), row_groups=[group], column_indices=[leaf], use_threads=False
+        )
+        found = [pc.binary_length(_leaf_of(batch)) for batch in reader]
+    else:
+        found = [pc.take(pc.binary_length(texts.dictionary), texts.indices) for texts in _texts(data, group, leaf)]
     return np.concatenate([pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False) for lengths in found])
 
 
@@ -400,10 +422,14 @@ def _texts(data: ParquetBytes, group: int, leaf: int) -> Iterator[pa.DictionaryA
     for batch in data.open([path]).reader.iter_batches(
         _FEW_ROWS, row_groups=[group], column_indices=[leaf], use_threads=False
     ):
-        array = batch.column(0)
-        while pa.types.is_nested(array.type):
-            array = array.field(0) if pa.types.is_struct(array.type) else array.values
-        yield array
+        yield _leaf_of(batch)
+
+
+def _leaf_of(batch: pa.RecordBatch) -> pa.Array:
+    array = batch.column(0)
+    while pa.types.is_nested(array.type):
+        array = array.field(0) if pa.types.is_struct(array.type) else array.values
+    return array
 
 
 def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch | None:

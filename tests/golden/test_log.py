@@ -56,7 +56,13 @@ def _tables() -> list[GoldenTable]:
 
 TABLES = _tables()
 READ = [table for table in TABLES if table.outcome != "refuse"]
-REFUSED = [table for table in TABLES if table.expected.get("refuse_kind") in LOG_REFUSALS]
+# Its log is a good one: what is refused is a read, as no column of it can be (tests/golden/test_golden.py).
+WITHOUT_A_COLUMN = {"table-with-geo"}
+REFUSED = [
+    table
+    for table in TABLES
+    if table.expected.get("refuse_kind") in LOG_REFUSALS and table.name not in WITHOUT_A_COLUMN
+]
 
 
 def _name(table: GoldenTable) -> str:

@@ -49,9 +49,7 @@ def test_multiprocessing(scan: ds.Scan) -> None:
 
 
 def test_the_page_has_the_function_of_this_module(scan: ds.Scan) -> None:
-    [block] = [
-        block for block in re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL) if "def read_p" in block
-    ]
+    [block] = [block for block in re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL) if "def read_p" in block]
     names: dict[str, Any] = {"pa": pa}
     exec(compile(block, PAGE.name, "exec"), names)
     assert pa.concat_tables(map(names["read_part"], scan.partitions(3))) == scan.to_arrow()

@@ -121,7 +121,8 @@ def test_a_disk_without_room_is_told_in_a_sentence(tmp_path: Path, file_format: 
 
 
 WRITER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests were started with (nohup)
 from pathlib import Path
 import pyarrow as pa
 from delta_sharing_client.outputs.files import write_file
