@@ -23,7 +23,7 @@ _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS = 4, 6, 7
 _COLUMNS = 1
 _FILE_PATH, _META_DATA, _CRYPTO = 1, 3, 8
 _OFFSET_INDEX, _COLUMN_INDEX = (4, 5), (6, 7)
-_TYPE, _VALUES, _UNCOMPRESSED, _COMPRESSED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 1, 5, 6, 7, 9, 11, 12
+_TYPE, _CODEC, _VALUES, _UNCOMPRESSED, _COMPRESSED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 1, 4, 5, 6, 7, 9, 11, 12
 _ENCODING_STATS = 13
 _PAGE_TYPE, _ENCODING, _COUNT = 1, 2, 3
 _DATA_PAGES, _DICTIONARY_ENCODINGS = (0, 3), (2, 8)
@@ -49,6 +49,7 @@ class Chunk(NamedTuple):
     bounds: tuple[Plain, Plain] | None
     values: int
     physical: int
+    codec: int
     ordered: bool
     offset_index: ByteRange | None
     column_index: ByteRange | None
@@ -172,6 +173,7 @@ class Chunks:
             bounds=bounds,
             values=meta[_VALUES],
             physical=meta[_TYPE],
+            codec=meta.get(_CODEC, 0),
             ordered=ordered,
             offset_index=self._index(raw, *_OFFSET_INDEX),
             column_index=self._index(raw, *_COLUMN_INDEX),
@@ -183,27 +185,6 @@ class Chunks:
         if not isinstance(start, int) or not isinstance(size, int) or start < len(_MAGIC) or size <= 0:
             return None
         return ByteRange(start, start + size) if start + size <= self._end else None
-
-
-# Field ids of a page's header, and of the header of data pages in it.
-_UNCOMPRESSED_PAGE, _COMPRESSED_PAGE, _PAGE_HEADERS, _NUM_VALUES = 2, 3, (5, 8), 1
-
-
-def largest_page(data: bytes, values: int) -> int:
-    """Return how many bytes the largest page of a chunk with that many ``values`` unpacks to, as its headers say.
-
-    What does not decode ends the walk: the Parquet reader stops there, too.
-    """
-    largest = at = 0
-    try:
-        while values > 0 and at < len(data):
-            header, at = read_struct(data, at)
-            largest = max(largest, header[_UNCOMPRESSED_PAGE])
-            at += header[_COMPRESSED_PAGE]
-            values -= sum(header[field][_NUM_VALUES] for field in _PAGE_HEADERS if field in header)
-    except (IndexError, ValueError, TypeError, KeyError):
-        pass
-    return largest
 
 
 # Physical types; INT96 (3) has no order.

@@ -20,16 +20,17 @@ import pyarrow as pa
 
 from delta_sharing_client.parquet.byte_ranges import ByteRange, merge
 from delta_sharing_client.parquet.chunks import Chunk
+from delta_sharing_client.parquet.page_headers import (
+    DATA_PAGE,
+    DATA_PAGE_V2,
+    DICTIONARY_PAGE,
+    UNREADABLE,
+    read_page_header,
+)
 from delta_sharing_client.parquet.page_index import Pages
-from delta_sharing_client.parquet.thrift import read_struct
 from delta_sharing_client.shortcuts import SHORTCUTS
 
-# Field ids and values (Apache Parquet, parquet.thrift): PageHeader and its page types, encodings, physical types.
-_PAGE_TYPE, _COMPRESSED_SIZE = 1, 3
-_BODIES = {0: 5, 3: 8}  # data pages of either version, and the field of their own header
-_DICTIONARY_PAGE = 2
-_NUM_VALUES, _NUM_ROWS_V2 = 1, 3
-_PAGE_ENCODING = {0: 2, 3: 4}
+# Values (Apache Parquet, parquet.thrift): encodings, physical types.
 _DICTIONARY_ENCODINGS = (2, 8)
 _PLAIN, _RLE, _DELTA_BINARY_PACKED, _DELTA_LENGTH_BYTE_ARRAY, _RLE_DICTIONARY = 0, 3, 5, 6, 8
 _BOOLEAN, _INT32, _INT64, _BYTE_ARRAY = 0, 1, 2, 6
@@ -144,17 +145,15 @@ def _overlapping(pages: Pages, rows: Sequence[tuple[int, int]]) -> tuple[int, ..
 def _check(page: pa.Buffer, rows: int | None, has_dictionary: bool) -> None:
     """Compare a page's header with its place in the index; ``rows`` of ``None`` is for the dictionary itself."""
     try:
-        header, at = read_struct(memoryview(page).cast("B"), 0)  # type: ignore[arg-type]
-        kind, size = header[_PAGE_TYPE], header[_COMPRESSED_SIZE]
-        right = at + size == page.size
-        if rows is None:
-            right = right and kind == _DICTIONARY_PAGE
-        else:
-            body = header[_BODIES[kind]]
-            right = right and body[_NUM_VALUES] == rows and (kind == 0 or body[_NUM_ROWS_V2] == rows)
-            right = right and (has_dictionary or body[_PAGE_ENCODING[kind]] not in _DICTIONARY_ENCODINGS)
-    except (IndexError, KeyError, ValueError, TypeError) as error:
+        header, at = read_page_header(memoryview(page).cast("B"), 0)
+    except UNREADABLE as error:
         raise PageMismatch(f"a page header does not decode: {error}") from None
+    if rows is None:
+        right = header.kind == DICTIONARY_PAGE
+    else:
+        right = header.kind in (DATA_PAGE, DATA_PAGE_V2) and header.values == rows and header.rows in (None, rows)
+        right = right and (has_dictionary or header.encoding not in _DICTIONARY_ENCODINGS)
+    right = right and at + header.compressed == page.size
     if not right:
         raise PageMismatch("a page is not what the page index says")
 

@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError
-from delta_sharing_client.parquet.chunks import Chunk, largest_page
+from delta_sharing_client.parquet.chunks import Chunk
 from delta_sharing_client.parquet.footer import ARROW_ERRORS, reader_settings
+from delta_sharing_client.parquet.page_headers import ChunkPages, longest_short_text, walk_pages
 from delta_sharing_client.parquet.sparse_file import Block, SparseFile
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
 from delta_sharing_client.predicates.tree import Literal
@@ -86,8 +87,9 @@ class ParquetBytes:
             source, metadata=self.metadata, read_dictionary=read_dictionary, pre_buffer=False, **reader_settings()
         )
 
-    def chunk(self, chunk: Chunk) -> bytes:
-        return SparseFile(self.size, self.blocks, self.replaced).slice(chunk.start, chunk.length).to_pybytes()
+    def chunk(self, chunk: Chunk) -> memoryview:
+        found = SparseFile(self.size, self.blocks, self.replaced).slice(chunk.start, chunk.length)
+        return memoryview(found).cast("B")
 
     def forget(self) -> None:
         """Let go of the bytes."""
@@ -354,59 +356,62 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     if not layout.leaves or (wanted * whole <= 2 * most and not layout.has_lists):
         return wanted
     bound = most // _BATCH_SHARE
-    fixed = texts = 0
-    suspects: list[int] = []
-    for leaf in layout.leaves:
-        chunk, column = layout.chunks.get(group, leaf), layout.footer.metadata.schema.column(leaf)
-        if chunk.uncompressed > most and (page := largest_page(data.chunk(chunk), chunk.values)) > most:
-            raise DataError(
-                f"A page of the column '{column.path}' unpacks to {page} bytes, more than 'max_bytes_in_flight' "
-                f"({most}). Raise that option to read the file."
-            )
-        fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, max(column.length, 0)))
-        encodings = _encodings(layout, group, leaf) if chunk.physical == _BYTE_ARRAY else _PLAIN
-        if not encodings <= _PLAIN and wanted * chunk.uncompressed > bound:
-            suspects.append(leaf)
-            texts += chunk.values * _longest_text(data, group, leaf, chunk, encodings)
-    safe = min(wanted, max(1, bound * rows // max(fixed + texts, 1)))
     schema = layout.footer.metadata.schema
+    fixed = texts = 0
+    suspects: dict[int, ChunkPages] = {}
+    for leaf in layout.leaves:
+        chunk, column = layout.chunks.get(group, leaf), schema.column(leaf)
+        fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, max(column.length, 0)))
+        is_suspect = chunk.physical == _BYTE_ARRAY and wanted * chunk.uncompressed > bound
+        if not is_suspect and chunk.uncompressed <= most:
+            continue
+        data_of_chunk = data.chunk(chunk)
+        pages = walk_pages(data_of_chunk, chunk.values)
+        if pages.largest > most:
+            raise DataError(
+                f"A page of the column '{column.path}' unpacks to {pages.largest} bytes, more than "
+                f"'max_bytes_in_flight' ({most}). Raise that option to read the file."
+            )
+        if is_suspect and not pages.encodings <= _ONCE:
+            suspects[leaf] = pages
+            texts += chunk.values * _longest_text(data, group, leaf, chunk, pages)
+    safe = min(wanted, max(1, bound * rows // max(fixed + texts, 1)))
     has_lists = any(schema.column(leaf).max_repetition_level for leaf in suspects)
     if not suspects or safe >= min(wanted, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
         return safe
     # One long text among many rows: the batches with it are small enough, too.
     each = np.full(rows, fixed / rows)
-    for leaf in suspects:
+    for leaf, pages in suspects.items():
         size = layout.chunks.get(group, leaf).uncompressed
-        each += _text_lengths(data, group, leaf, _encodings(layout, group, leaf), max(1, bound // size))
+        each += _text_lengths(data, group, leaf, pages, max(1, bound // size))
     found = wanted
     while found > safe and np.add.reduceat(each, np.arange(0, rows, found)).max() > bound:
         found //= 4
     return max(found, safe)
 
 
-# A text stands as often in a chunk of these as in its rows; in the others it may be there once for many.
-_PLAIN = frozenset(("PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "RLE", "BIT_PACKED"))
-# What Arrow cannot read as indices into a dictionary.
-_DELTAS = frozenset(("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"))
+# Encodings (Apache Parquet, parquet.thrift) that hold every text once; in the others one may stand for many rows:
+# PLAIN, RLE (of levels), BIT_PACKED, DELTA_LENGTH_BYTE_ARRAY.
+_ONCE = frozenset((0, 3, 4, 6))
+# What Arrow cannot read as indices into a dictionary: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
+_DELTAS = frozenset((6, 7))
 
 
-def _encodings(layout: Layout, group: int, leaf: int) -> frozenset[str]:
-    return frozenset(layout.footer.metadata.row_group(group).column(leaf).encodings)
-
-
-def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, encodings: frozenset[str]) -> int:
+def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, pages: ChunkPages) -> int:
     """Return an upper bound for the length of the texts in a chunk, any of which every row may repeat."""
-    first = None if encodings & _DELTAS else next(_texts(data, group, leaf), None)
-    if first is None or not len(first.dictionary):
-        return chunk.uncompressed
-    return int(pc.max(pc.binary_length(first.dictionary)).as_py() or 0)
+    if pages.dictionary is not None and not pages.encodings & _DELTAS:
+        longest = longest_short_text(data.chunk(chunk), pages.dictionary, chunk.codec)
+        if longest is not None:
+            return longest
+        first = next(_texts(data, group, leaf), None)
+        if first is not None and len(first.dictionary):
+            return int(pc.max(pc.binary_length(first.dictionary)).as_py() or 0)
+    return chunk.uncompressed
 
 
-def _text_lengths(
-    data: ParquetBytes, group: int, leaf: int, encodings: frozenset[str], few: int
-) -> npt.NDArray[np.float64]:
+def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, few: int) -> npt.NDArray[np.float64]:
     """Return the length of each row's text; at most ``few`` whole texts are made at a time."""
-    if encodings & _DELTAS:
+    if pages.encodings & _DELTAS:
         reader = data.open().reader.iter_batches(
             min(few, _FEW_ROWS), row_groups=[group], column_indices=[leaf], use_threads=False
         )
