@@ -108,18 +108,23 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return SharedDataset(self._read, self._joined(expression))
 
     def replace_schema(self, schema: pa.Schema) -> SharedDataset:
+        """Refuse: the schema is the provider's."""
         raise UnsupportedFeatureError("The schema of a shared table cannot be replaced. Cast the table that is read.")
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[pads.Fragment]:  # noqa: A002
+        """Refuse: the files lie behind signed URLs, with deletion vectors that a fragment does not know."""
         raise _refused("fragments", "Scan.partitions(n) gives parts of a read.")
 
     def join(self, *_: object, **__: object) -> Any:
+        """Refuse: a join needs both tables in memory."""
         raise _refused("joins", "Read both with to_table() and join the tables.")
 
     def join_asof(self, *_: object, **__: object) -> Any:
+        """Refuse, as ``join`` does."""
         raise _refused("joins", "Read both with to_table() and join the tables.")
 
     def sort_by(self, *_: object, **__: object) -> Any:
+        """Refuse: sorting needs the table in memory."""
         raise _refused("sorting", "Read it with to_table() and sort the table.")
 
     def __arrow_c_schema__(self) -> object:

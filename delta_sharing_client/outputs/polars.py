@@ -23,7 +23,8 @@ from delta_sharing_client.predicates.tree import (
     Op,
     StartsWith,
     all_of,
-    any_of,
+    known_of_all,
+    known_of_any,
 )
 
 if TYPE_CHECKING:
@@ -83,11 +84,9 @@ def _parts(batch: pa.RecordBatch, rows: int | None) -> Iterator[pa.RecordBatch]:
 def _weaker(node: Any) -> Expression | None:
     kind, value = _tagged(node)
     if kind == "BinaryExpr" and value.get("op") in ("And", "LogicalAnd"):
-        sides = [side for side in (_weaker(value["left"]), _weaker(value["right"])) if side is not None]
-        return all_of(sides) if sides else None
+        return known_of_all((_weaker(value["left"]), _weaker(value["right"])))
     if kind == "BinaryExpr" and value.get("op") in ("Or", "LogicalOr"):
-        both = [_weaker(value["left"]), _weaker(value["right"])]
-        return None if None in both else any_of([side for side in both if side is not None])
+        return known_of_any((_weaker(value["left"]), _weaker(value["right"])))
     if kind == "BinaryExpr" and value.get("op") in _COMPARISONS:
         return _comparison(_COMPARISONS[value["op"]], value["left"], value["right"])
     if kind == "Function":

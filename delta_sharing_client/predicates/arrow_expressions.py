@@ -26,8 +26,8 @@ from delta_sharing_client.predicates.tree import (
     Not,
     Op,
     StartsWith,
-    all_of,
-    any_of,
+    known_of_all,
+    known_of_any,
 )
 
 _COMPARISONS = {
@@ -65,11 +65,9 @@ def weaker_predicate(expression: pc.Expression, schema: pa.Schema) -> Expression
 
 def _weaker(node: _Node, schema: pa.Schema) -> Expression | None:
     if isinstance(node, _Call) and node.function in ("and_kleene", "and"):
-        sides = [side for side in (_weaker(argument, schema) for argument in node.arguments) if side is not None]
-        return all_of(sides) if sides else None
+        return known_of_all(_weaker(argument, schema) for argument in node.arguments)
     if isinstance(node, _Call) and node.function in ("or_kleene", "or"):
-        both = [_weaker(argument, schema) for argument in node.arguments]
-        return None if None in both else any_of([side for side in both if side is not None])
+        return known_of_any(_weaker(argument, schema) for argument in node.arguments)
     return _leaf(node, schema)
 
 

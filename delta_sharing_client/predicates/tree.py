@@ -314,6 +314,19 @@ def any_of(children: Iterable[Expression]) -> Expression:
     return Or(found) if len(found) > 1 else found[0] if found else Literal(False)
 
 
+def known_of_all(children: Iterable[Expression | None]) -> Expression | None:
+    """Return what a conjunction implies by those of its parts that are known, ``None`` if none is."""
+    known = [child for child in children if child is not None]
+    return all_of(known) if known else None
+
+
+def known_of_any(children: Iterable[Expression | None]) -> Expression | None:
+    """Return the disjunction of ``children``, ``None`` if one is not known: it might be the one that is true."""
+    found = list(children)
+    known = [child for child in found if child is not None]
+    return any_of(known) if len(known) == len(found) else None
+
+
 def as_expression(value: object) -> Expression:
     """Return ``value`` as a predicate: a predicate as it is, a column builder as ``column = TRUE``, a bool."""
     if isinstance(value, Expression):

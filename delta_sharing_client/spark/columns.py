@@ -16,7 +16,6 @@ from delta_sharing_client.scan.columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
-    ROW_LINEAGE_FIELDS,
     output_columns,
 )
 from delta_sharing_client.spark.options import ChangeColumns, SparkOptions
@@ -55,9 +54,9 @@ def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
     if not len(table):
         raise DataError("The table has no columns: its provider has not set a schema.", table=str(options.table))
     extra = extra_fields(options)
-    paths = resolve_columns(options.columns, table, [field.name for field in extra])
-    if options.filter is not None:
-        bind(options.filter, pa.schema([*to_arrow_schema(table), *extra]))
+    paths = resolve_columns(options.read.columns, table, [field.name for field in extra])
+    if options.read.filter is not None:
+        bind(options.read.filter, pa.schema([*to_arrow_schema(table), *extra]))
     return Columns(_spark_schema(table, paths, options), paths)
 
 
@@ -72,7 +71,7 @@ def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.St
     """
     table = parse_schema(schema_string)
     whole = _spark_schema(table, None, options)
-    selected = None if options.columns is None else relation_columns(schema_string, options).schema
+    selected = None if options.read.columns is None else relation_columns(schema_string, options).schema
     paths: list[ColumnPath] = []
     for field in wanted.fields:
         paths += _paths(field, whole, ())
@@ -103,7 +102,7 @@ def extra_fields(options: SparkOptions) -> tuple[pa.Field, ...]:
     """Return the columns that the read adds to the table's."""
     if options.read_change_feed:
         return CHANGE_FIELDS
-    return ROW_LINEAGE_FIELDS if options.row_lineage else ()
+    return options.read.added_fields
 
 
 def _spark_schema(table: StructType, paths: tuple[ColumnPath, ...] | None, options: SparkOptions) -> spark.StructType:

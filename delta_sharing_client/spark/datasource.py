@@ -212,7 +212,7 @@ class DeltaSharingSource(DataSource):
     def _describe(self, operation: Operation) -> Description:
         table = ServedTable(self._parsed, operation)
         try:
-            return table.describe(self._parsed.version, self._parsed.timestamp)
+            return table.describe(self._parsed.read.version, self._parsed.read.timestamp)
         finally:
             table.close()
 

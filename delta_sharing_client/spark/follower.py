@@ -233,7 +233,7 @@ class Follower:
             first_version=first,
             from_snapshot=from_snapshot,
             change_feed=self._options.read_change_feed,
-            response_format=self._options.response_format,
+            response_format=self._options.read.response_format,
             last_file=None,
             schema_hash=self._schema_hash,
         )
@@ -307,7 +307,7 @@ class Follower:
     def _tail_at(self, start: Offset, latest: int, end_format: ResponseFormat | None = None) -> Window:
         first = start.position.version
         # Within a version the order of files depends on the format; between versions any will do.
-        wanted = self._options.response_format
+        wanted = self._options.read.response_format
         if start.position.place != BASE:
             wanted = start.response_format
         if end_format is not None:
@@ -317,7 +317,7 @@ class Follower:
             return held
         last = min(latest, first + self._options.max_versions_per_rpc - 1)
         held = self._table.tail_window(first, last, self._stream, wanted)
-        if wanted is not self._options.response_format:
+        if wanted is not self._options.read.response_format:
             self._require_format(held, wanted)
         self._window = held
         return held

@@ -11,10 +11,11 @@ import datetime
 import difflib
 import enum
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeVar, Union
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, Union
 
 from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import UsageError
@@ -24,98 +25,9 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import TableName, parse_table_url
 from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
 
 Start = Union[int, Literal["latest"], None]
-
-_SIZE = re.compile(r"(\d+)\s*([a-z]*)")
-_UNITS = {unit + tail: 1024**power for power, unit in enumerate("kmgtp", 1) for tail in ("", "b")}
-_SECONDS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
-_SECONDS |= {"h": 3600, "hour": 3600, "hours": 3600}
-
-
-def parse_text(name: str, value: str) -> str:
-    """Return ``value`` if it says anything."""
-    if not value.strip():
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must not be empty.")
-    return value
-
-
-def parse_product(name: str, value: str) -> str | None:
-    """Return ``value`` if it can be part of a User-Agent; ``None`` where it is empty."""
-    if not re.fullmatch(r"[ -~]*", value):
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be printable ASCII characters.")
-    return value.strip() or None
-
-
-def parse_flag(name: str, value: str) -> bool:
-    """Read ``true`` or ``false``, in any case."""
-    known = {"true": True, "false": False}
-    if value.lower() not in known:
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be 'true' or 'false'.")
-    return known[value.lower()]
-
-
-def parse_positive(name: str, value: str) -> int:
-    """Read an integer greater than zero."""
-    return _integer(name, value, 1, "must be a positive integer")
-
-
-def parse_version(name: str, value: str) -> int:
-    """Read a table version."""
-    return _integer(name, value, 0, "must be an integer greater than or equal to zero")
-
-
-def parse_count(name: str, value: str) -> int:
-    """Read a number of rows."""
-    return _integer(name, value, 0, "must be an integer greater than or equal to zero")
-
-
-def parse_starting_version(name: str, value: str) -> Start:
-    """Read a table version, or ``latest`` in lower case."""
-    if value == "latest":
-        return "latest"
-    return _integer(name, value, 0, "must be 'latest' or an integer that must be greater than or equal to zero")
-
-
-def parse_size(name: str, value: str) -> int:
-    """Read a size in bytes as the JVM writes it: ``12``, ``12k``, ``10g``."""
-    match = _SIZE.fullmatch(value.strip().lower())
-    factor = {"": 1, "b": 1, **_UNITS}.get(match[2]) if match else None
-    if match is None or factor is None or int(match[1]) == 0:
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a size configuration such as '10g'.")
-    return int(match[1]) * factor
-
-
-def parse_seconds(name: str, value: str) -> int:
-    """Read a duration: a number of seconds, or ``30s``, ``5m``, ``1h``."""
-    match = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
-    factor = _SECONDS.get(match[2]) if match else None
-    if match is None or factor is None:
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a number of seconds such as '30s'.")
-    return int(match[1]) * factor
-
-
-def parse_timeout(name: str, value: str) -> int:
-    """Read a duration of at least a second."""
-    found = parse_seconds(name, value)
-    if not found:
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a second or more.")
-    return found
-
-
-def parse_timestamp(name: str, value: str) -> str:
-    """Read a timestamp and return it as ISO 8601 in UTC, a start moved to the next whole millisecond.
-
-    A text without a zone is UTC: a data source is not told the session's time zone.
-    """
-    return to_instant(value, name, up=name == "startingTimestamp")
-
-
-def _integer(name: str, value: str, least: int, expectation: str) -> int:
-    if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", value) or not least <= int(value) < 2**63:
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it {expectation}.")
-    return int(value)
-
 
 LEAST_VERSION_INTERVAL = 10
 DEFAULT_MAX_FILES = 1000
@@ -149,20 +61,15 @@ class ChangeColumns(enum.Enum):
 class SparkOptions:
     """The options of one relation, checked. Pickles; its repr shows no secret.
 
-    ``columns`` and ``filter`` are not yet resolved against a schema. ``max_files`` and ``max_bytes`` are ``None`` where
-    the user set none; ``version_interval``, ``max_outage``, ``max_retry_seconds`` and the timeouts are in seconds, with
-    ``None`` for the default of ``ReadOptions``.
+    ``read`` is not yet bound to a schema; its columns, filter, limit and response format hold for change feeds and, but
+    for the limit, for streams as well. ``limits`` are the fields of ``ReadOptions`` that were set; ``max_files`` and
+    ``max_bytes`` are ``None`` where none was; ``version_interval`` and ``max_outage`` are in seconds.
     """
 
     profile: Profile
     table: TableName
-    columns: tuple[ColumnName, ...] | None = None
-    filter: Expression | None = None
-    limit: int | None = None
-    version: int | None = None
-    timestamp: str | None = None
-    row_lineage: bool = False
-    response_format: ResponseFormat = ResponseFormat.AUTO
+    read: ScanRequest = dataclasses.field(default_factory=ScanRequest)
+    limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     read_change_feed: bool = False
     change_columns: ChangeColumns = ChangeColumns.DELTA
     starting_version: Start = None
@@ -177,13 +84,7 @@ class SparkOptions:
     max_partition_bytes: int = 128 * 1024 * 1024
     parallelism: int = 1
     caller_org: str | None = None
-    max_attempts: int | None = None
-    max_retry_seconds: int | None = None
-    connect_timeout: int | None = None
-    read_timeout: int | None = None
-    total_timeout: int | None = None
     max_outage: int = 0
-    access_mode: AccessMode = AccessMode.AUTO
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SparkOptions:
@@ -197,9 +98,7 @@ class SparkOptions:
             The profile cannot be read.
         """
         given = _known(options)
-        found = {
-            option.field: option.parse(option.name, given[key]) for key, option in _OPTIONS.items() if key in given
-        }
+        found = _parsed(_OPTIONS, given)
         _one_of(given, "startingVersion", "startingTimestamp")
         _one_of(given, "endingVersion", "endingTimestamp")
         _one_of(given, "versionAsOf", "timestampAsOf")
@@ -207,24 +106,37 @@ class SparkOptions:
         result = cls(
             profile=profile,
             table=table,
+            read=ScanRequest(**_parsed(_READ, given)),
+            limits=_parsed(_LIMITS, given),
             read_change_feed=any(_is_true(given, name) for name in ("readChangeFeed", "readChangeData")),
             on_change=_on_change(given),
-            **{"parallelism": os.cpu_count() or 1, **found},  # type: ignore[arg-type]
+            **{"parallelism": os.cpu_count() or 1, **found},
         )
         result._check_combinations(given)
         return result
 
     def read_options(self, base: ReadOptions, *, waiting: bool = True) -> ReadOptions:
         """Return ``base`` with the retries and deadlines that are set, and a wait for ``maxOutage`` if ``waiting``."""
-        names = ("max_attempts", "max_retry_seconds", "connect_timeout", "read_timeout", "total_timeout")
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        found = dataclasses.replace(base, access_mode=self.access_mode, **given)
+        found = dataclasses.replace(base, **self.limits)
         if not self.max_outage:
             return found
         if not waiting:
             return dataclasses.replace(found, max_attempts=3, max_retry_seconds=10.0)
         return dataclasses.replace(
             found, max_attempts=_ENDLESS, max_retry_seconds=max(found.max_retry_seconds, self.max_outage)
+        )
+
+    def changes(self, columns: Sequence[ColumnName] | None) -> ChangesRequest:
+        """Return the request of a batch read of the change feed, of ``columns``."""
+        return ChangesRequest(
+            starting_version=None if self.starting_version == "latest" else self.starting_version,
+            ending_version=self.ending_version,
+            starting_timestamp=self.starting_timestamp,
+            ending_timestamp=self.ending_timestamp,
+            columns=columns,
+            filter=self.read.filter,
+            limit=self.read.limit,
+            response_format=self.read.response_format,
         )
 
     def for_batch(self) -> SparkOptions:
@@ -261,7 +173,7 @@ class SparkOptions:
         UsageError
             Time travel, an end, a limit or row lineage, which a stream does not have.
         """
-        if self.version is not None or self.timestamp is not None:
+        if self.read.version is not None or self.read.timestamp is not None:
             raise UsageError(
                 "Cannot time travel streams. Use option 'startingVersion' or 'startingTimestamp' instead of "
                 "'versionAsOf' or 'timestampAsOf'."
@@ -269,8 +181,8 @@ class SparkOptions:
         for name, is_set in (
             ("endingVersion", self.ending_version is not None),
             ("endingTimestamp", self.ending_timestamp is not None),
-            ("limit", self.limit is not None),
-            ("rowLineage", self.row_lineage),
+            ("limit", self.read.limit is not None),
+            ("rowLineage", self.read.row_lineage),
         ):
             if is_set:
                 raise UsageError(f"Option '{name}' is not for streams; leave it out, or read with 'spark.read'.")
@@ -306,7 +218,111 @@ class _Option(NamedTuple):
 
 def names() -> list[str]:
     """Return every option name, as documented."""
-    return sorted([*(option.name for option in _OPTIONS.values()), *_FLAGS, "path", *_CREDENTIALS], key=str.lower)
+    tables = (_READ, _LIMITS, _OPTIONS)
+    valued = (option.name for table in tables for option in table.values())
+    return sorted([*valued, *_FLAGS, "path", *_CREDENTIALS], key=str.lower)
+
+
+def limits(options: ReadOptions) -> dict[str, object]:
+    """Return what ``options`` of a read set of limits and of the way to the data, as options of the data source."""
+    default = ReadOptions()
+    given = {option.name: getattr(options, option.field) for option in _LIMITS.values()}
+    changed = {
+        option.name: given[option.name]
+        for option in _LIMITS.values()
+        if given[option.name] not in (None, getattr(default, option.field))
+    }
+    return {name: value.value if isinstance(value, enum.Enum) else math.ceil(value) for name, value in changed.items()}
+
+
+_SIZE = re.compile(r"(\d+)\s*([a-z]*)")
+_UNITS = {unit + tail: 1024**power for power, unit in enumerate("kmgtp", 1) for tail in ("", "b")}
+_SECONDS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
+_SECONDS |= {"h": 3600, "hour": 3600, "hours": 3600}
+
+
+def _parse_text(name: str, value: str) -> str:
+    """Return ``value`` if it says anything."""
+    if not value.strip():
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must not be empty.")
+    return value
+
+
+def _parse_product(name: str, value: str) -> str | None:
+    """Return ``value`` if it can be part of a User-Agent; ``None`` where it is empty."""
+    if not re.fullmatch(r"[ -~]*", value):
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be printable ASCII characters.")
+    return value.strip() or None
+
+
+def _parse_flag(name: str, value: str) -> bool:
+    """Read ``true`` or ``false``, in any case."""
+    known = {"true": True, "false": False}
+    if value.lower() not in known:
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be 'true' or 'false'.")
+    return known[value.lower()]
+
+
+def _parse_positive(name: str, value: str) -> int:
+    """Read an integer greater than zero."""
+    return _integer(name, value, 1, "must be a positive integer")
+
+
+def _parse_version(name: str, value: str) -> int:
+    """Read a table version."""
+    return _integer(name, value, 0, "must be an integer greater than or equal to zero")
+
+
+def _parse_count(name: str, value: str) -> int:
+    """Read a number of rows."""
+    return _integer(name, value, 0, "must be an integer greater than or equal to zero")
+
+
+def _parse_starting_version(name: str, value: str) -> Start:
+    """Read a table version, or ``latest`` in lower case."""
+    if value == "latest":
+        return "latest"
+    return _integer(name, value, 0, "must be 'latest' or an integer that must be greater than or equal to zero")
+
+
+def _parse_size(name: str, value: str) -> int:
+    """Read a size in bytes as the JVM writes it: ``12``, ``12k``, ``10g``."""
+    match = _SIZE.fullmatch(value.strip().lower())
+    factor = {"": 1, "b": 1, **_UNITS}.get(match[2]) if match else None
+    if match is None or factor is None or int(match[1]) == 0:
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a size configuration such as '10g'.")
+    return int(match[1]) * factor
+
+
+def _parse_seconds(name: str, value: str) -> int:
+    """Read a duration: a number of seconds, or ``30s``, ``5m``, ``1h``."""
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
+    factor = _SECONDS.get(match[2]) if match else None
+    if match is None or factor is None:
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a number of seconds such as '30s'.")
+    return int(match[1]) * factor
+
+
+def _parse_timeout(name: str, value: str) -> int:
+    """Read a duration of at least a second."""
+    found = _parse_seconds(name, value)
+    if not found:
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a second or more.")
+    return found
+
+
+def _parse_timestamp(name: str, value: str) -> str:
+    """Read a timestamp and return it as ISO 8601 in UTC, a start moved to the next whole millisecond.
+
+    A text without a zone is UTC: a data source is not told the session's time zone.
+    """
+    return to_instant(value, name, up=name == "startingTimestamp")
+
+
+def _integer(name: str, value: str, least: int, expectation: str) -> int:
+    if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", value) or not least <= int(value) < 2**63:
+        raise UsageError(f"Invalid value '{value}' for option '{name}': it {expectation}.")
+    return int(value)
 
 
 def _columns(name: str, value: str) -> tuple[ColumnName, ...]:
@@ -339,7 +355,7 @@ def _parts(item: object) -> list[object]:
 
 
 def _filter(name: str, value: str) -> Expression | None:
-    return parse_filter(parse_text(name, value))
+    return parse_filter(_parse_text(name, value))
 
 
 def _enum(kind: type[enum.Enum]) -> Callable[[str, str], object]:
@@ -354,41 +370,46 @@ def _enum(kind: type[enum.Enum]) -> Callable[[str, str], object]:
 
 
 def _fail_on_data_loss(name: str, value: str) -> None:
-    if not parse_flag(name, value):
+    if not _parse_flag(name, value):
         raise UsageError("Option 'failOnDataLoss' can only be 'true': this source never skips data that is gone.")
 
 
-_OPTIONS = {
-    option.name.lower(): option
-    for option in (
-        _Option("columns", "columns", _columns),
-        _Option("filter", "filter", _filter),
-        _Option("limit", "limit", parse_count),
-        _Option("versionAsOf", "version", parse_version),
-        _Option("timestampAsOf", "timestamp", parse_timestamp),
-        _Option("rowLineage", "row_lineage", parse_flag),
-        _Option("responseFormat", "response_format", _enum(ResponseFormat)),
-        _Option("changeFeedColumns", "change_columns", _enum(ChangeColumns)),
-        _Option("startingVersion", "starting_version", parse_starting_version),
-        _Option("startingTimestamp", "starting_timestamp", parse_timestamp),
-        _Option("endingVersion", "ending_version", parse_version),
-        _Option("endingTimestamp", "ending_timestamp", parse_timestamp),
-        _Option("maxFilesPerTrigger", "max_files", parse_positive),
-        _Option("maxBytesPerTrigger", "max_bytes", parse_size),
-        _Option("maxVersionsPerRpc", "max_versions_per_rpc", parse_positive),
-        _Option("queryTableVersionIntervalSeconds", "version_interval", parse_seconds),
-        _Option("maxPartitionBytes", "max_partition_bytes", parse_size),
-        _Option("parallelism", "parallelism", parse_positive),
-        _Option("callerOrg", "caller_org", parse_product),
-        _Option("maxAttempts", "max_attempts", parse_positive),
-        _Option("maxRetrySeconds", "max_retry_seconds", parse_seconds),
-        _Option("connectTimeout", "connect_timeout", parse_timeout),
-        _Option("readTimeout", "read_timeout", parse_timeout),
-        _Option("totalTimeout", "total_timeout", parse_timeout),
-        _Option("maxOutage", "max_outage", parse_seconds),
-        _Option("accessMode", "access_mode", _enum(AccessMode)),
-    )
-}
+def _table(*options: _Option) -> dict[str, _Option]:
+    return {option.name.lower(): option for option in options}
+
+
+_READ = _table(
+    _Option("columns", "columns", _columns),
+    _Option("filter", "filter", _filter),
+    _Option("limit", "limit", _parse_count),
+    _Option("versionAsOf", "version", _parse_version),
+    _Option("timestampAsOf", "timestamp", _parse_timestamp),
+    _Option("rowLineage", "row_lineage", _parse_flag),
+    _Option("responseFormat", "response_format", _enum(ResponseFormat)),
+)
+_LIMITS = _table(
+    _Option("maxAttempts", "max_attempts", _parse_positive),
+    _Option("maxRetrySeconds", "max_retry_seconds", _parse_seconds),
+    _Option("connectTimeout", "connect_timeout", _parse_timeout),
+    _Option("readTimeout", "read_timeout", _parse_timeout),
+    _Option("totalTimeout", "total_timeout", _parse_timeout),
+    _Option("accessMode", "access_mode", _enum(AccessMode)),
+)
+_OPTIONS = _table(
+    _Option("changeFeedColumns", "change_columns", _enum(ChangeColumns)),
+    _Option("startingVersion", "starting_version", _parse_starting_version),
+    _Option("startingTimestamp", "starting_timestamp", _parse_timestamp),
+    _Option("endingVersion", "ending_version", _parse_version),
+    _Option("endingTimestamp", "ending_timestamp", _parse_timestamp),
+    _Option("maxFilesPerTrigger", "max_files", _parse_positive),
+    _Option("maxBytesPerTrigger", "max_bytes", _parse_size),
+    _Option("maxVersionsPerRpc", "max_versions_per_rpc", _parse_positive),
+    _Option("queryTableVersionIntervalSeconds", "version_interval", _parse_seconds),
+    _Option("maxPartitionBytes", "max_partition_bytes", _parse_size),
+    _Option("parallelism", "parallelism", _parse_positive),
+    _Option("callerOrg", "caller_org", _parse_product),
+    _Option("maxOutage", "max_outage", _parse_seconds),
+)
 _FLAGS = ("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss")
 _CREDENTIALS = (
     "shareCredentialsVersion",
@@ -419,6 +440,10 @@ _ELSEWHERE = {
 }
 
 
+def _parsed(table: Mapping[str, _Option], given: Mapping[str, str]) -> dict[str, Any]:
+    return {option.field: option.parse(option.name, given[key]) for key, option in table.items() if key in given}
+
+
 def _known(options: Mapping[str, str]) -> dict[str, str]:
     given = {str(key).lower(): str(value) for key, value in options.items() if value is not None}
     known = {name.lower() for name in names()}
@@ -433,7 +458,7 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
             raise UsageError(f"Unknown option '{key}'. {hint}")
     for name in _FLAGS:
         if name.lower() in given:
-            parse_flag(name, given[name.lower()])
+            _parse_flag(name, given[name.lower()])
     if "failondataloss" in given:
         _fail_on_data_loss("failOnDataLoss", given["failondataloss"])
     return given
@@ -495,5 +520,5 @@ def _profile_fields(inline: Mapping[str, str]) -> dict[str, object]:
     if fields["shareCredentialsVersion"] == 2 and kind is None:
         fields["type"] = "bearer_token"
     if "expirationTime" in inline:
-        fields["expirationTime"] = parse_timestamp("expirationTime", inline["expirationTime"])
+        fields["expirationTime"] = _parse_timestamp("expirationTime", inline["expirationTime"])
     return fields

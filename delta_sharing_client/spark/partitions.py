@@ -56,7 +56,7 @@ def plan_partitions(plan: ScanPlan, plan_id: str, parallelism: int, most: int) -
 def warn_of_large_read(plan: ScanPlan, options: SparkOptions, *, narrowed: bool) -> None:
     """Log that a read of gigabytes takes every column and row, where neither options nor a schema say less."""
     size = sum(max(0, task.size) for task in plan.tasks)
-    asked = (options.columns, options.filter, options.limit)
+    asked = (options.read.columns, options.read.filter, options.read.limit)
     if size > LARGE_READ and not narrowed and all(part is None for part in asked):
         _LOG.warning(
             "The read of %s takes all columns and rows of %d files, %.1f GB: Spark does not tell a Python data source "

@@ -132,27 +132,8 @@ class ServedTable:
         """Plan a batch read of the snapshot or change feed that the options ask for."""
         options = self.options
         if options.read_change_feed:
-            assert options.starting_version != "latest"
-            changes = ChangesRequest(
-                starting_version=options.starting_version,
-                ending_version=options.ending_version,
-                starting_timestamp=options.starting_timestamp,
-                ending_timestamp=options.ending_timestamp,
-                columns=columns.paths,
-                filter=options.filter,
-                limit=options.limit,
-                response_format=options.response_format,
-            )
-            return plan_change_feed(self._rest, options.table, changes, self.read_options)
-        read = ScanRequest(
-            columns=columns.paths,
-            filter=options.filter,
-            limit=options.limit,
-            version=options.version,
-            timestamp=options.timestamp,
-            row_lineage=options.row_lineage,
-            response_format=options.response_format,
-        )
+            return plan_change_feed(self._rest, options.table, options.changes(columns.paths), self.read_options)
+        read = dataclasses.replace(options.read, columns=columns.paths)
         return plan_table(self._rest, options.table, read, self.read_options)
 
     # === Streams ===
@@ -234,11 +215,11 @@ class ServedTable:
                 starting_version=window.first,
                 ending_version=window.last,
                 columns=columns.paths,
-                filter=self.options.filter,
+                filter=self.options.read.filter,
             )
             return plan_changes(table, files, changes, self.read_options)
         adds = (file for file in files if isinstance(file, AddFile))
-        request = ScanRequest(columns=columns.paths, filter=self.options.filter)
+        request = ScanRequest(columns=columns.paths, filter=self.options.read.filter)
         return plan_snapshot(table, adds, request, self.read_options)
 
     def schema_change(
@@ -362,7 +343,7 @@ class ServedTable:
             return error
 
     def _head(self, version: int | None, timestamp: str | None) -> TableHead:
-        response_format = self.options.response_format
+        response_format = self.options.read.response_format
         try:
             head = table_metadata(
                 self._rest,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import functools
 import json
-import math
 import os
 import pickle
 import shutil
@@ -23,11 +22,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.datasource import DeltaSharingAlias
 from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from delta_sharing_client.spark.options import limits
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def _load(
     options["filter"] = None if request.filter is None else str(request.filter)
     options["columns"] = None if columns is None else json.dumps([_column(column) for column in columns])
     options["parallelism"] = _parallelism(session)
-    options.update(_limits(read.options))
+    options.update(limits(read.options))
     options.update(_credentials(read.rest.profile))
     given = {name: str(value) for name, value in options.items() if value is not None}
     if not HAS_DATA_SOURCES:
@@ -158,25 +157,6 @@ def _what_lacks(program: str) -> str | None:
 
 def _place(program: str) -> str:
     return os.path.abspath(shutil.which(program) or program)
-
-
-def _limits(options: ReadOptions) -> dict[str, object]:
-    """Return what ``options`` of a read set of limits and of the way to the data, as options of the data source."""
-    default = ReadOptions()
-    names = {
-        "maxAttempts": "max_attempts",
-        "maxRetrySeconds": "max_retry_seconds",
-        "connectTimeout": "connect_timeout",
-        "readTimeout": "read_timeout",
-        "totalTimeout": "total_timeout",
-    }
-    given = {option: getattr(options, name) for option, name in names.items()}
-    limits: dict[str, object] = {
-        option: value if isinstance(value, int) else math.ceil(value)
-        for option, value in given.items()
-        if value is not None and value != getattr(default, names[option])
-    }
-    return limits if options.access_mode is default.access_mode else {**limits, "accessMode": options.access_mode.value}
 
 
 def _register(session: SparkSession) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 
 from delta_sharing_client.errors import UsageError
@@ -27,7 +29,7 @@ def test_defaults() -> None:
     assert str(options.table) == "a.b.c"
     assert options.profile.endpoint == "https://sharing.example/api"
     assert (options.max_files, options.max_bytes, options.max_versions_per_rpc) == (None, None, 100)
-    assert (options.response_format, options.on_change, options.version_interval) == (
+    assert (options.read.response_format, options.on_change, options.version_interval) == (
         ResponseFormat.AUTO,
         OnChange.FAIL,
         30,
@@ -143,17 +145,17 @@ def test_bad_value_is_refused_with_what_fits(name: str, value: str, fragment: st
         ("startingTimestamp", "2022-01-01 00:00", "starting_timestamp", "2022-01-01T00:00:00Z"),
         ("startingTimestamp", "2022-01-01T10:00:00.5+02:00", "starting_timestamp", "2022-01-01T08:00:00.5Z"),
         ("startingTimestamp", "2022-07-01 12:00:00 Europe/Berlin", "starting_timestamp", "2022-07-01T10:00:00Z"),
-        ("timestampAsOf", "2022-01-01 00:00:00 -0130", "timestamp", "2022-01-01T01:30:00Z"),
-        ("columns", "a, `b,c` ,d.e, d.`e.f`", "columns", ("a", "`b,c`", "d.e", "d.`e.f`")),
-        ("columns", "`a``b`", "columns", ("`a``b`",)),
-        ("columns", '["a", ["b.c", "d"]]', "columns", ("a", ("b.c", "d"))),
+        ("timestampAsOf", "2022-01-01 00:00:00 -0130", "read.timestamp", "2022-01-01T01:30:00Z"),
+        ("columns", "a, `b,c` ,d.e, d.`e.f`", "read.columns", ("a", "`b,c`", "d.e", "d.`e.f`")),
+        ("columns", "`a``b`", "read.columns", ("`a``b`",)),
+        ("columns", '["a", ["b.c", "d"]]', "read.columns", ("a", ("b.c", "d"))),
         ("queryTableVersionIntervalSeconds", "5m", "version_interval", 300),
-        ("responseFormat", "delta", "response_format", ResponseFormat.DELTA),
-        ("rowLineage", "True", "row_lineage", True),
+        ("responseFormat", "delta", "read.response_format", ResponseFormat.DELTA),
+        ("rowLineage", "True", "read.row_lineage", True),
     ],
 )
 def test_value_is_read(name: str, value: str, field: str, expected: object) -> None:
-    assert getattr(parse(**{name: value}), field) == expected
+    assert operator.attrgetter(field)(parse(**{name: value})) == expected
 
 
 @pytest.mark.parametrize(

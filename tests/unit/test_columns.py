@@ -57,7 +57,7 @@ def test_dots_and_backticks_mean_the_same_by_every_door(text: str, path: tuple[s
 
     assert resolve_columns([text], SCHEMA) == (path,)
     options = {"path": "s.t.u", "endpoint": "https://sharing.invalid", "bearerToken": "t", "columns": f"{text}"}
-    assert resolve_columns(SparkOptions.parse(options).columns, SCHEMA) == (path,)
+    assert resolve_columns(SparkOptions.parse(options).read.columns, SCHEMA) == (path,)
     for expression in (parse_filter(f"{text} = 1"), parse_filter([(text, "=", 1)]), col(text) == 1):
         assert columns(bind(expression, ARROW)) == {path}
 
@@ -94,8 +94,8 @@ def test_a_mistyped_column_has_one_sentence_by_every_door(text: str, sentence: s
     doors = [
         lambda: resolve_columns([text], SCHEMA),
         lambda: resolve_columns([parse_path(text)], SCHEMA),
-        lambda: resolve_columns(SparkOptions.parse({**options, "columns": text}).columns, SCHEMA),
-        lambda: bind(SparkOptions.parse({**options, "filter": f"{text} = 1"}).filter, ARROW),
+        lambda: resolve_columns(SparkOptions.parse({**options, "columns": text}).read.columns, SCHEMA),
+        lambda: bind(SparkOptions.parse({**options, "filter": f"{text} = 1"}).read.filter, ARROW),
         lambda: bind(parse_filter(f"{text} IS NULL"), ARROW),
         lambda: bind(parse_filter([(text, "in", [1])]), ARROW),
         lambda: bind(col(text) > 1, ARROW),

@@ -84,9 +84,12 @@ def _profile(text: str) -> str:
 
 def _spark(name: str) -> Callable[[str], str]:
     def read(text: str) -> str:
-        from delta_sharing_client.spark.options import parse_timestamp
+        from delta_sharing_client.spark.options import SparkOptions
 
-        return parse_timestamp(name, text)
+        given = {"path": "s.t.u", "endpoint": "https://sharing.invalid", "bearerToken": "t"}
+        feed = {} if name == "timestampAsOf" else {"readChangeFeed": "true"}
+        parsed = SparkOptions.parse({**given, **feed, name: text})
+        return str(parsed.read.timestamp if name == "timestampAsOf" else parsed.starting_timestamp)
 
     return read
 
