@@ -65,6 +65,9 @@ class ReadOptions:
     min_bytes_per_second:
         Least throughput of an answer, taken over ``read_timeout`` seconds; a slower one is broken off and tried again.
         0 for no limit.
+    async_query:
+        Let the server compute an answer while it is asked again and again (protocol, "asyncQuery"), for tables so large
+        that a gateway would end the request first. Servers that do not know it answer at once.
     cache_directory:
         Directory of the file cache, ``None`` for no cache.
     cache_bytes:
@@ -103,6 +106,7 @@ class ReadOptions:
     max_retry_seconds: float = 120.0
     total_timeout: float | None = 86_400.0
     min_bytes_per_second: float = 100.0
+    async_query: bool = False
     cache_directory: str | None = None
     cache_bytes: int = 10 * 1024 * 1024 * 1024
     progress: bool | None = None

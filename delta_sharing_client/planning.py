@@ -94,6 +94,7 @@ def _plan_by_url(rest: RestClient, table: TableName, request: ScanRequest, optio
         version=request.version,
         timestamp=request.timestamp,
         include_refresh_token=latest,
+        asynchronous=options.async_query,
     )
     answer = query_table(rest, table, query, response_format=request.response_format)
     if hints is not None and answer.metadata.schema_string != hinted_schema:
@@ -133,7 +134,12 @@ def _query_snapshot(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, ScanPlan]:
     latest = request.version is None and request.timestamp is None
-    query = QueryRequest(version=request.version, timestamp=request.timestamp, include_refresh_token=latest)
+    query = QueryRequest(
+        version=request.version,
+        timestamp=request.timestamp,
+        include_refresh_token=latest,
+        asynchronous=options.async_query,
+    )
     answer = query_table(rest, table, query, response_format=request.response_format)
     check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
     actions: list[Action] = [answer.protocol, answer.metadata, *_live_files(answer, table)]
@@ -259,6 +265,7 @@ def _state(rest: RestClient, table: TableName, answer: TableAnswer) -> TableStat
         protocol=answer.protocol,
         metadata=answer.metadata,
         allow_http=rest.allows_http_data,
+        query_id=rest.query_id,
     )
 
 

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.vectors import encode_inline
+
 Rows = Sequence[Mapping[str, object]]
 
 _TYPES = {
@@ -48,7 +50,7 @@ class DataFile:
         from delta_sharing_client.delta import deletion_vectors
 
         vector = deletion_vectors.DeletionVector.from_positions(positions)
-        descriptor = deletion_vectors.encode_inline(vector)
+        descriptor = encode_inline(vector)
         return dataclasses.replace(
             self,
             deletion_vector={

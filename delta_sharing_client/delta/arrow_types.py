@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.delta.data_types import (
     ArrayType,
     DataType,
@@ -104,9 +105,9 @@ def from_arrow_type(arrow_type: pa.DataType) -> DataType:
         return PrimitiveType(name)
     if types.is_dictionary(arrow_type):
         return from_arrow_type(arrow_type.value_type)
-    if _is_text(arrow_type):
+    if is_text(arrow_type):
         return PrimitiveType("string")
-    if _is_bytes(arrow_type):
+    if is_bytes(arrow_type) or types.is_fixed_size_binary(arrow_type):
         return PrimitiveType("binary")
     if types.is_timestamp(arrow_type):
         return PrimitiveType("timestamp_ntz" if arrow_type.tz is None else "timestamp")
@@ -135,18 +136,3 @@ def _to_arrow_field(item: StructField) -> pa.Field:
 
 def _from_arrow_field(item: pa.Field) -> StructField:
     return StructField(item.name, from_arrow_type(item.type), item.nullable)
-
-
-def _is_text(arrow_type: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type))
-
-
-def _is_bytes(arrow_type: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_binary(arrow_type)
-        or types.is_large_binary(arrow_type)
-        or types.is_fixed_size_binary(arrow_type)
-        or types.is_binary_view(arrow_type)
-    )

@@ -234,13 +234,6 @@ def relative_path(descriptor: DeletionVectorDescriptor) -> str:
 # === Writing ===
 
 
-def encode_inline(vector: DeletionVector) -> DeletionVectorDescriptor:
-    """Return an inline descriptor that carries ``vector``."""
-    data = serialize(vector._bitmap)
-    text = z85_encode(data + bytes(-len(data) % 4))
-    return DeletionVectorDescriptor("i", text, len(data), vector.cardinality)
-
-
 def encode_file(
     vectors: Sequence[DeletionVector],
     name: uuid.UUID | str,

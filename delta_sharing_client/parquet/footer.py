@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from delta_sharing_client.arrow_forms import is_view
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.thrift import fields, list_header, read_struct, skip
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -203,8 +204,7 @@ def _is_another_form(data_type: pa.DataType) -> bool:
         types.is_dictionary(data_type)
         or types.is_large_string(data_type)
         or types.is_large_binary(data_type)
-        or types.is_string_view(data_type)
-        or types.is_binary_view(data_type)
+        or is_view(data_type)
         or isinstance(data_type, pa.BaseExtensionType)
     )
 
@@ -223,8 +223,8 @@ def reader_settings() -> dict[str, object]:
 
     INT96 becomes microseconds, as Spark reads it, so that years beyond the range of nanoseconds stay right.
     """
-    settings: dict[str, object] = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
-    # Absent before the release of pyarrow that turned UUID and JSON columns into extension types.
-    if "arrow_extensions_enabled" in inspect.signature(pq.ParquetFile.__init__).parameters:
-        settings["arrow_extensions_enabled"] = False
-    return settings
+    settings: dict[str, object] = {"coerce_int96_timestamp_unit": "us"}
+    # pyarrow knows the first since 15, and the second since it turned UUID and JSON columns into extension types.
+    exact = {"page_checksum_verification": True, "arrow_extensions_enabled": False}
+    known = inspect.signature(pq.ParquetFile.__init__).parameters
+    return settings | {name: value for name, value in exact.items() if name in known}

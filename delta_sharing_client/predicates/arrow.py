@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_sharing_client.arrow_forms import is_text, is_view
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import MICROS_PER_DAY, civil_of
 from delta_sharing_client.predicates import functions
@@ -171,8 +172,8 @@ def _as_bound(array: _Array, column: Column) -> _Array:
     wanted: Any = column.type
     if pa.types.is_dictionary(wanted):
         wanted = wanted.value_type
-    # Few kernels take views.
-    wanted = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(wanted, wanted)
+    if is_view(wanted):
+        wanted = pa.large_string() if is_text(wanted) else pa.large_binary()
     if pa.types.is_timestamp(wanted):
         # Constants are in microseconds.
         wanted = pa.timestamp("us", wanted.tz)

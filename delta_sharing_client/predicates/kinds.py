@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from delta_sharing_client.arrow_forms import is_bytes, is_text
+
 
 class Kind(enum.Enum):
     """What a column's type compares with."""
@@ -63,8 +65,8 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], Kind], ...] = (
     (pa.types.is_integer, Kind.INTEGER),
     (lambda t: pa.types.is_float32(t) or pa.types.is_float64(t), Kind.FLOATING),
     (pa.types.is_decimal, Kind.DECIMAL),
-    (lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or t == pa.string_view(), Kind.STRING),
-    (lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t) or t == pa.binary_view(), Kind.BINARY),
+    (is_text, Kind.STRING),
+    (is_bytes, Kind.BINARY),
     (pa.types.is_date32, Kind.DATE),
 )
 

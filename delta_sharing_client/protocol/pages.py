@@ -38,7 +38,6 @@ from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
-FILE_ID_HASH_HEADER = "fileidhash"
 MAX_LINE_BYTES = 256 * 1024 * 1024
 MAX_ACTIONS = 10_000_000
 _MAX_BLANK_LINES = 10_000
@@ -74,10 +73,8 @@ class AnswerRules:
     version: int | None = None
     starting_version: int | None = None
     ending_version: int | None = None
-    file_id_hash: str | None = None
     needs_url_access: bool = True
     may_be_view: bool = False
-    poll_seconds: float = 600.0
 
 
 class Pages:
@@ -184,16 +181,11 @@ class Pages:
             self._make_request(token) if self._query_id is None else self._make_status_request(self._query_id, token)
         )
         page = self._attempts(request)
-        deadline = time.monotonic() + self._rules.poll_seconds
         wait = _FIRST_POLL
         while page.status is not None:
             self._query_id = self._running(page.status)
-            if time.monotonic() + wait > deadline:
-                raise TransportError(
-                    f"The query did not finish within {self._rules.poll_seconds:.0f} s; the server still works on it.",
-                    table=str(self._rules.table),
-                )
-            time.sleep(wait)
+            # What is left of 'total_timeout' ends the wait: the next poll raises.
+            time.sleep(self._transport.within(wait))
             wait = min(wait * 1.5, _LONGEST_POLL)
             page = self._attempts(self._make_status_request(self._query_id, token))
         return page
@@ -391,13 +383,6 @@ class Page:
                 feature="directory access",
                 table=self._table,
             )
-        if rules.file_id_hash is not None:
-            found = (self._response.headers.get(FILE_ID_HASH_HEADER) or "").strip().lower()
-            if found != rules.file_id_hash:
-                raise ProtocolError(
-                    f"{doing}: asked for fileidhash {rules.file_id_hash}, found {found or 'none'} in the answer.",
-                    table=self._table,
-                )
 
     def _decoded(self) -> Iterator[Line]:
         decode = _decoder.decode

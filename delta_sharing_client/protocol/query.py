@@ -17,12 +17,11 @@ from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answer import AnswerKind, TableAction, TableHead
 from delta_sharing_client.protocol.capabilities import HEADER, capabilities_header
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.protocol.pages import FILE_ID_HASH_HEADER, AnswerRules, Page, Pages
+from delta_sharing_client.protocol.pages import AnswerRules, Page, Pages
 from delta_sharing_client.protocol.rest import RestClient
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
-_FILE_ID_HASHES = ("parquet", "delta")
 
 T = TypeVar("T")
 QueryT = TypeVar("QueryT", "QueryRequest", "ChangesQuery")
@@ -34,10 +33,8 @@ class QueryRequest:
 
     Parameters
     ----------
-    predicate_hints:
-        SQL conditions that the server may use to leave files out; all must hold.
     json_predicate_hints:
-        The same as JSON text ("JSON predicates for Filtering").
+        A condition as JSON text by which the server may leave files out ("JSON predicates for Filtering").
     limit_hint:
         Rows that are enough. Left away where it exceeds the protocol's Int32.
     version, timestamp:
@@ -53,15 +50,10 @@ class QueryRequest:
         Renew the URLs of the snapshot that this token was given out for.
     include_historical_protocol:
         Ask for protocol changes inside a range of versions (answers in delta format).
-    file_id_hash:
-        ``parquet`` or ``delta``: which hash file ids must be, for clients that compare answers of both formats.
     asynchronous:
         Let the server compute the answer while we poll, for tables that take long.
-    poll_seconds:
-        How long to wait for an asynchronous query.
     """
 
-    predicate_hints: tuple[str, ...] = ()
     json_predicate_hints: str | None = None
     limit_hint: int | None = None
     version: int | None = None
@@ -72,14 +64,9 @@ class QueryRequest:
     include_refresh_token: bool = True
     refresh_token: str | None = dataclasses.field(default=None, repr=False)
     include_historical_protocol: bool = True
-    file_id_hash: str | None = None
     asynchronous: bool = False
-    poll_seconds: float = 600.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.predicate_hints, str):
-            raise UsageError("'predicate_hints' is a sequence of SQL conditions, found one text; put it into a list.")
-        object.__setattr__(self, "predicate_hints", tuple(self.predicate_hints))
         _check_json_hints(self.json_predicate_hints)
         for name in ("limit_hint", "version", "starting_version", "ending_version"):
             check_number(name, getattr(self, name), least=0)
@@ -96,7 +83,6 @@ class QueryRequest:
         if self.ending_version is not None and self.starting_version is None:
             raise UsageError("'ending_version' needs 'starting_version'; pass both.")
         _check_range(self.starting_version, self.ending_version)
-        _check_file_id_hash(self.file_id_hash)
 
     @property
     def is_latest(self) -> bool:
@@ -113,7 +99,6 @@ class QueryRequest:
         historical = self.starting_version is not None and ResponseFormat.DELTA in formats
         first = page_token is None
         fields: dict[str, object | None] = {
-            "predicateHints": list(self.predicate_hints) or None,
             "jsonPredicateHints": self.json_predicate_hints,
             "limitHint": self.limit_hint if (self.limit_hint or 0) <= _MAX_INT32 else None,
             "version": self.version,
@@ -143,8 +128,6 @@ class ChangesQuery:
         Ask for changes of schema and protocol inside the range (protocol: answers in delta format).
     max_files:
         Files on one page of the answer; pages are joined anyway.
-    file_id_hash:
-        As in ``QueryRequest``.
     of_view:
         Say that the changes of a view, which have no versions, are understood, too.
     """
@@ -156,7 +139,6 @@ class ChangesQuery:
     include_historical_metadata: bool = True
     include_historical_protocol: bool = True
     max_files: int | None = None
-    file_id_hash: str | None = None
     of_view: bool = False
 
     def __post_init__(self) -> None:
@@ -172,7 +154,6 @@ class ChangesQuery:
         if self.starting_version is None and self.starting_timestamp is None:
             raise UsageError("A change feed needs a start: pass starting_version or starting_timestamp.")
         _check_range(self.starting_version, self.ending_version)
-        _check_file_id_hash(self.file_id_hash)
 
     def params(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, str]:
         """Return the query string's parameters for a page."""
@@ -369,14 +350,13 @@ def query_changes(
 def _changes(
     rest: RestClient, table: TableName, request: ChangesQuery, formats: tuple[ResponseFormat, ...]
 ) -> TableAnswer:
-    headers = _headers(formats, Operation.CHANGES, request.file_id_hash, changes_of_views=request.of_view)
+    headers = _headers(formats, Operation.CHANGES, changes_of_views=request.of_view)
     rules = AnswerRules(
         table=table,
         kind=AnswerKind.CHANGES,
         formats=_understood(formats),
         starting_version=request.starting_version,
         ending_version=request.ending_version,
-        file_id_hash=request.file_id_hash,
         may_be_view=request.of_view,
     )
     return TableAnswer(
@@ -397,7 +377,7 @@ def _query(
     idempotency_key: dict[str, str],
 ) -> TableAnswer:
     operation = Operation.SNAPSHOT if wanted.kind is AnswerKind.SNAPSHOT else Operation.STREAMING
-    headers = _headers(formats, operation, wanted.file_id_hash, asynchronous=wanted.asynchronous)
+    headers = _headers(formats, operation, asynchronous=wanted.asynchronous)
     rules = AnswerRules(
         table=table,
         kind=wanted.kind,
@@ -405,8 +385,6 @@ def _query(
         version=wanted.version,
         starting_version=wanted.starting_version,
         ending_version=wanted.ending_version,
-        file_id_hash=wanted.file_id_hash,
-        poll_seconds=wanted.poll_seconds,
     )
 
     def status_body(token: str | None) -> dict[str, object]:
@@ -451,7 +429,6 @@ def _negotiated(ask: Callable[[tuple[ResponseFormat, ...]], T], response_format:
 def _headers(
     formats: tuple[ResponseFormat, ...],
     operation: Operation,
-    file_id_hash: str | None,
     *,
     asynchronous: bool = False,
     changes_of_views: bool = False,
@@ -463,7 +440,7 @@ def _headers(
         asynchronous=asynchronous,
         changes_of_views=changes_of_views,
     )
-    return {HEADER: value} | ({} if file_id_hash is None else {FILE_ID_HASH_HEADER: file_id_hash})
+    return {HEADER: value}
 
 
 def _understood(formats: tuple[ResponseFormat, ...]) -> frozenset[ResponseFormat]:
@@ -489,11 +466,6 @@ def check_one_of(**values: object) -> None:
 def _check_range(start: int | None, end: int | None) -> None:
     if start is not None and end is not None and start > end:
         raise UsageError(f"The range of versions is empty: it starts at {start} and ends at {end}.")
-
-
-def _check_file_id_hash(value: str | None) -> None:
-    if value is not None and value not in _FILE_ID_HASHES:
-        raise UsageError(f"'file_id_hash' must be one of {_names(_FILE_ID_HASHES)}, found {value!r}.")
 
 
 def _check_json_hints(text: object) -> None:

@@ -75,13 +75,18 @@ class RestClient:
         """Whether files may be fetched over ``http:`` from any host, because the endpoint itself is ``http:``."""
         return is_http(self.profile.endpoint)
 
-    def for_read(self, options: ReadOptions) -> RestClient:
+    @property
+    def query_id(self) -> str | None:
+        """The id by which a provider finds the requests of a read; ``None`` where each request has its own."""
+        return self.transport.query_id
+
+    def for_read(self, options: ReadOptions, query_id: str | None = None) -> RestClient:
         """Return the same client for one read: with its options, and one query id for all of its requests.
 
-        Connections and sign-in are shared with this one.
+        The id is a new one unless given. Connections and sign-in are shared with this one.
         """
         other = copy.copy(self)
-        other.transport = self.transport.for_read(options)
+        other.transport = self.transport.for_read(options, query_id)
         return other
 
     def close(self) -> None:
@@ -92,7 +97,7 @@ class RestClient:
     def about(self, table: TableName) -> Iterator[None]:
         """Name ``table`` in the errors of a block; where it does not exist, the nearest one that does."""
         try:
-            with about_table(str(table), self.transport.query_id):
+            with about_table(str(table), self.query_id):
                 yield
         except NotFoundError as error:
             if not getattr(error, "advised", False) and (advice := self._advice(table)) is not None:

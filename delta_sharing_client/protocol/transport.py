@@ -128,14 +128,18 @@ class Transport:
         """Return ``attempt()``, tried again while it raises ``Transient``, within what is left of the operation."""
         return RetryPolicy.of(self.options).call(attempt, self._deadline)
 
-    def for_read(self, options: ReadOptions) -> Transport:
-        """Return the same with other options, and one query id for all the requests of a read."""
+    def for_read(self, options: ReadOptions, query_id: str | None = None) -> Transport:
+        """Return the same with other options, and one query id for all the requests of a read, by default a new one."""
         other = copy.copy(self)
         other.options = options
-        other.query_id = uuid.uuid4().hex
+        other.query_id = query_id or uuid.uuid4().hex
         other._auth, other._signed_in = make_auth(self.profile, options), self.profile
         other._last_agent, other._headers = _additions(options)
         return other
+
+    def within(self, seconds: float) -> float:
+        """Return ``seconds``, or what is left of the operation if that is less."""
+        return self._deadline.within(seconds)
 
     def operation(self) -> Transport:
         """Return the same with a deadline that begins now, for the requests of one operation."""

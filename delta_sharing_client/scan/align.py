@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.delta.arrow_types import to_arrow_type
 from delta_sharing_client.delta.calendars import HybridCalendar, gregorian_dates, hybrid_calendar
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
@@ -329,9 +330,9 @@ def primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, pat
         return then(lambda array: array.dictionary_decode(), primitive(target, found.value_type, path))
     kind = "decimal" if isinstance(target, DecimalType) else target.base
     types = pa.types
-    if kind == "binary" and _is_bytes(found):
+    if kind == "binary" and (is_text(found) or is_bytes(found) or types.is_fixed_size_binary(found)):
         return _cast(arrow)
-    if kind == "string" and _is_bytes(found) and not types.is_fixed_size_binary(found):
+    if kind == "string" and (is_text(found) or is_bytes(found)):
         # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
         return _cast(arrow)
     if kind in _INTEGERS and types.is_integer(found):
@@ -376,19 +377,6 @@ def then(first: MaybeConvert, second: MaybeConvert) -> MaybeConvert:
 
 def _is_narrower_float(found: pa.DataType, arrow: pa.DataType) -> bool:
     return bool(pa.types.is_floating(found)) and found.bit_width < arrow.bit_width
-
-
-def _is_bytes(found: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(found)
-        or types.is_large_string(found)
-        or types.is_string_view(found)
-        or types.is_binary(found)
-        or types.is_large_binary(found)
-        or types.is_binary_view(found)
-        or types.is_fixed_size_binary(found)
-    )
 
 
 # === Nested values ===

@@ -73,6 +73,8 @@ class Batches(Iterator[pa.RecordBatch]):
         except BaseException as error:
             if isinstance(error, ValueError) and self._rows is not None and self._rows.gi_running:
                 raise self._refusal("another thread is taking a batch; take them one after the other") from None
+            if isinstance(error, DeltaSharingError) and not isinstance(error, UsageError):
+                error.query_id = error.query_id or self._context.query_id
             closed, self._closed = self._closed, True
             self._end()
             # Its frames hold what was read ahead.

@@ -208,6 +208,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         left_out=left_out,
         urls=table.urls,
         allow_http=table.allow_http,
+        query_id=table.query_id,
     )
 
 

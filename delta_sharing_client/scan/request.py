@@ -145,6 +145,8 @@ class TableState:
         Where fresh URLs come from once those of the answer expire.
     allow_http:
         Whether the profile's endpoint is ``http:``, so that data may be (``data_urls.check_data_url``).
+    query_id:
+        Names the read in errors, as it did in the requests to the server.
     """
 
     name: str
@@ -153,6 +155,7 @@ class TableState:
     metadata: Metadata
     urls: UrlSource | None = None
     allow_http: bool = False
+    query_id: str | None = None
 
     @functools.cached_property
     def schema(self) -> StructType:

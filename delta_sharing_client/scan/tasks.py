@@ -146,6 +146,8 @@ class ScanContext:
         Metadata for ``output_schema`` where all columns are read and some cannot be (``columns.left_out_metadata``).
     allow_http:
         The profile's own endpoint is ``http:``, so its data URLs may be as well (``data_urls.check_data_url``).
+    query_id:
+        Names the read in errors.
     """
 
     table: str
@@ -164,6 +166,7 @@ class ScanContext:
     urls: UrlSource | None = None
     files: FileStore | None = None
     allow_http: bool = False
+    query_id: str | None = None
 
     @functools.cached_property
     def output_schema(self) -> pa.Schema:

@@ -92,15 +92,15 @@ class ServedTable:
         self._operation = operation
         self.read_options = options.read_options(EXECUTOR_OPTIONS)
         agent = user_agent(operation, options.caller_org)
-        self._rest = RestClient(options.profile, self.read_options, user_agent=agent)
+        # One query id for all that a stream asks; a batch read takes one of its own.
+        self._rest = RestClient(options.profile, self.read_options, user_agent=agent).for_read(self.read_options)
         # Asks again and again anyway, and must not keep a query that is stopped.
         polling = options.read_options(EXECUTOR_OPTIONS, waiting=False)
-        self._polling = RestClient(options.profile, polling, user_agent=agent)
+        self._polling = self._rest.for_read(polling, self._rest.query_id)
 
     def close(self) -> None:
         """Close the connections."""
         self._rest.close()
-        self._polling.close()
 
     def describe(self, version: int | None = None, timestamp: str | None = None) -> Description:
         """Return protocol and metadata, of the latest version by default, checked to be readable."""
@@ -207,6 +207,7 @@ class ServedTable:
             metadata=stream,
             urls=window.urls,
             allow_http=self._rest.allows_http_data,
+            query_id=self._rest.query_id,
         )
         if self.options.read_change_feed:
             if window.is_snapshot:

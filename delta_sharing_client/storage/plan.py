@@ -154,6 +154,7 @@ def _state(rest: RestClient, files: TableFiles, snapshot: Snapshot) -> TableStat
         protocol=snapshot.protocol,
         metadata=snapshot.metadata,
         allow_http=rest.allows_http_data,
+        query_id=rest.query_id,
     )
 
 

@@ -36,7 +36,6 @@ from delta_sharing_client.delta.deletion_vectors import (
     decode_file,
     decode_inline,
     encode_file,
-    encode_inline,
     relative_path,
     z85_decode,
     z85_encode,
@@ -47,6 +46,7 @@ from delta_sharing_client.delta.variant.column import variant_to_json
 from delta_sharing_client.errors import DeltaSharingError
 from tests.unit.delta.native_bitmaps import native_inline
 from tests.unit.delta.variant_encoder import dictionary, encode, primitive, variants_to_python
+from tests.vectors import encode_inline
 
 SLOW = 2.0
 INTERVALS = ("interval year to month", "interval day to second")

@@ -22,6 +22,7 @@ import mock_server
 from delta_sharing_client.cli.facts import describe_table
 from delta_sharing_client.delta import deletion_vectors
 from tests.regressions.hand_made import Action, HandMadeTable
+from tests.vectors import encode_inline
 
 FORMATS = ("parquet", "delta")
 LONGS = pa.schema([("a", pa.int64())])
@@ -152,7 +153,7 @@ def test_absolute_path_is_removed_by_its_file_uri(table: HandMadeTable, scheme: 
 def test_deletion_vector_that_the_protocol_does_not_list_counts_all_the_same(table: HandMadeTable) -> None:
     table.create(LONGS, properties={"delta.enableChangeDataFeed": "true"})
     added = table.file(pa.table({"a": [1, 2, 3]}))
-    vector = deletion_vectors.encode_inline(deletion_vectors.DeletionVector.from_positions([1]))
+    vector = encode_inline(deletion_vectors.DeletionVector.from_positions([1]))
     added["add"]["deletionVector"] = msgspec.to_builtins(vector)
     version = table.commit(added)
     assert rows(table) == [{"a": 1}, {"a": 3}]
@@ -188,7 +189,7 @@ def test_rows_are_chosen_by_their_lineage(
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features[:1]}
     table.commit({"protocol": {**protocol, "writerFeatures": features}}, table.metadata(LONGS, (), TRACKING))
     fresh = table.file(pa.table({"a": range(6)}), row_group_size=2)
-    vector = deletion_vectors.encode_inline(deletion_vectors.DeletionVector.from_positions([0, 4]))
+    vector = encode_inline(deletion_vectors.DeletionVector.from_positions([0, 4]))
     fresh["add"] |= {"baseRowId": 100, "defaultRowCommitVersion": 1, "deletionVector": msgspec.to_builtins(vector)}
     longs = pa.int64()
     moved = table.file(

@@ -22,8 +22,9 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_inline
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from tests.regressions.hand_made import HandMadeTable
+from tests.vectors import encode_inline
 
 UTC = datetime.timezone.utc
 BIG = 9007199254740993  # the first integer that a float64 cannot hold

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import pathlib
+import pickle
+import re
 import time
 from typing import Any
 
@@ -528,6 +531,19 @@ def test_server_that_goes_back_is_not_followed_while_the_query_runs(spark: Any, 
     first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     (table.path / "_delta_log" / f"{1:020d}.json").unlink()
     assert reader.latestOffset(first, reader.getDefaultReadLimit()) == first
+
+
+def test_a_stream_has_one_query_id(lake: Any, caplog: pytest.LogCaptureFixture) -> None:
+    from delta_sharing_client.delta.features import Operation
+    from delta_sharing_client.spark.options import SparkOptions
+    from delta_sharing_client.spark.served_table import ServedTable
+
+    TableWriter(lake.root / "t", ID).insert(rows_of([1]))
+    served = ServedTable(SparkOptions.parse({"path": lake.url("t")}), Operation.STREAMING)
+    with caplog.at_level(logging.DEBUG, "delta_sharing_client"):
+        served.describe()
+        pickle.loads(pickle.dumps(served)).current_version()
+    assert len(set(re.findall(r"query id (\w+)", caplog.text))) == 1
 
 
 def test_error_in_an_answer_fails_the_query_and_a_restart_goes_on(

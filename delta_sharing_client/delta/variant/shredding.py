@@ -19,6 +19,7 @@ from typing import Union
 
 import pyarrow as pa
 
+from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.delta.variant.encoding import (
     VARIANT_NULL,
     VariantMetadata,
@@ -50,9 +51,9 @@ def storage_of(array: pa.Array) -> pa.StructArray:
         raise DataError(f"A variant column must be a struct of metadata and value, found {arrow_type}.")
     names = [field.name for field in arrow_type]
     known = sorted(names) in (sorted(_FIELDS[:2]), sorted(_FIELDS), ["metadata", "typed_value"])
-    if not known or not _is_binary(arrow_type.field("metadata").type):
+    if not known or not is_bytes(arrow_type.field("metadata").type):
         raise DataError(f"A variant column must have the binary fields metadata and value, found {arrow_type}.")
-    if "value" in names and not _is_binary(arrow_type.field("value").type):
+    if "value" in names and not is_bytes(arrow_type.field("value").type):
         raise DataError(f"The field value of a variant must be binary, found {arrow_type.field('value').type}.")
     return array
 
@@ -72,7 +73,7 @@ class Shredded:
         self._present = group.is_valid().to_pylist()
         self._value: list[bytes | None] = [None] * len(group)
         if "value" in names:
-            if not _is_binary(group.type.field("value").type):
+            if not is_bytes(group.type.field("value").type):
                 raise DataError(f"The field value of a variant must be binary, found {group.type.field('value').type}.")
             self._value = group.field("value").to_pylist()
         self._encode: _Encode = lambda index: None
@@ -200,9 +201,9 @@ def _primitive_encoder(typed: pa.Array) -> _Encode:
         return lambda index: encoded.get(flags[index])
     if types.is_decimal128(arrow_type):
         return _decimal_encoder(typed)
-    if _is_binary(arrow_type):
+    if is_bytes(arrow_type):
         return _bytes_encoder(typed, Primitive.BINARY)
-    if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
+    if is_text(arrow_type):
         return _bytes_encoder(typed.cast(pa.large_string()).cast(pa.large_binary()), Primitive.STRING)
     if types.is_fixed_size_binary(arrow_type) and arrow_type.byte_width == 16:
         return _bytes_encoder(typed, Primitive.UUID)
@@ -278,8 +279,3 @@ def _bytes_encoder(typed: pa.Array, kind: Primitive) -> _Encode:
         return None if data is None else write_primitive(kind, data)
 
     return at
-
-
-def _is_binary(arrow_type: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_binary(arrow_type) or types.is_large_binary(arrow_type) or types.is_binary_view(arrow_type))

@@ -19,7 +19,6 @@ from delta_sharing_client.delta.deletion_vectors import (
     decode_file,
     decode_inline,
     encode_file,
-    encode_inline,
     relative_path,
     z85_decode,
     z85_encode,
@@ -27,6 +26,7 @@ from delta_sharing_client.delta.deletion_vectors import (
 from delta_sharing_client.delta.roaring import NATIVE_MAGIC, PORTABLE_MAGIC
 from delta_sharing_client.errors import DataError, UsageError
 from tests.unit.delta.native_bitmaps import native_inline
+from tests.vectors import encode_inline
 
 EXAMPLE = [3, 4, 7, 11, 18, 29]
 EXAMPLE_FILE = "ab^-aqEH.-t@S}K{vb[*k^"

@@ -28,12 +28,10 @@ from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest
         ({"max_files": 2**31}, "max_files"),
         ({"refresh_token": "r", "version": 1}, "'refresh_token' and 'version'"),
         ({"timestamp": "yesterday"}, "timestamp"),
-        ({"predicate_hints": "a > 1"}, "predicate_hints"),
         ({"json_predicate_hints": "{"}, "json_predicate_hints"),
         ({"json_predicate_hints": "[]"}, "json_predicate_hints"),
         ({"json_predicate_hints": "{}"}, "json_predicate_hints"),
         ({"json_predicate_hints": {"op": "and"}}, "json_predicate_hints"),
-        ({"file_id_hash": "md5"}, "file_id_hash"),
     ],
 )
 def test_query_that_contradicts_itself_is_refused(fields, named):

@@ -511,6 +511,17 @@ def test_a_read_has_one_query_id_in_all_its_requests_its_errors_and_the_log(serv
     assert caplog.text.count(ids[0]) >= 2
 
 
+def test_two_clients_of_one_read_send_the_same_query_id(server, rest, wire):
+    server.on("GET", "/shares", wire.as_json({}))
+    read = rest.for_read(rest.options)
+    read.for_read(ReadOptions(max_attempts=1), read.query_id).list_shares()
+    pickle.loads(pickle.dumps(read)).list_shares()
+
+    ids = {seen.headers["user-agent"].partition("QueryId-")[2].split()[0] for seen in server.seen}
+    assert ids == {read.query_id}
+    assert rest.query_id is None
+
+
 def test_options_of_a_read_hold_for_its_requests(server, profile, wire):
     server.on("GET", "/shares", wire.error(503, "X"))
     client = RestClient(profile, ReadOptions(max_attempts=4, read_timeout=2))

@@ -57,7 +57,7 @@ def read(rest, table, request=None):
 
 def test_refused_url_is_replaced_with_one_query_for_all_files(server, rest, table, signing):
     server.on("POST", QUERY, signing("a", "b", token="r"))
-    urls, files = read(rest, table, QueryRequest(predicate_hints=("a > 1",)))
+    urls, files = read(rest, table, QueryRequest(limit_hint=9))
 
     fresh = {name: urls.url_for(url_key(file), rejected=file.path) for name, file in files.items()}
     vector = urls.url_for(url_key(files["a"]) + "#dv", rejected="https://x/dv?0")
@@ -65,7 +65,7 @@ def test_refused_url_is_replaced_with_one_query_for_all_files(server, rest, tabl
     assert fresh == {"a": "https://x/a?1", "b": "https://x/b?1"}
     assert vector == "https://x/dv?1"
     assert len(server.seen) == 2
-    assert server.seen[1].body == {"predicateHints": ["a > 1"], "includeRefreshToken": True, "refreshToken": "r0"}
+    assert server.seen[1].body == {"limitHint": 9, "includeRefreshToken": True, "refreshToken": "r0"}
 
 
 def test_next_refresh_uses_the_newest_token(server, rest, table, signing):

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.profiler import profiled
-from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_inline
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.scan.execute import execute
 from tests.unit.scan.support import Table
+from tests.vectors import encode_inline
 
 MakeTable = Callable[..., Table]
 SCHEMA = pa.schema(

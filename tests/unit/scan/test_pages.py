@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_inline
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet import footer, page_index
@@ -24,6 +24,7 @@ from delta_sharing_client.scan import file_read
 from delta_sharing_client.scan import pages as late
 from delta_sharing_client.scan import pages as page_plan
 from tests.unit.scan.support import Storage, Table, fast_options, metadata, parquet_bytes, rows_of, running_storage
+from tests.vectors import encode_inline
 
 MakeTable = Callable[..., Table]
 
@@ -558,7 +559,7 @@ CHUNK_START = 4
 
 
 def found_pages(*locations: tuple[int, int, int], rows: int = 30, length: int = 100) -> page_index.Pages | None:
-    chunk = page_index.Chunk(CHUNK_START, length, 200, 0, None, rows, 2, True, None, None)
+    chunk = page_index.Chunk(CHUNK_START, length, 200, 0, None, rows, 2, 0, True, None, None)
     return page_index.pages(offset_index(*locations), chunk, 30)
 
 

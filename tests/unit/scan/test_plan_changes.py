@@ -20,7 +20,7 @@ from delta_sharing_client.delta.actions import (
     VersionedMetadata,
     VersionedProtocol,
 )
-from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file, encode_inline
+from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import (
     DataError,
@@ -35,6 +35,7 @@ from delta_sharing_client.scan.plan_changes import plan_changes
 from delta_sharing_client.scan.request import ChangesRequest
 from delta_sharing_client.scan.tasks import ScanPlan
 from tests.unit.scan.support import Storage, fast_options, metadata, parquet_bytes, rows_of, table_state
+from tests.vectors import encode_inline
 
 SCHEMA = pa.schema([("id", pa.int64())])
 TIME = 1_700_000_000_123

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
-from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file, encode_inline
+from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, ProtocolError, UnsupportedFeatureError
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.scan.execute import execute
 from tests.unit.scan.support import Storage, Table, fast_options, rows_of
+from tests.vectors import encode_inline
 
 MakeTable = Callable[..., Table]
 SCHEMA = pa.schema([("id", pa.int64())])

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_inline
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.outputs.pandas import to_pandas
 from delta_sharing_client.predicates.tree import col
@@ -17,6 +17,7 @@ from delta_sharing_client.scan import file_read, pages
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.shortcuts import SHORTCUTS, Shortcuts
 from tests.unit.scan.support import Storage, Table, fast_options, metadata
+from tests.vectors import encode_inline
 
 ROWS = 20_000
 FIRST = 15_000

@@ -13,13 +13,14 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_inline
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import Expression, col
 from delta_sharing_client.scan.explain import explain
 from tests.unit.scan.support import Storage, Table, metadata, parquet_bytes, running_storage
+from tests.vectors import encode_inline
 
 MakeTable = Callable[..., Table]
 WIDE = pa.schema([(f"c{i:02d}", pa.int64()) for i in range(16)])

@@ -1,0 +1,25 @@
+"""The forms in which Arrow holds text and bytes. Those of views came with pyarrow 16; older ones never have one."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+_is_string_view = getattr(pa.types, "is_string_view", lambda _: False)
+_is_binary_view = getattr(pa.types, "is_binary_view", lambda _: False)
+
+
+def is_text(arrow_type: pa.DataType) -> bool:
+    """Whether values are text, of whatever form."""
+    types = pa.types
+    return bool(types.is_string(arrow_type) or types.is_large_string(arrow_type) or _is_string_view(arrow_type))
+
+
+def is_bytes(arrow_type: pa.DataType) -> bool:
+    """Whether values are bytes of any length, of whatever form."""
+    types = pa.types
+    return bool(types.is_binary(arrow_type) or types.is_large_binary(arrow_type) or _is_binary_view(arrow_type))
+
+
+def is_view(arrow_type: pa.DataType) -> bool:
+    """Whether values are views into buffers, which few kernels take."""
+    return bool(_is_string_view(arrow_type) or _is_binary_view(arrow_type))

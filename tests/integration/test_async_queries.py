@@ -1,0 +1,46 @@
+"""``ReadOptions(async_query=True)``: the server computes its answer while it is polled."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+import mock_server
+from tests.tables import TableWriter, rows_of
+
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+ASYNC = ds.ReadOptions(max_attempts=1, async_query=True)
+
+
+@pytest.fixture
+def shared(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    writer = TableWriter(tmp_path / "t", SCHEMA)
+    writer.insert(writer.file(rows_of(range(9))))
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(min(seconds, 0.01)))
+    return pathlib.Path(writer.path)
+
+
+def test_a_read_waits_for_an_answer_that_takes_its_time(shared: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with (
+        mock_server.running(tables={"s.d.t": shared}, faults=["async-pending=3"]) as server,
+        ds.SharingClient(server.profile, options=ASYNC) as client,
+    ):
+        table = client.table("s.d.t")
+        assert sorted(table.scan(filter="id > 3").to_arrow()["id"].to_pylist()) == [4, 5, 6, 7, 8]
+        assert table.replicate(tmp_path / "copy").num_files == 1
+
+
+def test_a_query_that_fails_on_the_server_is_an_error(shared: pathlib.Path) -> None:
+    with (
+        mock_server.running(tables={"s.d.t": shared}, faults=["async-failed"]) as server,
+        ds.SharingClient(server.profile, options=ASYNC) as client,
+    ):
+        table = client.table("s.d.t")
+        with pytest.raises(ds.RequestError, match="failed"):
+            table.scan().to_arrow()
+        assert table.scan(options=ds.ReadOptions()).count() == 9
