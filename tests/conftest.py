@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,3 +74,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # One JVM at a time: two of them do not fit two cores.
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+    # What one worker does alone begins first, or the others wait for it at the end.
+    items.sort(key=lambda item: (not item.get_closest_marker("spark"), not item.get_closest_marker("xdist_group")))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("loadgroup", False):
+        lost = [
+            item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid
+        ]
+        if lost:
+            raise pytest.UsageError(f"These versions of pytest and pytest-xdist lose groups of tests: {lost[0]}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is marked as ``alone`` in a process of its own: what it does to it, others must not feel."""
+    if not pyfuncitem.get_closest_marker("alone") or os.environ.get("TEST_ALONE"):
+        return None
+    name = pyfuncitem.nodeid.partition("@")[0]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", name]
+    run = subprocess.run(
+        command,
+        env={**os.environ, "TEST_ALONE": "1"},
+        cwd=pyfuncitem.config.rootpath,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        pytest.fail(f"{run.stdout}{run.stderr}", pytrace=False)
+    return True

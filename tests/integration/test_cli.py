@@ -193,7 +193,10 @@ def test_a_mistake_is_one_line_and_its_exit_code(
     assert said in printed.err
 
 
-def test_a_failed_read_writes_no_file(server: Any, run: Callable[..., str], tmp_path: Path) -> None:
+def test_a_failed_read_writes_no_file(
+    server: Any, run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delta_sharing_client.retry.wait_before", lambda *_: 0.0)
     server.set_fault("lose-lines=1")
 
     code = main(["read", "s.1.d.many", "--to", str(tmp_path / "t.parquet")])

@@ -46,7 +46,7 @@ def test_the_matrix_of_faults_is_what_happens(tmp_path: Path) -> None:
         if kind.target.covers(target)
         for often in (True, False)
     ]
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(24) as pool:
         found = dict(zip(cases, pool.map(lambda case: _outcome(tmp_path / "t", *case), cases), strict=True))
 
     lines = ["| fault | of | once | always |", "|---|---|---|---|"]

@@ -22,6 +22,7 @@ from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
 from delta_sharing_client.spark.to_spark import planned_frame
 from delta_sharing_client.spark.types import target_schema
+from tests.effort import sample
 from tests.golden import corpus
 from tests.tables_spark.make_tables import rows
 
@@ -177,7 +178,10 @@ def check_all(session: Reads, served: Served, wire: str) -> None:
         names = [name for name in names if name not in refused[4:]]
     if session.kind != "classic" and HAS_DATA_SOURCES:
         # The same reader behind another door: a part of the tables shows that the door is open.
-        names = names[::4]
+        names = sample(names, 5)
+    elif wire == "parquet":
+        # The format is asked for in the driver, and read by the engine that tests/golden holds to all of them.
+        names = sample(names, 3, 1)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         failures = [text for text in pool.map(lambda name: check(session, served, name, wire), names) if text]
     assert not failures, "\n".join(failures)

@@ -14,6 +14,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from tests.effort import sample
 from tests.spark.streams import ID, VECTORS, Sink, changed_table, deleted, follow, forget, limited, offsets, stream
 from tests.tables import TableWriter, rows_of
 
@@ -46,7 +47,9 @@ def test_stream_without_start_reads_the_snapshot_then_the_tail(spark: Any, lake:
     assert follow(stream(spark, lake), checkpoint).rows == []
 
 
-@pytest.mark.parametrize(("start", "expected"), [(0, [1, 2, 3, 30]), (1, [1, 2, 3, 30]), (2, [30]), (3, [30]), (4, [])])
+@pytest.mark.parametrize(
+    ("start", "expected"), sample([(0, [1, 2, 3, 30]), (1, [1, 2, 3, 30]), (2, [30]), (3, [30]), (4, [])], 2)
+)
 def test_starting_version(spark: Any, lake: Any, checkpoint: pathlib.Path, start: int, expected: list[int]) -> None:
     changed_table(lake.root / "t")
     assert follow(stream(spark, lake, **{**ALL, "startingVersion": start}), checkpoint).ids == expected
@@ -119,7 +122,9 @@ def test_wrong_options_are_refused(
 
 
 @limited
-@pytest.mark.parametrize(("files", "expected"), [(1, [1, 1, 1, 1]), (2, [2, 2]), (3, [3, 1]), (4, [4]), (5, [4])])
+@pytest.mark.parametrize(
+    ("files", "expected"), sample([(1, [1, 1, 1, 1]), (2, [2, 2]), (3, [3, 1]), (4, [4]), (5, [4])], 2)
+)
 def test_max_files_per_trigger(
     spark: Any, lake: Any, checkpoint: pathlib.Path, files: int, expected: list[int]
 ) -> None:
@@ -129,7 +134,8 @@ def test_max_files_per_trigger(
 
 @limited
 @pytest.mark.parametrize(
-    ("size", "expected"), [("1b", [1] * 4), ("1000b", [1] * 4), ("2000b", [2, 2]), ("3000b", [3, 1]), ("5000b", [4])]
+    ("size", "expected"),
+    sample([("1b", [1] * 4), ("1000b", [1] * 4), ("2000b", [2, 2]), ("3000b", [3, 1]), ("5000b", [4])], 2),
 )
 def test_max_bytes_per_trigger(spark: Any, lake: Any, checkpoint: pathlib.Path, size: str, expected: list[int]) -> None:
     changed_table(lake.root / "t")
@@ -159,7 +165,7 @@ def test_trigger_once_takes_all_windows_in_one_batch(
 
 
 @limited
-@pytest.mark.parametrize(("versions", "expected"), [(1, [3, 1]), (2, [3, 1]), (4, [4])])
+@pytest.mark.parametrize(("versions", "expected"), sample([(1, [3, 1]), (2, [3, 1]), (4, [4])], 2))
 def test_windows_of_versions_bound_batches(
     spark: Any, lake: Any, checkpoint: pathlib.Path, versions: int, expected: list[int]
 ) -> None:
@@ -551,7 +557,7 @@ def test_error_in_an_answer_fails_the_query_and_a_restart_goes_on(
 ) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]), rows_of([2]))
-    frame = stream(spark, lake, startingVersion=0)
+    frame = stream(spark, lake, startingVersion=0, maxAttempts=2)
     lake.server.set_fault("error-in-stream")
     with pytest.raises(Exception, match=r"share\.schema\.t"):
         follow(frame, checkpoint)

@@ -39,6 +39,7 @@ from delta_sharing_client.predicates.tree import (
     evaluate,
 )
 from delta_sharing_client.predicates.values import Day
+from tests.effort import examples
 from tests.unit.predicates.strategies import PATHS, SCHEMA, batch_of, constants, rows
 
 ROW = {
@@ -296,7 +297,7 @@ def _predicates() -> st.SearchStrategy[Expression]:
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(_predicates(), rows(3))
 def test_arrow_computes_what_the_reference_does(expression: Expression, found: list[dict[str, Any]]) -> None:
     try:
@@ -313,13 +314,13 @@ def test_arrow_computes_what_the_reference_does(expression: Expression, found: l
     assert columns(bound) <= set(PATHS)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(_predicates())
 def test_text_is_read_back_as_the_same(expression: Expression) -> None:
     assert parse_filter(str(expression)) == expression
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(_predicates(), rows(2), st.sets(st.sampled_from(["day", "i32", "text"])))
 def test_hints_are_true_of_every_matching_row(
     expression: Expression, found: list[dict[str, Any]], partition_columns: set[str]
@@ -434,7 +435,7 @@ _FEW = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_numeric(2), st.sampled_from(Op), st.decimals(-99, 99, places=1), _wide_bounds())
 def test_a_file_with_a_matching_sum_or_product_is_never_skipped(
     operand: Operand, op: Op, limit: Decimal, file: tuple[list[dict[str, Any]], dict[str, ColumnBounds]]
@@ -457,7 +458,7 @@ def test_a_file_with_a_matching_sum_or_product_is_never_skipped(
             assert _may_match(bound, Wide())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(_predicates(), rows(2))
 def test_a_matching_row_is_never_skipped(expression: Expression, found: list[dict[str, Any]]) -> None:
     try:

@@ -18,6 +18,7 @@ from delta_sharing_client.predicates.json_hints import from_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Column, Comparison, Literal, Op, Or, all_of, col, evaluate
 from delta_sharing_client.predicates.values import Day, Moment, order, parse_moment
+from tests.effort import examples
 from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, predicates, rows, values
 
 HINTED = ("flag", "i8", "i32", "i64", "f32", "f64", "text", "day", "instant")
@@ -40,7 +41,7 @@ def short(node: dict[str, Any]) -> str:
 # === Soundness ===
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(predicates(), rows(), st.sets(st.sampled_from(HINTED)))
 def test_hint_is_true_of_every_matching_row(expression, found, partition_columns):
     text = to_json_hints(bind(expression, SCHEMA), partition_columns)
@@ -138,7 +139,7 @@ _32_BIT = st.one_of(
 _NEAR = st.sampled_from([0.7, 0.69999999, 0.70000001, 0.1, 1e-5, 3.4028235e38, 3.4028236e38, 1e39, 0.0, -0.0, -0.7])
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(st.data())
 def test_server_that_reads_only_ranges_keeps_every_matching_file(data):
     name = data.draw(st.sampled_from((*HINTED, "f32", "f64", "text")))

@@ -9,6 +9,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Not, Op, col, evaluate, push_not
+from tests.effort import examples
 from tests.unit.predicates.strategies import (
     COMPARABLE,
     PATHS,
@@ -22,7 +23,7 @@ from tests.unit.predicates.strategies import (
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(predicates(), rows())
 def test_mask_is_true_exactly_where_the_reference_is(expression, found):
     bound = bind(expression, SCHEMA)
@@ -34,7 +35,7 @@ def test_mask_is_true_exactly_where_the_reference_is(expression, found):
     assert result.to_pylist() == expected
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(predicates(), rows())
 def test_binding_keeps_true_false_and_unknown(expression, found):
     bound = bind(expression, SCHEMA)
@@ -44,7 +45,7 @@ def test_binding_keeps_true_false_and_unknown(expression, found):
         assert evaluate(push_not(Not(bound)), row) is evaluate(Not(bound), row)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_mask_of_one_comparison_is_the_reference_for_every_type(data):
     path = data.draw(st.sampled_from([path for path in sorted(COMPARABLE) if len(path) == 1]))
@@ -62,7 +63,7 @@ def test_mask_of_one_comparison_is_the_reference_for_every_type(data):
     assert mask(bound, batch.slice(1)).to_pylist() == expected[1:]
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(predicates(), rows())
 def test_mask_reads_slices_and_dictionaries_like_plain_batches(expression, found):
     bound = bind(expression, SCHEMA)

@@ -15,6 +15,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Op, col
 from delta_sharing_client.predicates.values import parse_date, parse_moment
+from tests.effort import examples
 
 
 @pytest.mark.parametrize(
@@ -267,7 +268,7 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(st.lists(_PIECES, max_size=12).map(" ".join) | st.text(max_size=20))
 def test_any_text_is_either_read_or_refused_with_a_usage_error(text):
     with contextlib.suppress(UsageError):

@@ -16,6 +16,7 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Literal, Not, col, columns, evaluate
 from delta_sharing_client.predicates.values import Day, Moment, order
+from tests.effort import examples
 from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, comparisons, predicates, rows, values
 
 
@@ -84,7 +85,7 @@ def bounds_of(draw: Any, path: tuple[str, ...], found: list[Any]) -> ColumnBound
     return draw(st.sampled_from([_bounds(lower, upper, null_count, row_count, without_nan), None]))
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(st.data())
 def test_file_with_a_matching_row_is_never_skipped(data):
     expression = data.draw(predicates())
@@ -99,7 +100,7 @@ def test_file_with_a_matching_row_is_never_skipped(data):
         assert _may_match(Not(bound), statistics)
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(st.data())
 def test_single_comparison_is_never_skipped_over_a_match(data):
     path = data.draw(st.sampled_from(sorted(COMPARABLE)))

@@ -23,16 +23,17 @@ from delta_sharing_client.predicates.tree import (
     columns,
     evaluate,
 )
+from tests.effort import examples
 from tests.unit.predicates.strategies import SCHEMA, TEXT, predicates
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(predicates(max_leaves=8))
 def test_text_of_a_predicate_reads_back_as_the_same(expression):
     assert parse_filter(str(expression)) == expression
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(predicates())
 def test_text_of_a_bound_predicate_binds_to_the_same(expression):
     bound = bind(expression, SCHEMA)

@@ -255,7 +255,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
-@pytest.mark.parametrize("end", ["closed", "error", "interrupted", "retried"])
+@pytest.mark.parametrize("end", ["closed", "error", pytest.param("interrupted", marks=pytest.mark.alone), "retried"])
 def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, end: str) -> None:
     before = pa.total_allocated_bytes()
     if end == "error":
@@ -272,7 +272,6 @@ def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, e
                 timer = threading.Timer(0.02, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
                 timer.start()
         if end == "interrupted":
-            # The read was done before: the signal must not reach another test.
             timer.join()
             time.sleep(SOON)
     except (DataError, KeyboardInterrupt) as error:
@@ -300,6 +299,7 @@ def test_two_threads_that_take_batches_at_once_are_told(large: Table, released: 
     batches.close()
 
 
+@pytest.mark.alone
 def test_ctrl_c_while_waiting_ends_the_read(large: Table, released: threading.Event) -> None:
     large.storage.faults["part-0.parquet"] = [stalls(released, 1000)]
     batches = begun(large, read_timeout=30)
@@ -314,6 +314,7 @@ def test_ctrl_c_while_waiting_ends_the_read(large: Table, released: threading.Ev
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+@pytest.mark.alone
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_process_forked_off_holds_nothing_of_the_read_and_the_parent_reads_on(large: Table) -> None:
     batches = begun(large)

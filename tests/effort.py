@@ -1,0 +1,24 @@
+"""How much is tried: enough to notice a mistake with every run, or all of it (``TEST_EFFORT=all``).
+
+The samples are the same in every run; ``.ci/versions`` and ``.ci/spark-versions`` try everything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+ALL = os.environ.get("TEST_EFFORT") == "all"
+
+
+def examples(number: int) -> int:
+    """Return how many examples hypothesis makes where ``number`` are worth an hour's run."""
+    return number if ALL else max(10, number // 3)
+
+
+def sample(items: Sequence[T], one_in: int, first: int = 0) -> Sequence[T]:
+    """Return every ``one_in``-th of ``items``, from ``first`` on."""
+    return items if ALL else items[first::one_in]
