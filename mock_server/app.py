@@ -329,7 +329,9 @@ def _named(find: Callable[..., _Result], *names: str) -> _Result:
 
 
 def _caller(request: Request) -> Caller:
-    host = request.headers.get("host") or "%s:%s" % (request.scope.get("server") or ("127.0.0.1", 80))
+    host = request.headers.get("host")
+    if host is None:
+        host = "%s:%s" % (request.scope.get("server") or ("127.0.0.1", 80))
     if not _is_host(host):
         raise malformed(f"The Host header must name a host, not {shown(host)}.")
     return Caller(

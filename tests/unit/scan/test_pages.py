@@ -610,7 +610,7 @@ def column_index(
 
 
 def described(data: bytes, null_count: int | None = 10) -> list[page_index.PageValues] | None:
-    chunk = page_index.Chunk(CHUNK_START, 100, 200, null_count, (-5, 9), 30, 2, True, None, None)
+    chunk = page_index.Chunk(CHUNK_START, 100, 200, null_count, (-5, 9), 30, 2, 0, True, None, None)
     return page_index.values(data, chunk, page_index.Pages((14, 54, 80, 104), (0, 10, 20, 30)))
 
 

@@ -101,10 +101,10 @@ def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path) -> None:
 
 def test_a_bar_says_why_nothing_moves(table: Table) -> None:
     out = io.StringIO()
-    table.storage.faults["part-1.parquet"] = [status(503, {"Retry-After": "2"})]
+    table.storage.faults["part-1.parquet"] = [status(503, {"Retry-After": "3"})]
     plan = table.plan(options=fast_options(progress=True, max_concurrent_requests=1))
     report = ScanReport()
     console = Console(file=out, force_terminal=True, width=200)
     rows = sum(batch.num_rows for batch in watched(plan, report, execute(plan, report), console=console, clock=Clock()))
     assert rows == 8
-    assert "the storage answered with HTTP status 503. Trying again in 2 s." in out.getvalue()
+    assert "the storage answered with HTTP status 503. Trying again in 3 s." in out.getvalue()
