@@ -18,6 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -184,6 +185,30 @@ class Line:
         _drop(sock)
 
 
+class Interrupt:
+    """Ends the requests of one operation, from another thread: the one under way, what waits to try again, and all
+    later ones raise ``CancelledError``, or an error of the connection."""
+
+    def __init__(self) -> None:
+        self.line = Line()
+        self._over = threading.Event()
+
+    def set(self) -> None:
+        """End them."""
+        self._over.set()
+        self.line.abort()
+
+    def check(self) -> None:
+        """Raise ``CancelledError`` once the operation is over."""
+        if self._over.is_set():
+            raise CancelledError
+
+    def sleep(self, seconds: float) -> None:
+        """Wait so long, or raise ``CancelledError`` as soon as the operation is over."""
+        if self._over.wait(seconds):
+            raise CancelledError
+
+
 def _drop(sock: Any) -> None:
     """Close a socket in this process alone, without a word to the other side."""
     with contextlib.suppress(OSError, AttributeError):
@@ -314,10 +339,11 @@ def _ours(manager: M) -> M:
 class _Watched(io.RawIOBase):
     """The bytes of one answer, each wait for them in the hands of a ``Watch``."""
 
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket, watch: Watch) -> None:
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, watch: Watch, line: Line | None) -> None:
         self._raw = raw
         self._sock = sock
         self._watch = watch
+        self._line = line
 
     def readable(self) -> bool:
         return True
@@ -330,6 +356,9 @@ class _Watched(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
+            if self._line is not None:
+                # From here on the connection may serve another request, which nobody must break off.
+                self._line.leave()
             self._raw.close()
             super().close()
 
@@ -340,7 +369,7 @@ class _Answer(http.client.HTTPResponse):
         self._watch: Watch | None = getattr(_sending, "watch", None)
         if self._watch is not None:
             raw = self.fp.detach()
-            self.fp = io.BufferedReader(_Watched(raw, sock, self._watch))
+            self.fp = io.BufferedReader(_Watched(raw, sock, self._watch, getattr(_sending, "line", None)))
 
     def begin(self) -> None:
         super().begin()

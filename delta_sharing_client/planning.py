@@ -5,17 +5,20 @@ The one place where the protocol, the log and the scan engine meet; every output
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import ModuleType
-from typing import TypeVar
+from typing import TypeVar, Union
+
+import pyarrow as pa
 
 from delta_sharing_client.delta.actions import Action, AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema import parse_schema
-from delta_sharing_client.delta.snapshot import FileKey, Snapshot, logical_file_key
+from delta_sharing_client.delta.snapshot import Snapshot, logical_file_key
 from delta_sharing_client.errors import (
     DeltaSharingError,
     ProtocolError,
@@ -23,9 +26,11 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from delta_sharing_client.fingerprints import Fingerprints, fingerprint
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
+from delta_sharing_client.protocol.answer import TableHead
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -38,22 +43,23 @@ from delta_sharing_client.protocol.query import (
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.retry import RETRIED_STATUSES
-from delta_sharing_client.scan.plan import plan_snapshot
+from delta_sharing_client.scan.plan import plan_snapshot, scan_context, stream_snapshot
 from delta_sharing_client.scan.plan_changes import plan_changes
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
-from delta_sharing_client.scan.tasks import ScanPlan
+from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
 _log = logging.getLogger(__name__)
 
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
+PlanT = TypeVar("PlanT", ScanPlan, ScanStream, Union[ScanPlan, ScanStream])
 
 
 def _as_one_read(
-    plan: Callable[[RestClient, TableName, RequestT, ReadOptions], ScanPlan],
-) -> Callable[[RestClient, TableName, RequestT, ReadOptions], ScanPlan]:
+    plan: Callable[[RestClient, TableName, RequestT, ReadOptions], ResultT],
+) -> Callable[[RestClient, TableName, RequestT, ReadOptions], ResultT]:
     @functools.wraps(plan)
-    def named(rest: RestClient, table: TableName, request: RequestT, options: ReadOptions) -> ScanPlan:
+    def named(rest: RestClient, table: TableName, request: RequestT, options: ReadOptions) -> ResultT:
         read = rest.for_read(options)
         with read.about(table):
             return plan(read, table, request, options)
@@ -78,13 +84,48 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
         rest,
         table,
         options,
-        lambda: _plan_by_url(rest, table, request, options),
+        lambda: _stream_by_url(rest, table, request, options).whole(),
         lambda: _storage().plan_table(rest, table, request, options),
         _noted,
     )
 
 
-def _plan_by_url(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> ScanPlan:
+@_as_one_read
+def stream_table(
+    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+) -> ScanPlan | ScanStream:
+    """As ``plan_table``, but only until the server's answer has begun: files can be read while it lists more of them.
+
+    A log is read at once. Errors are those of ``plan_table``; what is wrong further on in the answer is raised by the
+    stream.
+    """
+    return _by_access_mode(
+        rest,
+        table,
+        options,
+        lambda: _stream_by_url(rest, table, request, options),
+        lambda: _storage().plan_table(rest, table, request, options),
+        _noted,
+    )
+
+
+@_as_one_read
+def table_schema(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> pa.Schema:
+    """Return the schema of the rows of ``request`` without a list of files. Errors are those of ``plan_table``."""
+    if request.version is None and request.timestamp is None and not request.row_lineage:
+        described = table_metadata(rest, table, response_format=request.response_format)
+        check_readable(described.protocol, described.metadata, operation=Operation.SNAPSHOT, table=str(table))
+        state = _state(rest, table, described)
+        return scan_context(state, request.bound(state.schema), options).output_schema
+    # Older servers refuse to tell the metadata of the past, or tell that of today, and only the delta format tells of
+    # row tracking: the first lines of a query are sure to be those of a read.
+    found = stream_table(rest, table, dataclasses.replace(request, limit=1), options)
+    if isinstance(found, ScanStream):
+        found.close()
+    return found.output_schema
+
+
+def _stream_by_url(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> ScanStream:
     hints, hinted_schema = (None, None) if request.filter is None else _typed_hints(rest, table, request)
     latest = request.version is None and request.timestamp is None
     query = QueryRequest(
@@ -102,13 +143,26 @@ def _plan_by_url(rest: RestClient, table: TableName, request: ScanRequest, optio
         answer.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
         answer = query_table(rest, table, query, response_format=request.response_format)
-    check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
-    plan = plan_snapshot(_state(rest, table, answer), _live_files(answer, table), request, options)
-    if plan.skipped.is_cut:
+    try:
+        check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
+        # The refresh token of an answer is known at its end; until then its version is asked for.
+        urls = RefreshingUrls(rest, table, query, answer)
+        state = dataclasses.replace(_state(rest, table, answer), urls=urls)
+        stream = stream_snapshot(state, _live_files(answer, table), request, options)
+    except BaseException:
         answer.close()
-    # The refresh token of an answer is known at its end; without one its version is asked for.
-    urls = RefreshingUrls(rest, table, query, answer)
-    return dataclasses.replace(plan, context=dataclasses.replace(plan.context, urls=urls))
+        raise
+    return dataclasses.replace(
+        stream, files=_named(rest, table, stream.files), release=answer.close, break_off=answer.break_off
+    )
+
+
+def _named(
+    rest: RestClient, table: TableName, files: Generator[FileTask, None, None]
+) -> Generator[FileTask, None, None]:
+    """Pass on ``files``; what goes wrong with them long after the query was asked names its table, too."""
+    with rest.about(table), contextlib.closing(files):
+        yield from files
 
 
 def query_snapshot(
@@ -222,7 +276,7 @@ def _has_directory_only(rest: RestClient, table: TableName) -> bool:
     return "dir" in modes and "url" not in modes
 
 
-def _noted(plan: ScanPlan, access: str) -> ScanPlan:
+def _noted(plan: PlanT, access: str) -> PlanT:
     return dataclasses.replace(plan, access=access)
 
 
@@ -258,7 +312,7 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
     return to_json_hints(said, described.metadata.partition_columns), described.metadata.schema_string
 
 
-def _state(rest: RestClient, table: TableName, answer: TableAnswer) -> TableState:
+def _state(rest: RestClient, table: TableName, answer: TableAnswer | TableHead) -> TableState:
     return TableState(
         name=str(table),
         version=answer.version,
@@ -271,7 +325,9 @@ def _state(rest: RestClient, table: TableName, answer: TableAnswer) -> TableStat
 
 def _live_files(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:
     """Yield the files of a snapshot answer as they arrive, each logical file (path and deletion vector) once."""
-    seen: dict[FileKey, FileKey] = {}
+    seen = Fingerprints()
+    # Of the few files that have one.
+    vectors: dict[str, str] = {}
     for action in answer.actions:
         if not isinstance(action, AddFile):
             raise ProtocolError(
@@ -281,11 +337,13 @@ def _live_files(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:
                 version=answer.version,
             )
         key = logical_file_key(action)
-        name = key if isinstance(key, str) else key[0]
-        known = seen.setdefault(name, key)
-        if known is not key:
-            if known == key:
-                continue
+        name, vector = (key, None) if isinstance(key, str) else key
+        if seen.add(fingerprint(name)):
+            if vector is not None:
+                vectors[name] = vector
+        elif vectors.get(name) == vector:
+            continue
+        else:
             raise ProtocolError(
                 "A snapshot must hold each data file once, but this one was found with two deletion vectors.",
                 table=str(table),

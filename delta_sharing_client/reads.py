@@ -22,7 +22,7 @@ from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs.file_formats import FileFormat
-from delta_sharing_client.planning import plan_change_feed, plan_table
+from delta_sharing_client.planning import plan_change_feed, plan_table, stream_table, table_schema
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
@@ -33,7 +33,8 @@ from delta_sharing_client.scan.explain import explain
 from delta_sharing_client.scan.partitions import Partition, partition
 from delta_sharing_client.scan.progress import watched
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
-from delta_sharing_client.scan.tasks import ScanPlan
+from delta_sharing_client.scan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 if TYPE_CHECKING:
     import duckdb
@@ -113,6 +114,10 @@ class Read(abc.ABC):
         ``options`` replaces the read's own. Errors are those of ``planning``.
         """
 
+    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
+        """As ``plan``; where it can be, the files are read while they are still listed."""
+        return self.plan(options)
+
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows this read returns (asks the server)."""
@@ -130,9 +135,11 @@ class Read(abc.ABC):
     def to_batches(self) -> Batches:
         """Return the rows as an iterator of Arrow record batches, in stable order and bounded memory.
 
-        Every batch has exactly ``schema``. The iterator is a context manager; ``close``, from any thread, ends the read
-        and all that is in flight for it, and so does dropping the iterator. Who asks a closed one for more gets a
-        ``UsageError``, as does a process that was forked off while the read was under way.
+        The first come while the server still lists files: that the listing is whole, and no row missing, is known when
+        the iterator ends without an error. Every batch has exactly ``schema``. The iterator is a context manager;
+        ``close``, from any thread, ends the read and all that is in flight for it, and so does dropping the iterator.
+        Who asks a closed one for more gets a ``UsageError``, as does a process that was forked off while the read was
+        under way.
 
         >>> from delta_sharing_client import SharingClient
         >>> table = SharingClient("demo.share").table("demo.shop.orders")
@@ -140,7 +147,7 @@ class Read(abc.ABC):
         ...     sum(batch.num_rows for batch in batches)
         2755
         """
-        return self._run(self.plan())
+        return self._run(self._stream())
 
     def partitions(self, count: int) -> list[Partition]:
         """Plan the read and return it in at most ``count`` parts, for an engine that distributes them.
@@ -160,12 +167,12 @@ class Read(abc.ABC):
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a ``pyarrow.RecordBatchReader`` over ``to_batches()``."""
-        plan = self.plan()
+        plan = self._stream()
         return pa.RecordBatchReader.from_batches(plan.output_schema, self._run(plan))
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as one ``pyarrow.Table``."""
-        plan = self.plan()
+        plan = self._stream()
         with self._run(plan) as batches:
             return pa.Table.from_batches(batches, schema=plan.output_schema)
 
@@ -182,9 +189,14 @@ class Read(abc.ABC):
 
         backend = frames.check_dtype_backend(dtype_backend)
         decoded = self.options.variant_as is VariantAs.OBJECT
-        plan = self.plan(dataclasses.replace(self.options, variant_as=VariantAs.STRUCT) if decoded else None)
+        options = dataclasses.replace(self.options, variant_as=VariantAs.STRUCT) if decoded else None
+        # With the number of rows the frame's memory is taken once, and only a whole listing tells it. A filter leaves
+        # it unknown anyway, and a limit must not wait for a listing of which it needs the beginning.
+        is_counted = self._asked.filter is None and self._asked.limit is None
+        plan = self.plan(options) if is_counted else self._stream(options)
+        rows = plan.known_rows if isinstance(plan, ScanPlan) else None
         with self._run(plan) as batches:
-            frame = frames.to_pandas(plan.output_schema, batches, backend, plan.known_rows)
+            frame = frames.to_pandas(plan.output_schema, batches, backend, rows)
         return frames.decode_variants(frame, plan.context.schema) if decoded else frame
 
     @overload
@@ -255,6 +267,7 @@ class Read(abc.ABC):
         >>> table.scan().count()
         2755
         """
+        # The sum of all that the log says, or else a read: only the whole listing tells which.
         plan = self.select().plan()
         if plan.known_rows is not None and not plan.has_vectors:
             return plan.known_rows
@@ -284,7 +297,7 @@ class Read(abc.ABC):
     def _asking(self: ReadT, **changes: object) -> ReadT:
         """Return a copy with a changed request."""
 
-    def _run(self, plan: ScanPlan) -> Batches:
+    def _run(self, plan: ScanPlan | ScanStream) -> Batches:
         report = ScanReport()
         self._reports[:] = [report]
         return watched(plan, report, execute(plan, report))
@@ -302,6 +315,15 @@ class Scan(Read):
 
     def plan(self, options: ReadOptions | None = None) -> ScanPlan:
         return plan_table(self.rest, self.table, self.request, options or self.options)
+
+    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
+        if not SHORTCUTS.streamed_listing:
+            return self.plan(options)
+        return stream_table(self.rest, self.table, self.request, options or self.options)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return table_schema(self.rest, self.table, self.request, self.options)
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
         return optional.load("delta_sharing_client.spark.to_spark", "spark").scan_to_spark(self, spark)

@@ -100,9 +100,14 @@ class RetryPolicy:
         """The limits that ``options`` states."""
         return cls(options.max_attempts, options.max_retry_seconds)
 
-    def call(self, attempt: Callable[[], T], deadline: Deadline | None = None) -> T:
+    def call(
+        self,
+        attempt: Callable[[], T],
+        deadline: Deadline | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> T:
         """Return ``attempt()``, calling it again while it raises ``Transient``; raises as ``Tries.failed``."""
-        tries = Tries(self, deadline)
+        tries = Tries(self, deadline, sleep=sleep)
         while True:
             try:
                 return attempt()

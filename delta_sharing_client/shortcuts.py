@@ -37,6 +37,9 @@ class Shortcuts:
     plain_schemas:
         A schema of nothing but plain types needs no second look for forms that only Arrow has
         (``parquet.footer``). Without it every type is asked a dozen questions.
+    streamed_listing:
+        The files of a snapshot are read while the server still lists them (``scan.listing``). Without it a read waits
+        for the whole list, and keeps it. Benchmark: ``first-row-1m``.
     """
 
     page_stubs: bool = True
@@ -46,6 +49,7 @@ class Shortcuts:
     late_columns: bool = True
     direct_targets: bool = True
     plain_schemas: bool = True
+    streamed_listing: bool = True
 
 
 SHORTCUTS = Shortcuts()

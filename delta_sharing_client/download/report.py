@@ -13,7 +13,8 @@ from contextlib import contextmanager
 class Progress:
     """How far a read has come, as handed to ``ScanReport.on_progress``.
 
-    ``bytes_total`` is the size of the files still to be considered, an upper bound of what will be read.
+    ``files_total`` and ``bytes_total`` are of the files listed so far, and grow while the server lists more; bytes are
+    the sizes of whole files, an upper bound of what will be read.
     """
 
     files_done: int
@@ -85,9 +86,12 @@ class ScanReport:
         try:
             yield
         finally:
-            elapsed = time.perf_counter() - start
-            with self._lock:
-                self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
+            self.spend(name, time.perf_counter() - start)
+
+    def spend(self, name: str, seconds: float) -> None:
+        """Add to ``seconds[name]``; safe from any thread."""
+        with self._lock:
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def __str__(self) -> str:
         seconds = ", ".join(f"{name} {value:.3f} s" for name, value in self.seconds.items())

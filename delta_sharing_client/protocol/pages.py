@@ -8,17 +8,21 @@ of versions.
 
 from __future__ import annotations
 
+import array
 import collections
 import dataclasses
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import requests
 
+from delta_sharing_client.connections import Interrupt
 from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.fingerprints import Fingerprints, fingerprint, pairs
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answer import (
     AnswerKind,
@@ -42,6 +46,8 @@ MAX_LINE_BYTES = 256 * 1024 * 1024
 MAX_ACTIONS = 10_000_000
 _MAX_BLANK_LINES = 10_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
+# After so many more actions, an answer that breaks off has all its tries again.
+_PROGRESS = 1000
 # What a line may hold: the attribute of ``Line``, and the key on the wire.
 _KEYS = {
     "protocol": "protocol",
@@ -100,7 +106,8 @@ class Pages:
         self.refresh_token: str | None = None
         self.min_url_expiration: int | None = None
         self.complete = False
-        self._transport = transport.operation()
+        self._interrupt = Interrupt()
+        self._transport = transport.operation(self._interrupt)
         self._rules = rules
         self._count = 0
         self._make_request = make_request
@@ -112,6 +119,11 @@ class Pages:
     def close(self) -> None:
         """Give up what has not been read."""
         self._page.close()
+
+    def break_off(self) -> None:
+        """Have ``actions``, which another thread is taking, raise ``CancelledError`` or an error of the connection; it
+        asks for nothing more."""
+        self._interrupt.set()
 
     def actions(self) -> Iterator[TableAction]:
         """Yield the actions of all pages. Raises as ``Page.actions``, and ``TransportError`` for a stream that breaks
@@ -143,18 +155,13 @@ class Pages:
         then whatever of the other is not among it gives each file once. Had a hint left other files out, more files
         come than needed, never fewer.
         """
-        handed_out: list[Hashable] = []
-        key = _snapshot_key if self._rules.kind is AnswerKind.SNAPSHOT else _change_key
-        tries = self._transport.tries()
+        handed_out: _HandedOut = _Files() if self._rules.kind is AnswerKind.SNAPSHOT else _Changes()
+        tries, failed_at = self._transport.tries(), self._count
         while True:
-            skip = collections.Counter(handed_out)
             try:
                 for action in self._page.actions():
-                    name = key(action)
-                    if skip and skip[name] > 0:
-                        skip[name] -= 1
+                    if not handed_out.is_new(action):
                         continue
-                    handed_out.append(name)
                     self._count += 1
                     if self._count > MAX_ACTIONS:
                         raise ProtocolError(
@@ -166,7 +173,13 @@ class Pages:
                 return
             except Transient as broken:
                 self._page.close()
+                self._interrupt.check()
+                if self._count >= failed_at + _PROGRESS:
+                    # What came keeps. Who takes the actions may take hours, which are no time of trying.
+                    tries = self._transport.tries()
+                failed_at = self._count
                 tries.failed(broken)
+            handed_out.begin_again()
             self._page = self._open(token)
             try:
                 self._check_same(self._page.head, "The answer asked for again")
@@ -185,7 +198,7 @@ class Pages:
         while page.status is not None:
             self._query_id = self._running(page.status)
             # What is left of 'total_timeout' ends the wait: the next poll raises.
-            time.sleep(self._transport.within(wait))
+            self._interrupt.sleep(self._transport.within(wait))
             wait = min(wait * 1.5, _LONGEST_POLL)
             page = self._attempts(self._make_status_request(self._query_id, token))
         return page
@@ -529,8 +542,51 @@ def _check_length(found: int, limit: int) -> None:
         )
 
 
-def _snapshot_key(action: TableAction) -> Hashable:
-    return action.file_id  # type: ignore[union-attr]
+class _HandedOut(Protocol):
+    """The actions of one page that were handed out, to be left out of an answer that is asked for again."""
+
+    def begin_again(self) -> None: ...
+
+    def is_new(self, action: TableAction) -> bool: ...
+
+
+class _Files:
+    """Of a snapshot, which lists each file once: ten million of them need not be kept for that."""
+
+    def __init__(self) -> None:
+        self._words = array.array("q")
+        self._before: Fingerprints | None = None
+
+    def begin_again(self) -> None:
+        self._before = Fingerprints()
+        for item in pairs(self._words):
+            self._before.add(item)
+
+    def is_new(self, action: TableAction) -> bool:
+        item = fingerprint(action.file_id or without_query(action.path))  # type: ignore[union-attr]
+        if self._before is not None and item in self._before:
+            return False
+        self._words.extend(item)
+        return True
+
+
+class _Changes:
+    """Of a feed, which names one file in several versions, and may not number its files."""
+
+    def __init__(self) -> None:
+        self._names: list[Hashable] = []
+        self._before: collections.Counter[Hashable] = collections.Counter()
+
+    def begin_again(self) -> None:
+        self._before = collections.Counter(self._names)
+
+    def is_new(self, action: TableAction) -> bool:
+        name = _change_key(action)
+        if self._before and self._before[name] > 0:
+            self._before[name] -= 1
+            return False
+        self._names.append(name)
+        return True
 
 
 def _change_key(action: TableAction) -> Hashable:

@@ -226,7 +226,7 @@ class TableAnswer:
 
     @property
     def refresh_token(self) -> str | None:
-        """The token that renews the URLs; known once ``actions`` is exhausted."""
+        """The token that renews the URLs; ``None`` until ``actions`` is exhausted (or one of its pages that has it)."""
         return self._pages.refresh_token
 
     @property
@@ -242,6 +242,11 @@ class TableAnswer:
     def close(self) -> None:
         """Give up what has not been read."""
         self._pages.close()
+
+    def break_off(self) -> None:
+        """End ``actions`` from another thread than the one that takes them: that gets a ``CancelledError`` or an error
+        of the connection, and closes."""
+        self._pages.break_off()
 
     def __enter__(self) -> TableAnswer:
         return self

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import requests
 
-from delta_sharing_client.connections import Network, Session, Watch, sending
+from delta_sharing_client.connections import Interrupt, Network, Session, Watch, sending
 from delta_sharing_client.errors import (
     DeltaSharingError,
     ProfileError,
@@ -108,9 +108,10 @@ class Transport:
         self._first_agents = user_agent
         self._last_agent, self._headers = _additions(options)
         self._deadline = Deadline(None)
+        self._interrupt: Interrupt | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_deadline": None}
+        return {**vars(self), "_deadline": None, "_interrupt": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _deadline=Deadline(None))
@@ -122,11 +123,11 @@ class Transport:
 
     def tries(self) -> Tries:
         """Return the tries of one request, within what is left of the operation."""
-        return Tries(RetryPolicy.of(self.options), self._deadline)
+        return Tries(RetryPolicy.of(self.options), self._deadline, sleep=self._sleep)
 
     def repeat(self, attempt: Callable[[], T]) -> T:
         """Return ``attempt()``, tried again while it raises ``Transient``, within what is left of the operation."""
-        return RetryPolicy.of(self.options).call(attempt, self._deadline)
+        return RetryPolicy.of(self.options).call(attempt, self._deadline, self._sleep)
 
     def for_read(self, options: ReadOptions, query_id: str | None = None) -> Transport:
         """Return the same with other options, and one query id for all the requests of a read, by default a new one."""
@@ -141,11 +142,17 @@ class Transport:
         """Return ``seconds``, or what is left of the operation if that is less."""
         return self._deadline.within(seconds)
 
-    def operation(self) -> Transport:
-        """Return the same with a deadline that begins now, for the requests of one operation."""
+    def operation(self, interrupt: Interrupt | None = None) -> Transport:
+        """Return the same with a deadline that begins now, for the requests of one operation; ``interrupt`` ends them
+        earlier."""
         other = copy.copy(self)
         other._deadline = Deadline(self.options.total_timeout)
+        other._interrupt = interrupt
         return other
+
+    @property
+    def _sleep(self) -> Callable[[float], None] | None:
+        return None if self._interrupt is None else self._interrupt.sleep
 
     def close(self) -> None:
         """Close idle connections. A later request opens new ones."""
@@ -242,6 +249,9 @@ class Transport:
     def _send(self, request: Request, url: str, *, trusted: bool) -> requests.Response:
         """Send ``request`` to ``url``; credentials, and headers of the caller's own, only where it is ``trusted``."""
         self._deadline.check(request.doing, request.table)
+        interrupt = self._interrupt
+        if interrupt is not None:
+            interrupt.check()
         query_id = self.query_id or request.query_id
         agents = (self._first_agents, _own_user_agent(), f"QueryId-{query_id}", self._last_agent)
         headers = {**(self._headers if trusted else {}), **request.headers, "Accept-Encoding": ACCEPTED_ENCODINGS}
@@ -252,7 +262,7 @@ class Transport:
         watch = Watch(self.options, self._deadline, request.doing, request.table)
         failure: Transient | DeltaSharingError
         try:
-            with sending(watch):
+            with sending(watch, None if interrupt is None else interrupt.line):
                 response = self._server.session().request(
                     request.method,
                     url,

@@ -32,7 +32,7 @@ class RefreshingUrls:
     rest, table, query:
         The query that was asked.
     answer:
-        Its answer, exhausted (then the refresh token is known).
+        Its answer. Its refresh token is used from when it is known, at the end of the listing.
     """
 
     def __init__(self, rest: RestClient, table: TableName, query: TableQuery, answer: TableAnswer) -> None:
@@ -41,7 +41,8 @@ class RefreshingUrls:
         self._query = query
         self._format = answer.response_format  # file ids differ between the formats
         self._version = answer.version
-        self._token = answer.refresh_token
+        self._answer: TableAnswer | None = answer
+        self._known_token: str | None = None
         self._lock = threading.Lock()
         self._urls: dict[str, _Url] = {}
         self._failures = 0
@@ -51,8 +52,8 @@ class RefreshingUrls:
         return f"RefreshingUrls({str(self._table)!r}, version={self._version})"
 
     def __getstate__(self) -> dict[str, object]:
-        names = ("_rest", "_table", "_query", "_format", "_version", "_token")
-        return {name: getattr(self, name) for name in names}
+        names = ("_rest", "_table", "_query", "_format", "_version")
+        return {**{name: getattr(self, name) for name in names}, "_known_token": self._token, "_answer": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _lock=threading.Lock(), _urls={}, _failures=0, _failure=None)
@@ -81,6 +82,14 @@ class RefreshingUrls:
                 raise self._changed(f"the server does not list the file of key {key} any more")
             return known.url
 
+    @property
+    def _token(self) -> str | None:
+        return self._known_token if self._answer is None else self._answer.refresh_token
+
+    @_token.setter
+    def _token(self, token: str | None) -> None:
+        self._known_token, self._answer = token, None
+
     def _fetch(self) -> dict[str, _Url]:
         answer = self._ask()
         if answer.response_format is not self._format:
@@ -92,7 +101,8 @@ class RefreshingUrls:
         urls = dict(self._named_urls(answer))
         least = answer.min_url_expiration  # for files that state none themselves; known at the end of the answer
         urls = {name: url if url.expires_ms else url._replace(expires_ms=least) for name, url in urls.items()}
-        self._token = answer.refresh_token or self._token
+        if answer.refresh_token is not None:
+            self._token = answer.refresh_token
         return urls
 
     def _ask(self) -> TableAnswer:

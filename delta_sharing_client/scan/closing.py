@@ -59,10 +59,23 @@ class Closing:
         """Have ``call`` called at the end, when nothing runs any more; a ``ValueError`` of it is nothing."""
         self._kept.append(call)
 
-    def result(self, future: Future[T]) -> T:
+    def ring(self) -> None:
+        """Wake whoever waits here, from any thread."""
+        self._bell.put(None)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until somebody rings, or so long; ``CancelledError`` if the end comes first. For one thread."""
+        if not self._begun:
+            with contextlib.suppress(queue.Empty):
+                self._bell.get(timeout=seconds)
+        if self._begun:
+            raise CancelledError
+
+    def result(self, future: Future[T], meanwhile: Callable[[], None] = lambda: None) -> T:
         """Return the result of ``future``, waiting for it; ``CancelledError`` if the end comes first. For one thread.
 
-        What is stuck in a system call completes no future, but the end of the read is heard.
+        What is stuck in a system call completes no future, but the end of the read is heard. ``meanwhile`` is called
+        after every ring.
         """
         if not future.done():
             bell = self._bell
@@ -71,6 +84,7 @@ class Closing:
                 if self._begun:
                     raise CancelledError
                 bell.get()
+                meanwhile()
         return future.result()
 
     def close(self, *, wait: bool = True) -> None:

@@ -126,7 +126,9 @@ class Copies:
         DataError, TransportError, ProtocolError
             See ``Vectors.get``.
         """
-        vectors = Vectors(tasks, self._context.table, self._reader, self._downloads, self._report)
+        vectors = Vectors(self._context.table, self._reader, self._downloads, self._report)
+        for task in tasks:
+            vectors.note(task)
         found: list[Future[DeletionVector]] = []
         for number, task in enumerate(tasks):
             assert task.without is not None

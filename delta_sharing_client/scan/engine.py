@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
 from concurrent.futures import Future
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.download.workers import Workers
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.retry import RetryPolicy
-from delta_sharing_client.scan.closing import Closing
+from delta_sharing_client.scan.closing import Closable, Closing
 from delta_sharing_client.scan.file_read import FileRead
 from delta_sharing_client.scan.layout import Shape
 from delta_sharing_client.scan.pages import PageGains
@@ -33,11 +33,10 @@ _FEW_FILES = 4
 
 
 class Engine:
-    """Runs the tasks of one scan: ``open`` a task, consume its units in order, release each, and end by ``closing``."""
+    """Runs the tasks of one scan: ``open`` a task, consume its units in order, release each, and end by ``closing``,
+    which ends what lists the tasks as well."""
 
-    def __init__(
-        self, context: ScanContext, tasks: Sequence[FileTask], report: ScanReport, limit: int | None = None
-    ) -> None:
+    def __init__(self, context: ScanContext, listing: Closable, report: ScanReport, limit: int | None = None) -> None:
         options = context.options
         transfers = Transfers()
         downloads = Downloads(options.max_concurrent_requests)
@@ -68,14 +67,26 @@ class Engine:
             ratio=Ratio(),
             gains=PageGains(),
             late_gains=PageGains(),
-            vectors=Vectors(tasks, context.table, reader, downloads, report, cache),
-            part=_SMALL_PART if len(tasks) < _FEW_FILES else _PART,
-            # Decoding is bound by the processor: files side by side, or one file's columns.
-            threads_inside=len(tasks) < pa.cpu_count(),
+            vectors=Vectors(context.table, reader, downloads, report, cache),
+            part=_PART,
+            threads_inside=False,
         )
         r = self._resources
         # Windows first: what is given back while the rest ends must not start anything.
-        self.closing = Closing((r.fetched, r.decoded, transfers, r.downloads, r.decoders, r.buffers))
+        self.closing = Closing((r.fetched, r.decoded, transfers, r.downloads, r.decoders, r.buffers, listing))
+
+    def expect(self, files: int) -> None:
+        """Before any is opened: there are so few files that they are read in another way than many."""
+        self._resources = dataclasses.replace(
+            self._resources,
+            part=_SMALL_PART if files < _FEW_FILES else _PART,
+            # Decoding is bound by the processor: files side by side, or one file's columns.
+            threads_inside=files < pa.cpu_count(),
+        )
+
+    def note(self, task: FileTask) -> None:
+        """Take note of a task that will be opened, at any time before it is."""
+        self._resources.vectors.note(task)
 
     def open(self, number: int, task: FileTask, *, again: bool = False) -> Future[list[Future[Unit]]]:
         """Start on ``task``, the scan's file ``number``; the future gives the futures of its units, in order.

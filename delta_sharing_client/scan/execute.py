@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import functools
+import itertools
 import os
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from types import GeneratorType
 from typing import Any
@@ -17,11 +20,15 @@ import pyarrow as pa
 from delta_sharing_client.download.remote_file import Stale
 from delta_sharing_client.download.report import Progress, ScanReport
 from delta_sharing_client.errors import DeltaSharingError, UsageError
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.engine import Engine
+from delta_sharing_client.scan.listing import Listing
 from delta_sharing_client.scan.resources import Unit
-from delta_sharing_client.scan.tasks import FileTask, ScanContext, ScanPlan
+from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
 _DONE = object()
+# Seconds to wait for the listing to tell whether a table has few files.
+_PATIENCE = 0.05
 
 
 class Batches(Iterator[pa.RecordBatch]):
@@ -31,18 +38,20 @@ class Batches(Iterator[pa.RecordBatch]):
     second. Nothing is in flight before the first batch is asked for.
     """
 
-    def __init__(self, context: ScanContext, tasks: Sequence[FileTask], limit: int | None, report: ScanReport) -> None:
-        self._context = context
-        self._tasks = tasks
-        self._limit = limit
+    def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport) -> None:
+        self._context = plan.context
+        self._listing = Listing(plan)
+        self._limit = plan.limit
         self._report = report
         self._process = os.getpid()
         self._engine: Engine | None = None
         self._rows: GeneratorType[pa.RecordBatch, None, object] | None = None
         self._began = 0.0
-        self._ended = limit == 0 or not tasks
+        self._ended = plan.limit == 0 or (self._listing.is_whole and not self._listing.files)
         self._closed = False
         self._at_end: list[Callable[[], None]] = []
+        if self._ended:
+            self._listing.close()
 
     def at_end(self, call: Callable[[], None]) -> None:
         """Have ``call`` called once the read has ended, however it did, if it began at all; on any thread."""
@@ -91,14 +100,18 @@ class Batches(Iterator[pa.RecordBatch]):
 
     def __del__(self) -> None:
         # Where this runs, any lock may be held: the end is only set going.
-        engine = getattr(self, "_engine", None)
-        if engine is not None and self._process == os.getpid():
-            engine.closing.close(wait=False)
+        if getattr(self, "_process", None) != os.getpid():
+            return
+        if self._engine is not None:
+            self._engine.closing.close(wait=False)
+        elif self._rows is None and self._listing.is_open:
+            with contextlib.suppress(RuntimeError):  # no more threads: with the last reference the connection goes
+                _thread.start_new_thread(self._listing.close, ())
 
     def _begin(self) -> GeneratorType[pa.RecordBatch, None, object]:
         self._began = time.perf_counter()
-        self._engine = engine = Engine(self._context, self._tasks, self._report, self._limit)
-        rows = _run(engine, self._context, self._tasks, self._limit, self._report)
+        self._engine = engine = Engine(self._context, self._listing, self._report, self._limit)
+        rows = _run(engine, self._listing, self._context.options, self._limit, self._report)
         for call in (rows.close, *self._at_end):
             engine.closing.keep(call)
         assert isinstance(rows, GeneratorType)
@@ -112,16 +125,19 @@ class Batches(Iterator[pa.RecordBatch]):
             # With them goes the memory of what was read ahead.
             self._engine = None
             self._report.seconds["total"] = time.perf_counter() - self._began
+        elif self._rows is None:
+            self._listing.close()
 
     def _refusal(self, why: str) -> UsageError:
         return UsageError(f"The read cannot go on: {why}.", table=self._context.table)
 
 
-def execute(plan: ScanPlan, report: ScanReport | None = None) -> Batches:
+def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None) -> Batches:
     """Return the rows of ``plan``: files in plan order, rows in file order, batches exactly ``plan.output_schema``.
 
-    Downloads and decoding run ahead on threads, within the limits of the plan's options. Closing the iterator, an
-    error and the plan's row limit break off all that is in flight. The first error is raised.
+    Downloads and decoding run ahead on threads, within the limits of the plan's options, and so does the listing of a
+    plan that is a stream. Closing the iterator, an error and the plan's row limit break off all that is in flight. The
+    first error is raised; one at the end of the listing comes after rows, and before the end of them.
 
     Parameters
     ----------
@@ -134,16 +150,17 @@ def execute(plan: ScanPlan, report: ScanReport | None = None) -> Batches:
         Naming table and file id.
     """
     report = ScanReport() if report is None else report
-    report.add(files_skipped=plan.skipped.files)
-    report.seconds["plan"] = report.seconds.get("plan", 0.0) + plan.plan_seconds
-    return Batches(plan.context, plan.tasks, plan.limit, report)
+    if isinstance(plan, ScanPlan):
+        report.add(files_skipped=plan.skipped.files)
+        report.spend("plan", plan.plan_seconds)
+    return Batches(plan, report)
 
 
 def _run(
-    engine: Engine, context: ScanContext, tasks: Sequence[FileTask], limit: int | None, report: ScanReport
+    engine: Engine, listing: Listing, options: ReadOptions, limit: int | None, report: ScanReport
 ) -> Generator[pa.RecordBatch, None, object]:
     """Yield the rows and return ``_DONE``, which no generator that was closed does."""
-    yield from _limited(_batches(engine, context, tasks, limit, report), limit, report)
+    yield from _limited(_batches(engine, listing, options, limit, report), limit, report)
     return _DONE
 
 
@@ -160,57 +177,92 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, report: ScanR
 
 
 def _batches(
-    engine: Engine, context: ScanContext, tasks: Sequence[FileTask], limit: int | None, report: ScanReport
+    engine: Engine, listing: Listing, options: ReadOptions, limit: int | None, report: ScanReport
 ) -> Iterator[pa.RecordBatch]:
-    remaining = enumerate(tasks)
-    ahead: deque[tuple[int, FileTask, Future[list[Future[Unit]]]]] = deque()
-    failures: deque[BaseException] = deque()
-    # With a limit the first file probably has all the rows: look further only as it turns out not to.
-    depth = 1 if limit is not None else 2 * context.options.max_concurrent_requests
+    opened = _Opened(engine, listing, options, limit)
+    listing.start(engine.note, engine.closing.ring, report)
+    # A table of few files is read in another way, and a listing is mostly there at once.
+    patience = time.monotonic() + _PATIENCE
+    while not listing.is_settled and (left := patience - time.monotonic()) > 0:
+        engine.closing.wait(left)
+    if listing.is_whole:
+        engine.expect(listing.files)
     done_bytes = done_files = 0
-    total_bytes = sum(task.size for task in tasks if task.size > 0) if report.on_progress is not None else 0
-    while True:
-        while len(ahead) < depth and (following := next(remaining, None)) is not None:
-            number, task = following
-            opened = engine.open(number, task)
-            if limit is None:
-                opened.add_done_callback(lambda future: _watch(future, failures))
-            ahead.append((number, task, opened))
-        if not ahead:
-            return
-        number, task, opened = ahead.popleft()
+    while (following := opened.next()) is not None:
+        number, task, units = following
         engine.consume(number)
         report.add(files=1)  # now, as a limit may end the read within the file
         given = False
         try:
-            for batch in _file_batches(engine, opened, failures):
+            for batch in opened.batches(units):
                 given = True
                 yield batch
         except Stale:
             if given or task.version is not None:
                 raise  # rows of it were given out, here or by another task
-            _drain(engine, opened)
-            yield from _file_batches(engine, engine.open(number, task, again=True), failures)
-        if limit is not None:
-            depth = min(2 * depth, context.options.max_concurrent_requests)
+            _drain(engine, units)
+            yield from opened.batches(engine.open(number, task, again=True))
+        opened.done()
         if report.on_progress is not None:
             done_files += 1
             done_bytes += max(0, task.size)
-            report.on_progress(Progress(done_files, len(tasks), done_bytes, total_bytes, report.rows))
+            report.on_progress(Progress(done_files, listing.files, done_bytes, listing.bytes, report.rows))
 
 
-def _file_batches(
-    engine: Engine, opened: Future[list[Future[Unit]]], failures: deque[BaseException]
-) -> Iterator[pa.RecordBatch]:
-    for future in engine.closing.result(opened):
-        unit = engine.closing.result(future)
-        try:
-            for batch in unit.batches:
-                if failures:
-                    raise failures[0]
-                yield batch
-        finally:
-            unit.release()
+class _Opened:
+    """The files that are being read, in order: the one whose rows are given out, and those that are read ahead."""
+
+    def __init__(self, engine: Engine, listing: Listing, options: ReadOptions, limit: int | None) -> None:
+        self._engine = engine
+        self._listing = listing
+        self._limited = limit is not None
+        self._most = options.max_concurrent_requests
+        # With a limit the first file probably has all the rows: look further only as it turns out not to.
+        self._depth = 1 if self._limited else 2 * self._most
+        self._files: deque[tuple[int, FileTask, Future[list[Future[Unit]]]]] = deque()
+        self._failures: deque[BaseException] = deque()
+        self._number = itertools.count()
+
+    def next(self) -> tuple[int, FileTask, Future[list[Future[Unit]]]] | None:
+        """Return the file whose turn it is, ``None`` after the last; waits for the listing where it must."""
+        self._fill()
+        while not self._files:
+            if self._listing.finished:
+                return None
+            self._engine.closing.wait()
+            self._fill()
+        return self._files[0]
+
+    def batches(self, opened: Future[list[Future[Unit]]]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file. What is listed meanwhile is opened while this waits."""
+        closing = self._engine.closing
+        for future in closing.result(opened, self._fill):
+            unit = closing.result(future, self._fill)
+            try:
+                for batch in unit.batches:
+                    if self._failures:
+                        raise self._failures[0]
+                    yield batch
+            finally:
+                unit.release()
+
+    def done(self) -> None:
+        """The rows of the file whose turn it was are given out."""
+        self._files.popleft()
+        if self._limited:
+            self._depth = min(2 * self._depth, self._most)
+
+    def _fill(self) -> None:
+        while len(self._files) < self._depth and (task := self._listing.take()) is not None:
+            number = next(self._number)
+            opened = self._engine.open(number, task)
+            if not self._limited:
+                # Not of this object: with the file's future it would be a cycle, which outlives the read.
+                opened.add_done_callback(functools.partial(_watch, failures=self._failures))
+            self._files.append((number, task, opened))
+        failure = None if self._limited or self._failures else self._listing.failure()
+        if failure is not None:
+            self._failures.append(failure)
 
 
 def _drain(engine: Engine, opened: Future[list[Future[Unit]]]) -> None:

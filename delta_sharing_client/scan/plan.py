@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import cast
 
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, RemoveFile
@@ -34,6 +33,7 @@ from delta_sharing_client.scan.tasks import (
     RowLineage,
     ScanContext,
     ScanPlan,
+    ScanStream,
     SkippedFiles,
 )
 
@@ -43,10 +43,17 @@ PartitionValues = dict[str, "str | None"]
 
 
 def plan_snapshot(table: TableState, files: Iterable[AddFile], request: ScanRequest, options: ReadOptions) -> ScanPlan:
-    """Return those of the live ``files`` that may hold rows of ``request``.
+    """Return those of the live ``files`` that may hold rows of ``request``; as ``stream_snapshot``, to its end."""
+    return stream_snapshot(table, files, request, options).whole()
 
-    They are taken as they arrive: none is kept longer than its turn, statistics never. Where the first ones have all
-    rows that the limit asks for, the rest is not taken (but for some, which cost less than a broken connection).
+
+def stream_snapshot(
+    table: TableState, files: Iterable[AddFile], request: ScanRequest, options: ReadOptions
+) -> ScanStream:
+    """Return those of the live ``files`` that may hold rows of ``request``, as they arrive.
+
+    None is kept longer than its turn, statistics never. Where the first ones have all rows that the limit asks for, the
+    rest is not taken (but for some, which cost less than a broken connection).
 
     Raises
     ------
@@ -56,26 +63,29 @@ def plan_snapshot(table: TableState, files: Iterable[AddFile], request: ScanRequ
         Row lineage of a table that does not track rows.
     """
     planner = FilePlanner(table, request, options)
+    return planner.stream(_wanted(planner, files))
+
+
+def _wanted(planner: FilePlanner, files: Iterable[AddFile]) -> Generator[FileTask, None, None]:
     for add in files:
         # A million files pass here: most have no vector, and need no call to learn that.
-        planner.consider(add, without=None if add.deletion_vector is None else vector_ref(add))
-        if planner.has_enough:
-            break
-    return planner.plan()
+        task = planner.consider(add, without=None if add.deletion_vector is None else vector_ref(add))
+        if task is not None:
+            yield task
+        elif planner.has_enough:
+            return
 
 
 class FilePlanner:
-    """Collects the tasks of the files that may hold a wanted row: ``consider`` each in order, then take the ``plan``.
+    """Tells the tasks of the files that may hold a wanted row: ``consider`` each in order.
 
-    Errors are those of ``plan_snapshot``.
+    Errors are those of ``stream_snapshot``.
     """
 
     def __init__(self, table: TableState, request: ScanRequest | ChangesRequest, options: ReadOptions) -> None:
-        self._began = time.perf_counter()
         self._context = context = scan_context(table, request.bound(table.schema), options)
         self._limit = request.limit
         self._lineage = context.row_lineage is not None
-        self._tasks: list[FileTask] = []
         self._filter = None if context.predicate is None else _FileFilter(context, context.predicate)
         # Rows can only be counted off against the limit where every row of a file is returned.
         self._left = request.limit if context.predicate is None else None
@@ -90,8 +100,8 @@ class FilePlanner:
         change: Change | None = None,
         without: DeletionVectorRef | None = None,
         only: DeletionVectorRef | None = None,
-    ) -> None:
-        """Take the rows of a file into the plan unless none of them is wanted.
+    ) -> FileTask | None:
+        """Return what to read of a file, ``None`` if none of its rows is wanted.
 
         Parameters
         ----------
@@ -103,30 +113,27 @@ class FilePlanner:
         if self._left is not None and self._left <= 0:
             self._skip("by_limit", action)
             self.has_enough = self._skipped["by_limit"] >= _LISTED_IN_VAIN
-            return
+            return None
         records = None
         if self._filter is not None:
             reason, records = self._filter.reason_to_skip(described_by or action, action, change)
             if reason is not None:
                 self._skip(reason, action)
-                return
+                return None
         if self._filter is None or described_by is not None:
             records = None if type(action) is AddCdcFile else num_records(action.stats)  # type: ignore[union-attr]
         task = self._task(action, records, change, without, only)
         if self._left is not None:
             # A file of unknown length may hold none of the rows that are still wanted.
             self._left -= task.live_records or 0
-        self._tasks.append(task)
+        return task
 
-    def plan(self) -> ScanPlan:
-        """Return the plan of all files considered."""
-        return ScanPlan(
-            context=self._context,
-            tasks=self._tasks,
-            limit=self._limit,
-            skipped=SkippedFiles(**self._skipped, is_cut=self.has_enough),
-            plan_seconds=time.perf_counter() - self._began,
-        )
+    def stream(self, tasks: Generator[FileTask, None, None]) -> ScanStream:
+        """Return the plan of ``tasks``, all of which come from ``consider``."""
+        return ScanStream(context=self._context, files=tasks, skipped=self._skips, limit=self._limit)
+
+    def _skips(self) -> SkippedFiles:
+        return SkippedFiles(**self._skipped, is_cut=self.has_enough)
 
     def _skip(self, reason: str, action: FileAction) -> None:
         self._skipped[reason] += 1
@@ -168,10 +175,14 @@ class FilePlanner:
 
     def _shared(self, values: PartitionValues) -> PartitionValues:
         """Return an equal dict that all files of the partition have in common: a million files need few of them."""
+        if len(self._partitions) >= _REMEMBERED:
+            self._partitions.clear()
         return self._partitions.setdefault(tuple(values.items()), values)
 
 
 _NO_VALUES: PartitionValues = {}
+# Partitions of which something is remembered, so that a table of many takes no more memory.
+_REMEMBERED = 1 << 16
 # So many files behind those that a limit needs are looked at before their listing is broken off.
 _LISTED_IN_VAIN = 1000
 
@@ -285,6 +296,8 @@ class _FileFilter:
         key = tuple(values.items())
         known = self._known.get(key)
         if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
             bare = AddFile(path="", partition_values=values)
             known = self._known[key] = may_match(self._reader.read(bare))
         return known

@@ -13,7 +13,7 @@ changes are the difference of the two vectors, however its URLs are signed::
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple, Union
 
 from delta_sharing_client.delta.actions import (
@@ -32,7 +32,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.columns import CHANGE_FIELDS
 from delta_sharing_client.scan.plan import FilePlanner, vector_ref
 from delta_sharing_client.scan.request import ChangesRequest, TableState
-from delta_sharing_client.scan.tasks import Change, ChangeKind, DeletionVectorRef, ScanPlan
+from delta_sharing_client.scan.tasks import Change, ChangeKind, DeletionVectorRef, FileTask, ScanPlan
 
 ChangeAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
 
@@ -42,7 +42,10 @@ def plan_changes(
 ) -> ScanPlan:
     """Return the files that hold the changes of a range of versions, oldest version first.
 
-    Rows are read in the schema that holds at the end of the range; columns that older files lack are null.
+    Rows are read in the schema that holds at the end of the range; columns that older files lack are null. So all
+    ``actions`` are needed before the first row is: any of them may change the schema, and in whatever order a server
+    lists them, rows come by version, change files make those of added and removed files void, and the two actions of a
+    file that only got another deletion vector are one change.
 
     Parameters
     ----------
@@ -76,13 +79,20 @@ def plan_changes(
     last = None if request.of_view else max(files, default=None)
     end = dataclasses.replace(table, version=last, metadata=history[-1].metadata)
     planner = FilePlanner(end, request, options)
+    return planner.stream(_tasks(planner, files, request, table.name)).whole()
+
+
+def _tasks(
+    planner: FilePlanner, files: dict[int, list[FileAction]], request: ChangesRequest, table: str
+) -> Generator[FileTask, None, None]:
     for version in sorted(files):
         if request.of_view:
-            _check_view(files[version], table.name)
-        for file in _candidates(files[version], table.name):
+            _check_view(files[version], table)
+        for file in _candidates(files[version], table):
             change = Change(file.kind, version, file.action.shared_timestamp or 0)
-            planner.consider(file.action, file.described_by, change, file.without, file.only)
-    return planner.plan()
+            task = planner.consider(file.action, file.described_by, change, file.without, file.only)
+            if task is not None:
+                yield task
 
 
 # === Whether one schema can stand for all rows ===

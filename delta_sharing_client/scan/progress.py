@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client.download.report import Progress, ScanReport
 from delta_sharing_client.scan.execute import Batches
-from delta_sharing_client.scan.tasks import ScanPlan
+from delta_sharing_client.scan.tasks import ScanPlan, ScanStream
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +21,7 @@ _PATIENCE = 2.0
 
 
 def watched(
-    plan: ScanPlan,
+    plan: ScanPlan | ScanStream,
     report: ScanReport,
     batches: Batches,
     *,

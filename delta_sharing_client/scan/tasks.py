@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 import msgspec
@@ -228,3 +229,56 @@ class ScanPlan:
                 return None
             total += rows
         return total if self.limit is None else min(total, self.limit)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScanStream:
+    """A plan whose files are still being listed, for one reader; ``close`` it, on the thread that takes the files.
+
+    Attributes
+    ----------
+    context, limit, access:
+        As in ``ScanPlan``.
+    files:
+        The files to read, in the order of their rows, as they are listed. An error at the end of the listing is an
+        error of this iterator, so only an exhausted one gave the whole plan.
+    skipped:
+        Returns what was left out so far.
+    release:
+        Gives up what the listing holds.
+    break_off:
+        Called on any thread, has ``files`` raise instead of waiting for more.
+    """
+
+    context: ScanContext
+    files: Generator[FileTask, None, None]
+    skipped: Callable[[], SkippedFiles]
+    limit: int | None = None
+    access: str = "by URL"
+    release: Callable[[], None] = lambda: None
+    break_off: Callable[[], None] = lambda: None
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.context.output_schema
+
+    def whole(self) -> ScanPlan:
+        """Return the plan of all files, once they are listed."""
+        began = time.perf_counter()
+        try:
+            tasks = list(self.files)
+        finally:
+            self.close()
+        return ScanPlan(
+            context=self.context,
+            tasks=tasks,
+            limit=self.limit,
+            skipped=self.skipped(),
+            plan_seconds=time.perf_counter() - began,
+            access=self.access,
+        )
+
+    def close(self) -> None:
+        """Give up what has not been listed."""
+        self.files.close()
+        self.release()

@@ -25,14 +25,14 @@ _GAP = 4 * 1024 * 1024
 
 
 class Vectors:
-    """Fetches and decodes the deletion vectors that ``tasks`` refer to, each file's bytes once.
+    """Fetches and decodes deletion vectors: those of the files that are noted when the first one is wanted together,
+    each of their bytes once.
 
     Bytes are dropped when the last vector in them was decoded.
     """
 
     def __init__(
         self,
-        tasks: Iterable[FileTask],
         table: str,
         reader: Reader,
         downloads: Downloads,
@@ -45,20 +45,22 @@ class Vectors:
         self._report = report
         self._cache = cache
         self._lock = threading.Lock()
+        # By the file that holds them: what is noted, and what was begun and is still wanted.
+        self._noted: dict[str, list[ByteRange]] = {}
         self._spans: dict[str, list[_Span]] = {}
-        ranges: dict[str, list[ByteRange]] = {}
-        for task in tasks:
-            if task.without is None and task.only is None:
-                continue
-            for ref in (task.without, task.only):
-                if ref is not None and ref.descriptor.storage_type == "p":
-                    place = without_query(ref.descriptor.path_or_inline_dv)
-                    ranges.setdefault(place, []).append(_range(ref, task, table))
-        for place, wanted in ranges.items():
-            spans = [_Span(item) for item in coalesce(wanted, gap=_GAP, waste_share=0.0, waste_floor=_GAP)]
-            for item in wanted:
-                next(span for span in spans if span.covers(item)).users += 1
-            self._spans[place] = spans
+
+    def note(self, task: FileTask) -> None:
+        """Take note that the vectors of ``task`` will be wanted, so that they are fetched along with others."""
+        for ref in (task.without, task.only):
+            if ref is not None and ref.descriptor.storage_type == "p":
+                wanted = _range(ref, task, self._table)
+                place = without_query(ref.descriptor.path_or_inline_dv)
+                with self._lock:
+                    begun = _covering(self._spans.get(place, ()), wanted)
+                    if begun is not None:
+                        begun.users += 1
+                    else:
+                        self._noted.setdefault(place, []).append(wanted)
 
     def get(self, ref: DeletionVectorRef, task: FileTask, number: int) -> Steps[DeletionVector]:
         """Steps that return the vector; ``number`` is the task's place in the scan.
@@ -80,10 +82,10 @@ class Vectors:
         try:
             if descriptor.storage_type == "i":
                 return decode_inline(descriptor)
-            wanted = byte_range(descriptor)
+            wanted = ByteRange(*byte_range(descriptor))
             place = without_query(descriptor.path_or_inline_dv)
-            span = next(item for item in self._spans[place] if item.covers(ByteRange(*wanted)))
             with self._lock:
+                span = self._span(place, wanted)
                 if span.data is None:
                     span.data = self._fetch(ref, task, span.range, number)
                 data = span.data
@@ -92,12 +94,34 @@ class Vectors:
             with self._lock:
                 span.users -= 1
                 if span.users <= 0:
-                    span.data = None
+                    self._drop(place, span)
             return vector
         except DataError as error:
             error.table = error.table or self._table
             error.file_id = error.file_id or task.file_id
             raise
+
+    def _span(self, place: str, wanted: ByteRange) -> _Span:
+        """Return the bytes that hold ``wanted``: those begun already, or else those of all that is noted by now."""
+        found = _covering(self._spans.get(place, ()), wanted)
+        if found is None:
+            noted = self._noted.pop(place, [])
+            if wanted not in noted:
+                noted.append(wanted)  # of a task that is begun anew
+            made = [_Span(item) for item in coalesce(noted, gap=_GAP, waste_share=0.0, waste_floor=_GAP)]
+            for item in noted:
+                next(span for span in made if span.covers(item)).users += 1
+            self._spans.setdefault(place, []).extend(made)
+            found = next(span for span in made if span.covers(wanted))
+        return found
+
+    def _drop(self, place: str, span: _Span) -> None:
+        span.data = None
+        spans = self._spans.get(place, [])
+        if span in spans:
+            spans.remove(span)
+        if not spans:
+            self._spans.pop(place, None)
 
     def _fetch(self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int) -> Future[pa.Buffer]:
         url = ref.descriptor.path_or_inline_dv
@@ -135,6 +159,10 @@ class _Span:
 
     def covers(self, item: ByteRange) -> bool:
         return self.range.start <= item.start and item.stop <= self.range.stop
+
+
+def _covering(spans: Iterable[_Span], wanted: ByteRange) -> _Span | None:
+    return next((span for span in spans if span.covers(wanted)), None)
 
 
 def _range(ref: DeletionVectorRef, task: FileTask, table: str) -> ByteRange:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from delta_sharing_client.connections import Interrupt
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
@@ -200,6 +201,7 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             sleep(seconds)
 
     monkeypatch.setattr(time, "sleep", record)
+    monkeypatch.setattr(Interrupt, "sleep", lambda self, seconds: record(seconds))
     return slept
 
 

@@ -1,0 +1,80 @@
+"""Names that were met, by the million: of each a few bytes are kept, which tell it from all others."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterator
+
+# Each part grows on its own, so that growing takes little memory beside what is there.
+_PARTS = 64
+_FIRST_WORDS = 32
+
+Fingerprint = tuple[int, int]
+
+
+def fingerprint(name: str) -> Fingerprint:
+    """Return 128 bits that tell ``name`` from every other, in this process; the second word is not 0."""
+    return hash(name), hash(name[::-1]) or 1
+
+
+class Fingerprints:
+    """A set of names in 24 to 36 bytes each, where texts in a set take some 180. For one thread."""
+
+    def __init__(self) -> None:
+        # Open addressing: pairs of words in a circle; the second one is 0 where nothing is.
+        self._parts = [_words(_FIRST_WORDS) for _ in range(_PARTS)]
+        self._left = [_room(_FIRST_WORDS)] * _PARTS
+
+    def add(self, item: Fingerprint) -> bool:
+        """Take ``item`` in; return whether it is new."""
+        part = item[0] & (_PARTS - 1)
+        words = self._parts[part]
+        place = _place(words, item)
+        if words[place + 1]:
+            return False
+        words[place], words[place + 1] = item
+        self._left[part] -= 1
+        if not self._left[part]:
+            self._grow(part)
+        return True
+
+    def __contains__(self, item: Fingerprint) -> bool:
+        words = self._parts[item[0] & (_PARTS - 1)]
+        return words[_place(words, item) + 1] != 0
+
+    def _grow(self, part: int) -> None:
+        old = self._parts[part]
+        self._parts[part] = new = _words(len(old) * 3 // 4 * 2)
+        self._left[part] = _room(len(new)) - _room(len(old))
+        for item in pairs(old):
+            if item[1]:
+                place = _place(new, item)
+                new[place], new[place + 1] = item
+
+
+def _place(words: array.array[int], item: Fingerprint) -> int:
+    """Return where ``item`` stands, or the free place where it belongs."""
+    first, second = item
+    end = len(words)
+    place = first // _PARTS % (end >> 1) << 1
+    while held := words[place + 1]:
+        if held == second and words[place] == first:
+            break
+        place += 2
+        if place == end:
+            place = 0
+    return place
+
+
+def pairs(words: array.array[int]) -> Iterator[Fingerprint]:
+    """Yield the fingerprints whose words stand in ``words`` one after the other."""
+    return zip(words[::2], words[1::2], strict=True)
+
+
+def _words(count: int) -> array.array[int]:
+    return array.array("q", bytes(8 * count))
+
+
+def _room(words: int) -> int:
+    # More than two thirds full, the way to a free place gets long.
+    return words // 3
