@@ -323,6 +323,7 @@ class Scan(Read):
 
     @property
     def schema(self) -> pa.Schema:
+        """Arrow schema of the rows this read returns (asks the server; no file is listed for it)."""
         return table_schema(self.rest, self.table, self.request, self.options)
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:

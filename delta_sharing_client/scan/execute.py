@@ -196,6 +196,7 @@ def _batches(
         try:
             for batch in opened.batches(units):
                 given = True
+                listing.hurry()
                 yield batch
         except Stale:
             if given or task.version is not None:

@@ -16,11 +16,12 @@ from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.download.workers import Workers
 from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
-# Files that are listed and not yet taken: fewer than a megabyte's worth of seconds on any line, some ten megabytes.
+# So many files are many. Listing more of them must not take the processor from the first one's rows.
+_MANY = 256
+# Files that are listed and not yet taken, in some ten megabytes: most listings end before they have to wait.
 _AHEAD = 16_384
 # A limit may end the read with its first files. Listing so many more costs less than a broken connection.
 _AHEAD_OF_LIMIT = 1_000
-_MANY = 256
 
 
 class Listing:
@@ -30,11 +31,11 @@ class Listing:
     """
 
     def __init__(self, plan: ScanPlan | ScanStream) -> None:
-        self._plan = plan
+        self._limit = plan.limit
         self._stream = plan if isinstance(plan, ScanStream) else None
         tasks: Sequence[FileTask] = () if isinstance(plan, ScanStream) else plan.tasks
         self._listed: deque[FileTask] = deque(tasks)
-        self._most = _AHEAD if plan.limit is None else _AHEAD_OF_LIMIT
+        self._most = _MANY
         self._worker = Workers(1, "listing")
         self._end: Future[None] | None = None
         self._is_awaited = self._is_full = self._stopped = False
@@ -103,6 +104,13 @@ class Listing:
             self._make_room()
         return task
 
+    def hurry(self) -> None:
+        """Let it go farther ahead: the first rows are there."""
+        if self._most == _MANY:
+            self._most = _AHEAD if self._limit is None else _AHEAD_OF_LIMIT
+            if self._is_full:
+                self._make_room()
+
     def close(self) -> None:
         """Give the listing up; only where it was not started."""
         if self._stream is not None and self._end is None:
@@ -131,7 +139,7 @@ class Listing:
 
     def _follow(self, stream: ScanStream, report: ScanReport) -> None:
         began, paused = time.perf_counter(), 0.0
-        listed, note, most = self._listed, self._note, self._most
+        listed, note = self._listed, self._note
         try:
             for task in stream.files:
                 if task.without is not None or task.only is not None:
@@ -142,7 +150,7 @@ class Listing:
                 if self._is_awaited or self.files == _MANY:
                     self._is_awaited = False
                     self._ring()
-                if len(listed) >= most:
+                if len(listed) >= self._most:
                     paused += self._wait_for_room()
                 if self._stopped:
                     raise CancelledError

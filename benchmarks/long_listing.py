@@ -1,0 +1,244 @@
+"""A sharing server whose tables list as many files as their name says, line by line, as long as somebody reads.
+
+``share.schema.files-1000000`` has a million files. A line is made when it is sent, so the server holds none of them,
+and it counts what it sent. All files are the same few rows. For benchmarks and tests of long listings, on the loopback
+interface only: ``python -m benchmarks.long_listing --profile-out FILE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.server
+import io
+import json
+import pathlib
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROWS = 10
+"""Rows of every file, with ``id`` from 0."""
+_HEAD_BYTES = 64 * 1024
+_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "number", "type": "long", "nullable": True, "metadata": {}},
+        ],
+    }
+)
+
+
+class LongListing:
+    """The server, and what a test may do to its answers.
+
+    Attributes
+    ----------
+    delta, promises_end:
+        The format of the answers, and whether their header promises an ``endStreamAction``.
+    page:
+        Files on a page, ``None`` for all on one.
+    before:
+        Called with the number of each file before its line is sent, and with the number of files before the end; what
+        was made so far has been sent then if it is in ``stops``. ``ConnectionError`` from it cuts the connection.
+    end:
+        The last line, of a page that is the last; ``None`` leaves it out.
+    lines, answers, listed, data, queries:
+        Lines of files sent, answers to queries under way, of them those that ended at their end, requests for data,
+        and bodies of queries.
+    """
+
+    def __init__(self, *, delta: bool = True, page: int | None = None, promises_end: bool = True) -> None:
+        self.delta = delta
+        self.page = page
+        self.promises_end = promises_end
+        self.before: Callable[[int], None] = lambda number: None
+        self.stops: set[int] = set()
+        self.end: dict[str, Any] | None = {"endStreamAction": {}}
+        self.token = "a-token-of-this-listing"
+        self.lines = self.answers = self.listed = self.data = self.metadata = 0
+        self.queries: list[dict[str, Any]] = []
+        self.lock = threading.Lock()
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"id": range(ROWS)}), sink)
+        self.file = sink.getvalue()
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.profile = {"shareCredentialsVersion": 1, "endpoint": self.endpoint, "bearerToken": self.token}
+
+    def __enter__(self) -> LongListing:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def add(self, **counts: int) -> None:
+        with self.lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counters in the form of the mock server's."""
+        return {
+            "requests": {"data": self.data, "query": len(self.queries), "metadata": self.metadata},
+            "bytes": {"data": self.data * len(self.file)},
+            "lines": self.lines,
+        }
+
+    def reset(self) -> None:
+        with self.lock:
+            self.lines = self.answers = self.listed = self.data = self.metadata = 0
+            self.queries.clear()
+
+    def head(self) -> list[dict[str, Any]]:
+        """Return the first two lines of an answer."""
+        table = {"id": "00000000-0000-0000-0000-00000000000a", "format": {"provider": "parquet"}}
+        table |= {"schemaString": _SCHEMA, "partitionColumns": ["number"], "configuration": {}}
+        if self.delta:
+            protocol = {"deltaProtocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+            return [{"protocol": protocol}, {"metaData": {"deltaMetadata": table}}]
+        return [{"protocol": {"minReaderVersion": 1}}, {"metaData": table}]
+
+    def line(self, number: int) -> bytes:
+        """Return the line of a file."""
+        url, size = f"{self.endpoint}/files/part-{number:08d}.parquet?X-Amz-Signature=secret", len(self.file)
+        stats = f'{{\\"numRecords\\":{ROWS},\\"minValues\\":{{\\"id\\":0}},\\"maxValues\\":{{\\"id\\":{ROWS - 1}}}}}'
+        about = f'"partitionValues":{{"number":"{number}"}},"size":{size},"stats":"{stats}"'
+        if self.delta:
+            add = f'{{"add":{{"path":"{url}",{about},"modificationTime":0,"dataChange":true}}}}'
+            return f'{{"file":{{"id":"{number:032x}","size":{size},"deltaSingleAction":{add}}}}}\n'.encode()
+        return f'{{"file":{{"url":"{url}","id":"{number:032x}",{about}}}}}\n'.encode()
+
+    def chunks(self, files: int, first: int) -> Iterator[bytes]:
+        """Yield the body of an answer from file ``first`` on, a chunk whenever there is enough for one."""
+        stop = files if self.page is None else min(files, first + self.page)
+        made = [json.dumps(line).encode() + b"\n" for line in self.head()]
+        size = lines = 0
+        for number in range(first, stop + 1):
+            if number in self.stops and made:
+                yield b"".join(made)
+                self.add(lines=lines)
+                made, size, lines = [], 0, 0
+            self.before(number)
+            if number == stop:
+                break
+            made.append(self.line(number))
+            size += len(made[-1])
+            lines += 1
+            if size >= _HEAD_BYTES:
+                yield b"".join(made)
+                self.add(lines=lines)
+                made, size, lines = [], 0, 0
+        self.add(lines=lines)
+        if stop < files:
+            made.append(json.dumps({"endStreamAction": {"nextPageToken": str(stop)}}).encode() + b"\n")
+        elif self.end is not None:
+            made.append(json.dumps(self.end).encode() + b"\n")
+        yield b"".join(made)
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that hang up are what this is for."""
+
+
+def _handler(listing: LongListing) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if self.path.startswith("/files/"):
+                listing.add(data=1)
+                self._file(listing.file)
+            elif self.path.startswith("/_stats"):
+                self._send(json.dumps(listing.stats()).encode(), "application/json")
+            elif "/metadata" in self.path:
+                listing.add(metadata=1)
+                ended = [listing.end] if listing.promises_end and listing.end is not None else []
+                self._send(b"".join(json.dumps(line).encode() + b"\n" for line in [*listing.head(), *ended]))
+            else:
+                self._send(b"{}", "application/json", 404)
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if self.path.startswith("/_stats"):
+                listing.reset()
+                self._send(b"{}", "application/json")
+                return
+            asked = json.loads(body)
+            with listing.lock:
+                listing.queries.append(asked)
+            listing.add(answers=1)
+            try:
+                self._head(200, "application/x-ndjson", ("Transfer-Encoding", "chunked"))
+                files = int((re.search(r"/tables/files-(\d+)/", self.path) or [0, 0])[1])
+                for chunk in listing.chunks(files, int(asked.get("pageToken") or 0)):
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                    self.wfile.flush()
+                self.wfile.write(b"0\r\n\r\n")
+                listing.add(listed=1)
+            except OSError:
+                self.close_connection = True
+            finally:
+                listing.add(answers=-1)
+
+        def _file(self, data: bytes) -> None:
+            wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
+            if wanted is None:
+                self._send(data, "application/octet-stream")
+                return
+            start = int(wanted[1]) if wanted[1] else max(0, len(data) - int(wanted[2]))
+            stop = min(len(data), int(wanted[2]) + 1) if wanted[1] and wanted[2] else len(data)
+            about = ("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
+            self._head(206, "application/octet-stream", ("Content-Length", str(stop - start)), about)
+            self.wfile.write(data[start:stop])
+
+        def _send(self, data: bytes, kind: str = "application/x-ndjson", status: int = 200) -> None:
+            self._head(status, kind, ("Content-Length", str(len(data))))
+            self.wfile.write(data)
+
+        def _head(self, status: int, kind: str, *headers: tuple[str, str]) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Delta-Table-Version", "3")
+            capabilities = f"responseformat={'delta' if listing.delta else 'parquet'}"
+            if listing.promises_end:
+                capabilities += ";includeendstreamaction=true"
+            self.send_header("delta-sharing-capabilities", capabilities)
+            for name, value in headers:
+                self.send_header(name, value)
+            self.end_headers()
+
+    return Handler
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--profile-out", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    with LongListing() as listing, contextlib.suppress(KeyboardInterrupt):
+        partial = arguments.profile_out.with_suffix(".part")
+        partial.write_text(json.dumps(listing.profile), encoding="utf-8")
+        partial.rename(arguments.profile_out)
+        # Whoever started it ends it, or goes away.
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
