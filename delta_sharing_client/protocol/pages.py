@@ -11,7 +11,6 @@ from __future__ import annotations
 import array
 import collections
 import dataclasses
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 

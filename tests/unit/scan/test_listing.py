@@ -437,6 +437,7 @@ def test_a_read_that_waits_for_room_is_closed_and_asks_no_more(listed: Any) -> N
     nothing_is_left(server)
 
 
+@pytest.mark.alone
 def test_ctrl_c_while_the_listing_is_waited_for_ends_the_read(listed: Any) -> None:
     server, table = listed()
     hold(server, 2)
@@ -460,6 +461,7 @@ def test_an_error_of_the_listing_while_a_file_is_waited_for_ends_the_read(listed
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+@pytest.mark.alone
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_process_forked_off_in_the_middle_of_a_listing_leaves_it_to_its_parent(listed: Any) -> None:
     server, table = listed()
