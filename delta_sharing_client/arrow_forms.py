@@ -1,8 +1,12 @@
-"""The forms in which Arrow holds text and bytes. Those of views came with pyarrow 16; older ones never have one."""
+"""What every pyarrow that we read with can be asked: the forms in which it holds text and bytes, the trues of a mask.
+
+Views came with pyarrow 16; older ones never have one.
+"""
 
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _is_string_view = getattr(pa.types, "is_string_view", lambda _: False)
 _is_binary_view = getattr(pa.types, "is_binary_view", lambda _: False)
@@ -23,3 +27,8 @@ def is_bytes(arrow_type: pa.DataType) -> bool:
 def is_view(arrow_type: pa.DataType) -> bool:
     """Whether values are views into buffers, which few kernels take."""
     return bool(_is_string_view(arrow_type) or _is_binary_view(arrow_type))
+
+
+def count_true(mask: pa.BooleanArray) -> int:
+    """Return how many values are true. ``mask.true_count`` of what a kernel made ends the process in pyarrow 14."""
+    return pc.sum(mask).as_py() or 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
 from .errors import ConfigError, invalid, unsupported
 from .s3 import S3Tables, is_s3
 
+Vendor = Callable[[str, float], Mapping[str, object]]
+"""Makes credentials for an address, that end after some seconds: ``{"azureUserDelegationSas": ...}`` or the like."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -46,12 +49,18 @@ def require_url_access(entry: TableEntry) -> None:
 
 
 def temporary_credentials(
-    entry: TableEntry, location: str | None, s3: S3Tables, lifetime: float, *, expired: bool = False
+    entry: TableEntry,
+    location: str | None,
+    s3: S3Tables,
+    vendors: Mapping[str, Vendor],
+    lifetime: float,
+    *,
+    expired: bool = False,
 ) -> dict[str, Any]:
     """Return the answer of "Generate Temporary Table Credential" for the table's ``location``, by default the main one.
 
     A directory of this machine has no cloud that could give out keys: its answer names no credentials, only the
-    location and the time. With ``expired`` that time has passed.
+    location and the time. ``vendors`` are those of other stores, by scheme. With ``expired`` that time has passed.
     """
     if DIRECTORY_ACCESS not in entry.access_modes:
         raise unsupported(
@@ -64,5 +73,7 @@ def temporary_credentials(
     content: dict[str, Any] = {"location": wanted}
     if is_s3(wanted):
         content["awsTempCredentials"] = s3.credentials(wanted, lifetime)
+    elif (vendor := vendors.get(wanted.partition(":")[0])) is not None:
+        content.update(vendor(wanted, lifetime))
     content["expirationTime"] = int((time.time() + (-60 if expired else lifetime)) * 1000)
     return {"credentials": content}

@@ -211,7 +211,7 @@ class SharingServer(Starlette):
             expired = self.faults.take("expired-credentials") is not None
             ttl = self.config.credentials_ttl
             location = parse_location(body)
-            return _json(temporary_credentials(entry, location, self._s3, ttl, expired=expired))
+            return _json(temporary_credentials(entry, location, self._s3, self.config.vendors, ttl, expired=expired))
         require_url_access(entry)
         if kind == "changes":
             return _answer(self._answers.changes(entry, caller, parse_changes(request.query_params)), caller)

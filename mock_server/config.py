@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 from delta_sharing_client.redact import Secret
 
 from . import catalog
+from .access import Vendor
 from .catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
 from .errors import ConfigError
 from .faults import Fault
@@ -68,6 +70,8 @@ class ServerConfig:
         The certificate for HTTPS; ``None`` for HTTP.
     s3:
         How the tables in S3 are reached.
+    vendors:
+        What makes temporary credentials for the addresses of other stores, by scheme (``abfss``, ``gs``).
     """
 
     catalog: Catalog
@@ -92,6 +96,7 @@ class ServerConfig:
     credentials_ttl: float = 3600.0
     tls: Tls | None = None
     s3: S3Settings = dataclasses.field(default_factory=S3Settings)
+    vendors: Mapping[str, Vendor] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.url_ttl <= 0:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_sharing_client.arrow_forms import is_text, is_view
+from delta_sharing_client.arrow_forms import count_true, is_text, is_view
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import MICROS_PER_DAY, civil_of
 from delta_sharing_client.predicates import functions
@@ -71,13 +71,13 @@ def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
     for part in expression.children if isinstance(expression, And) else (expression,):
         if found is None:
             found = _full(_evaluate(part, batch), rows).fill_null(False)
-        elif has_calls(part) and found.true_count < rows:
+        elif has_calls(part) and count_true(found) < rows:
             # It may fail for rows that the conditions before it rule out.
             found = pc.replace_with_mask(found, found, _evaluate_where(found, part, batch).fill_null(False))
         else:
             found = pc.and_(found, _full(_evaluate(part, batch), rows).fill_null(False))
         # What one conjunct rules out, the others cannot bring back.
-        if found.true_count == 0:
+        if count_true(found) == 0:
             break
     return found
 
@@ -135,7 +135,7 @@ def _fold(
 def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.RecordBatch) -> _Array:
     """Return what ``expression`` says of some of the rows."""
     some = batch.select(sorted({path[0] for path in columns(expression)})).filter(rows)
-    return _full(_evaluate(expression, some), rows.true_count)
+    return _full(_evaluate(expression, some), count_true(rows))
 
 
 # === Columns ===

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delta_sharing_client.arrow_forms import count_true
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError
@@ -198,12 +199,12 @@ class FileDecoder:
         mask = self._selection.mask(position, rows)
         columns = _Columns(self, raw, position, rows)
         if mask is not None:
-            self._report.add(rows_deleted=rows - mask.true_count)
+            self._report.add(rows_deleted=rows - count_true(mask))
         if self._predicate is not None:
             found = predicate_mask(self._predicate, columns.filter_batch())
             mask = found if mask is None else pc.and_(mask, found)
         if mask is not None:
-            kept = mask.true_count
+            kept = count_true(mask)
             if not kept:
                 return None
             if kept < rows:
@@ -469,7 +470,7 @@ def _matches_constants(shape: Shape, constants: dict[str, pa.Scalar]) -> bool:
     predicate = shape.context.predicate
     if predicate is None:
         return True
-    return bool(predicate_mask(predicate, _constant_batch(shape.context.filters, constants, 1)).true_count)
+    return count_true(predicate_mask(predicate, _constant_batch(shape.context.filters, constants, 1))) > 0
 
 
 def _constant_batch(columns: tuple[ReadColumn, ...], constants: dict[str, pa.Scalar], rows: int) -> pa.RecordBatch:

@@ -179,9 +179,9 @@ class DeltaSharingSource(DataSource):
     user, ``schema()`` is not called.
     """
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
+    def __init__(self, options: MutableMapping[str, str], parsed: SparkOptions | None = None) -> None:
         super().__init__(options)
-        self._parsed = SparkOptions.parse(options)
+        self._parsed = SparkOptions.parse(options) if parsed is None else parsed
         self._described: Description | None = None
 
     @classmethod

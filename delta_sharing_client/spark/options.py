@@ -171,7 +171,7 @@ class SparkOptions:
         Raises
         ------
         UsageError
-            Time travel, an end, a limit or row lineage, which a stream does not have.
+            Time travel, an end, a limit, row lineage or directory access, which a stream does not have.
         """
         if self.read.version is not None or self.read.timestamp is not None:
             raise UsageError(
@@ -186,6 +186,11 @@ class SparkOptions:
         ):
             if is_set:
                 raise UsageError(f"Option '{name}' is not for streams; leave it out, or read with 'spark.read'.")
+        if self.limits.get("access_mode") is AccessMode.DIR:
+            raise UsageError(
+                "Option 'accessMode' is 'dir', but a stream follows a table by URL alone: leave it out, or read the "
+                "table's directory in batches, with 'spark.read' and options 'readChangeFeed' and 'startingVersion'."
+            )
         return self
 
     def _check_combinations(self, given: Mapping[str, str]) -> None:

@@ -1,11 +1,13 @@
 """``to_spark()``: a described read as a Spark DataFrame of our data source.
 
-PySpark 3.5 has no Python data sources. There the files are planned when the DataFrame is made, and read by
-``mapInArrow``: one task a partition, the same code for planning, reading and types.
+PySpark 3.5 has no Python data sources, and options of one are texts, which not all credentials are. Then the files are
+planned when the DataFrame is made, and read by ``mapInArrow``: one task a partition, the same code for planning,
+reading and types.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import json
@@ -14,25 +16,32 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.datasource import DeltaSharingAlias
 from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
-from delta_sharing_client.spark.options import limits
+from delta_sharing_client.spark.options import SparkOptions, limits
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 
 if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.reads import Changes, Read, Scan
 
+# Options of a read without which it may not reach the server or the storage, and which the data source does not have.
+_BEYOND = (
+    *("headers", "user_agent", "storage_options", "proxy", "ca_bundle", "client_certificate"),
+    *("min_bytes_per_second", "async_query"),
+)
 _OWN_VERSION = "{}.{}".format(*sys.version_info[:2])
 
 
@@ -84,21 +93,27 @@ def _load(
     options["columns"] = None if columns is None else json.dumps([_column(column) for column in columns])
     options["parallelism"] = _parallelism(session)
     options.update(limits(read.options))
-    options.update(_credentials(read.rest.profile))
+    profile = read.rest.profile
+    credentials = _credentials(profile)
+    beyond = {name: getattr(read.options, name) for name in _BEYOND}
+    unsaid = {name: value for name, value in beyond.items() if value != getattr(ReadOptions(), name)}
+    options.update(credentials or {"endpoint": profile.endpoint, "bearerToken": "-"})
     given = {name: str(value) for name, value in options.items() if value is not None}
-    if not HAS_DATA_SOURCES:
-        return planned_frame(session, {**given, "path": str(read.table)})
-    _register(session)
-    return session.read.format(DeltaSharingAlias.name()).options(**given).load(str(read.table))
+    if HAS_DATA_SOURCES and credentials is not None and not unsaid:
+        _register(session)
+        return session.read.format(DeltaSharingAlias.name()).options(**given).load(str(read.table))
+    parsed = SparkOptions.parse({**given, "path": str(read.table)})
+    parsed = dataclasses.replace(parsed, profile=profile, limits={**parsed.limits, **unsaid})
+    return planned_frame(session, parsed)
 
 
-def planned_frame(session: SparkSession, options: MutableMapping[str, str]) -> DataFrame:
+def planned_frame(session: SparkSession, options: SparkOptions) -> DataFrame:
     """Return the batch read of the data source with ``options`` as a DataFrame that needs no data source in Spark."""
-    source = DeltaSharingAlias(options)
+    source = DeltaSharingAlias({}, options)
     schema = source.schema()
     reader = source.reader(schema)
-    # One by one: a task unpickles its own only.
-    parts = [pickle.dumps(part) for part in reader.partitions()]
+    # One by one: a task unpickles its own only. Functions that give a token come along by their code.
+    parts = [cloudpickle.dumps(part) for part in reader.partitions()]  # type: ignore[no-untyped-call]
     if not parts:
         return session.createDataFrame([], schema)
 
@@ -178,8 +193,9 @@ def _parallelism(session: SparkSession) -> int | None:
     return None if context is None else int(context.defaultParallelism)
 
 
-def _credentials(profile: Profile) -> dict[str, str | None]:
-    """Return ``profile`` as options. Spark redacts option names with ``token``, ``secret`` and ``password`` in them."""
+def _credentials(profile: Profile) -> dict[str, str | None] | None:
+    """Return ``profile`` as options, ``None`` where they cannot say it: with an audience, in the body, signed, or of a
+    file or function. Spark redacts option names with ``token``, ``secret`` and ``password`` in them."""
     credentials = profile.credentials
     shared = {"endpoint": profile.endpoint, "shareCredentialsVersion": str(profile.version)}
     if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
@@ -201,10 +217,7 @@ def _credentials(profile: Profile) -> dict[str, str | None]:
             "clientSecret": credentials.client_secret.reveal(),
             "scope": credentials.scope,
         }
-    raise UsageError(
-        "Credentials with an audience, in the body, signed, or of a file or function cannot be handed to Spark as "
-        "options; use `format('deltaSharing')` with the path of the profile file, which every worker must then have."
-    )
+    return None
 
 
 def _is_plain(credentials: ClientCredentials) -> bool:

@@ -207,27 +207,27 @@ class ObjectPlace:
     def _trying(self, call: Callable[[Any], Any]) -> Any:
         from obstore import exceptions
 
-        refused = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
         store = self._current()
         try:
             try:
                 return call(store)
-            except refused:
+            except exceptions.BaseError as error:
+                if not _is_refusal(error):
+                    raise
                 # Credentials can end before the time that was stated.
                 return call(self._current(rejected=store))
-        except refused:
-            raise Refused(403, None) from None
         except FileNotFoundError:
             raise Refused(404, None) from None
         except exceptions.PreconditionError:
             raise Refused(412, None) from None
         except (exceptions.BaseError, OSError, ValueError) as error:
+            if _is_refusal(error):
+                raise Refused(403, None) from None
             raise self._transient(error) from None
 
     def _transient(self, error: Exception) -> Transient:
-        # The library's own text may hold a signature.
-        status = _STATUS.search(str(error).partition("\n")[0])
-        reason = f"it answered with HTTP status {status[1] or status[2]}" if status else "it did not answer"
+        status = _status(error)
+        reason = "it did not answer" if status is None else f"it answered with HTTP status {status}"
         return Transient(TransportError(f"Reading from the table's storage failed: {reason}.", table=str(self._table)))
 
     def _current(self, rejected: object = None) -> Any:
@@ -255,6 +255,20 @@ class ObjectPlace:
             # What is still good is used to its end.
             return
         self._since_ms, self._store = _now(), None
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the store refused the credentials. The library has classes for that, and does not use them in lists."""
+    from obstore import exceptions
+
+    named = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    return isinstance(error, named) or _status(error) in ("401", "403")
+
+
+def _status(error: Exception) -> str | None:
+    """Return the HTTP status that the library's text tells, and no more of it: it may hold a signature."""
+    found = _STATUS.search(str(error).partition("\n")[0])
+    return None if found is None else found[1] or found[2]
 
 
 class _StoredBody(Body):
@@ -347,9 +361,8 @@ def _gcs(location: str, credentials: TemporaryCredentials, options: ReadOptions)
     token = given.oauth_token
     # Renewed with the whole store, so that one rule holds for all three.
     provider: Callable[[], dict[str, object]] = lambda: {"token": token, "expires_at": None}  # noqa: E731
-    return GCSStore(
-        urlsplit(location).netloc, config=_settings(options), credential_provider=provider, **_client(options)
-    )
+    config = {"base_url" if name == "endpoint" else name: value for name, value in _settings(options).items()}
+    return GCSStore(urlsplit(location).netloc, config=config, credential_provider=provider, **_client(options))
 
 
 _STORES: Mapping[str, Callable[[str, TemporaryCredentials, ReadOptions], Any]] = {

@@ -20,6 +20,7 @@ from delta_sharing_client.delta import features
 from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.to_spark import planned_frame
 from delta_sharing_client.spark.types import target_schema
 from tests.effort import sample
@@ -53,7 +54,7 @@ class Reads:
     def load(self, url: str, **options: object) -> Any:
         given = {name: str(value) for name, value in options.items()}
         if self.kind == "tasks":
-            return planned_frame(self.session, {**given, "path": url})
+            return planned_frame(self.session, SparkOptions.parse({**given, "path": url}))
         return self.session.read.format("deltaSharing").options(**given).load(url)
 
 

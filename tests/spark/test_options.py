@@ -251,6 +251,7 @@ def test_batch_needs_a_change_feed_for_a_start_and_a_start_for_a_change_feed() -
         ({"limit": "1"}, "limit"),
         ({"rowLineage": "true"}, "rowLineage"),
         ({"readChangeFeed": "true", "endingVersion": "1"}, "endingVersion"),
+        ({"accessMode": "dir"}, "follows a table by URL alone"),
     ],
 )
 def test_stream_refuses_what_only_a_batch_has(given: dict[str, str], fragment: str) -> None:

@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+import delta_sharing_client as ds
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
 from delta_sharing_client.spark.to_spark import check_workers
+from tests.spark.streams import ID
+from tests.tables import TableWriter, rows_of
 
 
 def session(program: str | None) -> Any:
@@ -49,3 +53,31 @@ def test_workers_that_cannot_read_are_told_before_planning(tmp_path: pathlib.Pat
         check_workers(session(path))
     assert f"'{path}', which {lacks}" in caught.value.message
     assert f"'{sys.executable}'" in caught.value.message
+
+
+# === What options of a data source cannot say ===
+
+
+@pytest.mark.spark
+def test_a_token_of_a_function_and_headers_reach_the_tasks(spark: Any, lake: Any) -> None:
+    table = TableWriter(lake.root / "t", ID)
+    for number in range(3):
+        table.insert(rows_of([number]))
+    token = lake.server.profile["bearerToken"]
+    called = {**lake.server.profile, "bearerToken": lambda: token}
+    plain = lake.server.profile
+    for profile, options in ((called, {}), (plain, {"headers": {"X-Team": "a"}, "proxy": ""})):
+        with ds.SharingClient(profile, options=ds.ReadOptions(**options)) as client:
+            shared = client.table("share.schema.t")
+            frame = shared.scan(filter="id > 0").to_spark(spark)
+            lake.server.expire_urls()  # so that tasks ask for fresh ones, with that token
+            assert sorted(row.id for row in frame.collect()) == [1, 2]
+            assert token not in frame._jdf.queryExecution().toString()
+
+
+@pytest.mark.spark
+def test_what_options_can_say_goes_to_the_data_source(spark: Any, lake: Any) -> None:
+    TableWriter(lake.root / "t", ID).insert(rows_of([1]))
+    with ds.SharingClient(lake.server.profile) as client:
+        frame = client.table("share.schema.t").scan().to_spark(spark)
+    assert ("delta_sharing" in frame._jdf.queryExecution().toString()) == HAS_DATA_SOURCES

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from delta_sharing_client.download.range_request import Refused
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.messages import (
@@ -19,6 +20,7 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import BearerToken, Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
+from delta_sharing_client.retry import Transient
 from delta_sharing_client.storage import place
 
 AWS = AwsCredentials("planted-id", "planted-secret", "planted-session")
@@ -94,3 +96,62 @@ def test_only_an_endpoint_that_the_user_names_may_be_clear_text() -> None:
     named = place._client(ReadOptions(storage_options={"endpoint": "http://127.0.0.1:9000"}))["client_options"]
 
     assert (plain["allow_http"], named["allow_http"]) == (False, True)
+
+
+CLOUDS = {
+    "s3://bucket/t": {"aws_temp_credentials": AWS},
+    "abfss://box@account.dfs.core.windows.net/t": {"azure_user_delegation_sas": AZURE},
+    "gs://bucket/t": {"gcp_oauth_token": GCP},
+}
+
+
+@pytest.mark.parametrize("location", CLOUDS)
+def test_a_store_is_made_anew_before_its_credentials_end(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_region", lambda bucket: "eu-west-1")
+    now = [1_000_000]
+    monkeypatch.setattr(place, "_now", lambda: now[0])
+    server = Server(location=location, expiration_time=now[0] + 30_000, **CLOUDS[location])
+    _, read = place.place_of(server, NAME, None, ReadOptions())
+    assert isinstance(read, place.ObjectPlace)
+    first = read._current()
+    now[0] += 19_000
+    assert read._current() is first
+    # A third of their time is left.
+    now[0] += 1_000
+    server.given["expiration_time"] = now[0] + 30_000
+    second = read._current()
+
+    assert second is not first
+    assert read._current() is second
+    assert server.asked == [None, location]
+
+
+@pytest.mark.parametrize("location", CLOUDS)
+def test_an_endpoint_of_ones_own_is_named_alike_for_every_store(location: str) -> None:
+    options = ReadOptions(storage_options={"endpoint": "http://127.0.0.1:1/x"})
+    _, read = place.place_of(Server(location=location, **CLOUDS[location]), NAME, None, options)
+    assert isinstance(read, place.ObjectPlace)
+
+    assert "http://127.0.0.1:1/x" in str(read._current().config)
+
+
+@pytest.mark.parametrize(("status", "asked"), [("403 Forbidden", 2), ("401 Unauthorized", 2), ("500 Internal", 1)])
+def test_a_list_that_is_refused_has_the_credentials_renewed_once(status: str, asked: int) -> None:
+    from obstore.exceptions import GenericError
+
+    location = "gs://bucket/t"
+    server = Server(location=location, **CLOUDS[location])
+    _, read = place.place_of(server, NAME, None, ReadOptions())
+    assert isinstance(read, place.ObjectPlace)
+
+    def listing(store: object) -> None:
+        raise GenericError(
+            f"Error performing GET X in 2ms - Server returned non-2xx status code: {status}: sig=planted"
+        )
+
+    with pytest.raises((Refused, Transient)) as caught:
+        read._trying(listing)
+
+    assert isinstance(caught.value, Refused) == (asked == 2)
+    assert "planted" not in repr(caught.value)
+    assert len(server.asked) == asked

@@ -1,0 +1,218 @@
+"""Directory access to the stores of Azure and Google, as their emulators have them: `.ci/stores` starts both.
+
+The golden tables are read from a store and by URL, and are the same; credentials end in the middle of a read.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import hashlib
+import hmac
+import itertools
+import os
+import pathlib
+import subprocess
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pytest
+import requests
+from obstore.store import AzureStore
+
+import delta_sharing_client as ds
+import mock_server
+from mock_server import catalog
+from tests.golden.test_golden import READABLE, TABLES, Served, assert_matches, shared_name
+from tests.tables import TableWriter, rows_of
+
+pytestmark = pytest.mark.stores
+
+AZURITE, GOOGLE = "DELTA_SHARING_AZURITE", "DELTA_SHARING_FAKE_GCS"
+# Azurite's account, which is the same everywhere and published by its documentation.
+ACCOUNT = "devstoreaccount1"
+KEY = base64.b64decode("Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==")
+SAS_VERSION = "2020-08-04"
+DIRECTORY = ds.ReadOptions(access_mode=ds.AccessMode.DIR, max_attempts=2)
+BUCKET = "golden"
+
+# Its log names a file by an address on this machine, which no store has.
+BOTH_WAYS = [name for name in READABLE if name != "table-with-dv-special-char.encoded"]
+
+Put = Callable[[str, bytes], None]
+
+
+def signature(permissions: str, seconds: float) -> str:
+    """A shared access signature of the account, as a provider's server asks Azure for it."""
+    end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
+    until = end.strftime("%Y-%m-%dT%H:%M:%SZ")
+    lines = [ACCOUNT, permissions, "b", "sco", "", until, "", "https,http", SAS_VERSION, ""]
+    digest = hmac.new(KEY, "\n".join(lines).encode(), hashlib.sha256).digest()
+    fields = {"sv": SAS_VERSION, "ss": "b", "srt": "sco", "sp": permissions, "se": until, "spr": "https,http"}
+    return urllib.parse.urlencode({**fields, "sig": base64.b64encode(digest).decode()})
+
+
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """An emulator: where a table's address begins, how it is filled, whose credentials it takes."""
+
+    root: str
+    put: Put
+    vendors: Mapping[str, Callable[[str, float], Mapping[str, object]]]
+    storage_options: Mapping[str, str]
+
+
+def azurite(endpoint: str) -> Store:
+    base = f"{endpoint}/{ACCOUNT}"
+    answer = requests.put(f"{base}/{BUCKET}?restype=container&{signature('rwlc', 600)}", timeout=30)
+    assert answer.status_code in (201, 409), answer.text
+    writing = AzureStore(
+        container_name=BUCKET,
+        config={"account_name": ACCOUNT, "sas_token": signature("rwl", 3600), "endpoint": base},
+        client_options={"allow_http": True},
+    )
+    return Store(
+        f"abfss://{BUCKET}@{ACCOUNT}.dfs.core.windows.net",
+        lambda key, data: obstore.put(writing, key, data) and None,
+        {"abfss": lambda _, seconds: {"azureUserDelegationSas": {"sasToken": signature("rl", seconds)}}},
+        {"endpoint": base},
+    )
+
+
+def fake_gcs(endpoint: str) -> Store:
+    answer = requests.post(f"{endpoint}/storage/v1/b", json={"name": BUCKET}, timeout=30)
+    assert answer.status_code in (200, 409), answer.text
+
+    def put(key: str, data: bytes) -> None:
+        address = f"{endpoint}/upload/storage/v1/b/{BUCKET}/o"
+        requests.post(address, params={"uploadType": "media", "name": key}, data=data, timeout=30).raise_for_status()
+
+    token = {"gcpOauthToken": {"oauthToken": "planted-token"}}
+    return Store(f"gs://{BUCKET}", put, {"gs": lambda _, seconds: token}, {"endpoint": endpoint})
+
+
+@pytest.fixture(scope="module", params=[(AZURITE, azurite), (GOOGLE, fake_gcs)], ids=["azure", "google"])
+def store(request: pytest.FixtureRequest) -> Store:
+    variable, make = request.param
+    endpoint = os.environ.get(variable)
+    if not endpoint:
+        pytest.skip(f"{variable} is not set; .ci/stores starts the emulators")
+    return make(endpoint)
+
+
+def shared(store: Store, root: pathlib.Path, name: str) -> catalog.TableEntry:
+    """A table of this machine that lies in the store as well: by URL it is read here, by directory there."""
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        store.put(f"{root.name}/{path.relative_to(root).as_posix()}", path.read_bytes())
+    (entry,) = catalog.from_mapping({f"golden.corpus.{name}": root}).tables
+    return dataclasses.replace(entry, storage=f"{store.root}/{root.name}")
+
+
+@pytest.fixture(scope="module")
+def served(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    base = tmp_path_factory.mktemp("stores")
+    entries = [shared(store, TABLES[name].stage(base / shared_name(name)), shared_name(name)) for name in READABLE]
+    options = dataclasses.replace(DIRECTORY, storage_options=store.storage_options)
+    with (
+        mock_server.running(tables=catalog.build(entries), vendors=store.vendors) as server,
+        ds.SharingClient(server.profile, options=options) as client,
+    ):
+        yield Served(base, client)
+
+
+@pytest.mark.filterwarnings("ignore:_last_checkpoint")
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_golden_table_is_the_same_both_ways(store: Store, served: Served, name: str) -> None:
+    table = served.table(name)
+    by_url = dataclasses.replace(table.options, access_mode=ds.AccessMode.URL)
+    direct = table.scan()
+
+    rows = direct.to_arrow()
+
+    assert f"access: the table's directory, {store.root}/" in direct.explain()
+    assert_matches(TABLES[name], TABLES[name].latest_version, rows)
+    assert rows.equals(table.scan(options=by_url).to_arrow())
+    for query in TABLES[name].change_queries:
+        if not query.get("refuse") and query.get("rows") is not None:
+            span = {"starting_version": int(query["start_version"]), "ending_version": int(query["end_version"])}
+            changes = table.changes(**span)
+            assert f"{store.root}/" in changes.explain()
+            expected = table.changes(**span, options=by_url).to_arrow()
+            # A commit's time may be that of its file, which is another one in the store.
+            found, expected = (rows.drop_columns("_commit_timestamp") for rows in (changes.to_arrow(), expected))
+            assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist()))
+
+
+def test_credentials_that_end_in_the_middle_of_a_read_are_renewed_before(store: Store, tmp_path: pathlib.Path) -> None:
+    writer = TableWriter(tmp_path / f"long-{time.time_ns()}", pa.schema([("id", pa.int64()), ("text", pa.string())]))
+    writer.insert(*(writer.file(rows_of([number])) for number in range(12)))
+    given: list[float] = []
+
+    def counted(scheme: str) -> Callable[[str, float], Mapping[str, object]]:
+        def vend(location: str, seconds: float) -> Mapping[str, object]:
+            given.append(time.monotonic())
+            return store.vendors[scheme](location, seconds)
+
+        return vend
+
+    entry = shared(store, writer.path, "long")
+    options = dataclasses.replace(
+        DIRECTORY, storage_options=store.storage_options, max_concurrent_requests=1, max_bytes_in_flight=1
+    )
+    with (
+        mock_server.running(
+            tables=catalog.build([entry]), vendors={name: counted(name) for name in store.vendors}, credentials_ttl=3.0
+        ) as server,
+        ds.SharingClient(server.profile, options=options) as client,
+    ):
+        found = []
+        with client.table("golden.corpus.long").scan().to_batches() as batches:
+            for batch in batches:
+                found += batch["id"].to_pylist()
+                time.sleep(0.5)
+
+    assert sorted(found) == list(range(12))
+    assert len(given) > 2
+    # Each before the one before it ended.
+    assert all(later - earlier < 3.5 for earlier, later in itertools.pairwise(given))
+
+
+def test_credentials_that_have_ended_are_refused_and_named(store: Store, tmp_path: pathlib.Path) -> None:
+    if store.root.startswith("gs:"):
+        pytest.skip("The emulator of Google's store takes every token.")
+    writer = TableWriter(tmp_path / f"ended-{time.time_ns()}", pa.schema([("id", pa.int64()), ("text", pa.string())]))
+    writer.insert(writer.file(rows_of([1])))
+    options = dataclasses.replace(DIRECTORY, storage_options=store.storage_options)
+    late = {"abfss": lambda _, seconds: {"azureUserDelegationSas": {"sasToken": signature("rl", -60)}}}
+    entry = dataclasses.replace(shared(store, writer.path, "ended"), modes=("dir",))
+    with (
+        mock_server.running(tables=catalog.build([entry]), vendors=late) as server,
+        ds.SharingClient(server.profile, options=options) as client,
+        pytest.raises(ds.DeltaSharingError, match="credentials") as caught,
+    ):
+        client.table("golden.corpus.ended").scan().to_arrow()
+    assert "sig=" not in str(caught.value)
+
+
+def test_a_part_is_read_in_another_process(store: Store, served: Served, tmp_path: pathlib.Path) -> None:
+    import pickle
+    import sys
+
+    name = "data-reader-partition-values" if "data-reader-partition-values" in READABLE else READABLE[0]
+    scan = served.table(name).scan()
+    parts = scan.partitions(2)
+    (tmp_path / "parts").write_bytes(pickle.dumps(parts))
+    program = (
+        "import pickle, sys; print(sum(b.num_rows for p in pickle.load(open(sys.argv[1], 'rb')) for b in p.read()))"
+    )
+    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "parts")],
+        capture_output=True, text=True, timeout=120, check=True, env=environment,
+    )  # fmt: skip
+    assert int(run.stdout) == scan.to_arrow().num_rows
