@@ -20,6 +20,7 @@ import pyarrow as pa
 from delta_sharing_client import optional
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.planning import plan_change_feed, plan_table, stream_table, table_schema
@@ -62,13 +63,21 @@ class Read(abc.ABC):
     _reports: list[ScanReport] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
     def __repr__(self) -> str:
+        told = [f"{name}={value!r}" for name, value in self._told().items()]
+        return printable(f"{type(self).__name__}({', '.join([str(self.table), *told])})")
+
+    def _repr_html_(self) -> str:
+        report = "" if self.report is None else self.report._repr_html_()
+        return html_facts(f"{type(self).__name__} of {self.table}", self._told()) + report
+
+    def _told(self) -> dict[str, object]:
+        """Return what was asked for besides the defaults."""
         asked = self._asked
-        told = [
-            f"{field.name}={str(value) if isinstance(value, Expression) else getattr(value, 'value', value)!r}"
+        return {
+            field.name: str(value) if isinstance(value, Expression) else getattr(value, "value", value)
             for field in dataclasses.fields(asked)
             if (value := getattr(asked, field.name)) != field.default
-        ]
-        return printable(f"{type(self).__name__}({', '.join([str(self.table), *told])})")
+        }
 
     # === Describing ===
 

@@ -15,6 +15,7 @@ from delta_sharing_client.delta.actions import Format, Protocol
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import UsageError, about_table
 from delta_sharing_client.instants import to_instant
+from delta_sharing_client.notebook import Bar, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.answer import TableHead
@@ -70,6 +71,20 @@ class TableDetails:
     auxiliary_locations: Sequence[str] = ()
     access_modes: Sequence[str] = ()
 
+    def _repr_html_(self) -> str:
+        facts = {
+            "description": self.description,
+            "version": self.version,
+            "files": self.num_files,
+            "bytes": self.size,
+            "partition columns": self.partition_columns,
+            "reader features": self.protocol.reader_features,
+            "response format": self.response_format.value,
+        }
+        columns = [(field.name, field.type, "" if field.nullable else "never null") for field in self.schema]
+        about = html_facts(self.name or self.id, facts)
+        return about + html_rows(f"{len(columns)} columns", ["column", "type", ""], columns)
+
 
 @dataclasses.dataclass(frozen=True)
 class VersionChanges:
@@ -80,6 +95,18 @@ class VersionChanges:
     inserts: int
     updates: int
     deletes: int
+
+
+class _History(list[VersionChanges]):
+    def _repr_html_(self) -> str:
+        most = max((max(one.inserts, one.updates, one.deletes) for one in self), default=1) or 1
+        rows = []
+        for one in self:
+            counted = (one.inserts, one.updates, one.deletes)
+            cells = (cell for count in counted for cell in (count, Bar(count / most)))
+            rows.append((one.version, one.timestamp.isoformat(" ", "seconds"), *cells))
+        names = ["version", "committed (UTC)", "inserts", "", "updates", "", "deletes", ""]
+        return html_rows(f"{len(self)} versions", names, rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +127,13 @@ class SharedTable:
 
     def __repr__(self) -> str:
         return printable(f"SharedTable({self.name})")
+
+    def _repr_html_(self) -> str:
+        given = f"client.table('{self.name}')"
+        return html_facts(
+            str(self.name),
+            {"rows": f"{given}.head()", "columns and size": f"{given}.metadata()", "versions": f"{given}.history()"},
+        )
 
     def version(self, starting_timestamp: Timestamp = None) -> int:
         """Return the current version, or the earliest one at or after ``starting_timestamp`` (UTC without a zone)."""
@@ -281,10 +315,10 @@ class SharedTable:
                 grouped = pa.Table.from_batches([batch]).group_by(batch.schema.names).aggregate([([], "count_all")])
                 for version, moment, kind, rows in zip(*(column.to_pylist() for column in grouped), strict=True):
                     counts.setdefault((version, moment), Counter())[kind] += rows
-        return [
+        return _History(
             VersionChanges(version, moment, found["insert"], found["update_postimage"], found["delete"])
             for (version, moment), found in sorted(counts.items())
-        ]
+        )
 
     def replicate(
         self,

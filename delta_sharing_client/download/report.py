@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from delta_sharing_client.notebook import Bar, html_facts, html_rows
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
@@ -92,6 +94,16 @@ class ScanReport:
         """Add to ``seconds[name]``; safe from any thread."""
         with self._lock:
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    def _repr_html_(self) -> str:
+        counts = {
+            field.name.replace("_", " "): getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.type == "int" and getattr(self, field.name)
+        }
+        longest = max(self.seconds.values(), default=0.0) or 1.0
+        stages = [(name, f"{value:.3f}", Bar(value / longest)) for name, value in self.seconds.items()]
+        return html_facts("What the read cost", counts) + html_rows("Seconds", ["stage", "", ""], stages)
 
     def __str__(self) -> str:
         seconds = ", ".join(f"{name} {value:.3f} s" for name, value in self.seconds.items())

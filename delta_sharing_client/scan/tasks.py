@@ -18,6 +18,7 @@ import pyarrow as pa
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.download.range_request import Version
 from delta_sharing_client.download.remote_file import FileStore, UrlSource
+from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import scrub
 
@@ -207,6 +208,22 @@ class ScanPlan:
     skipped: SkippedFiles = SkippedFiles()
     plan_seconds: float = 0.0
     access: str = "by URL"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "version": self.context.version,
+            "columns": [column.name for column in self.context.output],
+            "filter": self.context.predicate,
+            "limit": self.limit,
+            "access": self.access,
+            "files to read": len(self.tasks),
+            "their bytes": sum(max(0, task.size) for task in self.tasks),
+            "files skipped by partition values": self.skipped.by_partition or None,
+            "files skipped by statistics": self.skipped.by_statistics or None,
+            "files skipped by the limit": self.skipped.by_limit or None,
+            "bytes skipped": self.skipped.bytes or None,
+        }
+        return html_facts(f"Plan of {self.context.table}", facts)
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -1,0 +1,98 @@
+"""What a notebook shows of our values: HTML that parses, says what matters, and in which nothing of a server's acts."""
+
+from __future__ import annotations
+
+import datetime
+import html.parser
+from typing import Any
+
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.notebook import Bar, Listing, html_facts, html_rows
+from delta_sharing_client.protocol.listing import Share, Table
+from delta_sharing_client.table import VersionChanges, _History
+
+
+class Checked(html.parser.HTMLParser):
+    """Collects the text, and refuses tags that do not close."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: set[str] = set()
+        self.bars: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+        self._open.append(tag)
+        if tag == "div":
+            self.bars.append(dict(attrs)["style"])
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def shown(value: Any) -> Checked:
+    return Checked(value._repr_html_())
+
+
+def test_what_a_server_says_is_text_and_nothing_else() -> None:
+    hostile = "<script>alert(1)</script>\u202e\x1b[2J"
+    found = shown(Listing([Table(hostile, "s", "d"), Table("t", "s", "d", display_name=hostile)]))
+    assert found.tags == {"p", "b", "table", "thead", "tbody", "tr", "th", "td"}
+    assert "<script>alert(1)</script>\\u202e\\x1b[2J" in found.words
+
+
+def test_a_listing_shows_the_columns_that_have_something() -> None:
+    found = shown(Listing([Share("a"), Share("b", comment="of b", properties={"k": "v"})]))
+    assert found.words == ["2 listed", "name", "comment", "properties", "a", "b", "of b", "k: v"]
+    assert Listing([Share("a")]) == [Share("a")]
+    assert shown(Listing[Share]()).words == ["Nothing is listed."]
+
+
+def test_long_listings_are_cut_and_say_so() -> None:
+    found = Checked(html_rows("many", ["n"], [[number] for number in range(1250)]))
+    assert found.words[-1] == "1050 more are not shown."
+
+
+def test_facts_leave_out_what_nobody_knows() -> None:
+    found = Checked(html_facts("t", {"a": None, "b": (), "c": 0, "d": 1234567, "e": ["x", "y"], "f": True}))
+    assert found.words == ["t", "c", "0", "d", "1,234,567", "e", "x, y", "f", "True"]
+
+
+@pytest.mark.parametrize(("share", "width"), [(0.0, 0), (1e-9, 1), (0.5, 60), (1.0, 120), (7.0, 120)])
+def test_a_bar_is_as_long_as_its_share(share: float, width: int) -> None:
+    assert f"width: {width}px" in Bar(share).to_html()
+
+
+def test_versions_show_when_they_were_and_how_much_they_changed() -> None:
+    moment = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+    found = shown(_History([VersionChanges(3, moment, 10, 0, 5)]))
+    assert "2026-01-02 03:04:05+00:00" in found.words
+    assert [bar.partition("width: ")[2] for bar in found.bars] == ["120px", "0px", "60px"]
+
+
+def test_everything_that_people_look_at_has_a_picture(serve_demo: Any) -> None:
+    client = ds.SharingClient(serve_demo.profile)
+    table = client["demo"]["shop"]["orders"]
+    scan = table.scan(columns=["order_id"], filter="amount > 100")
+    assert "client.list_all_tables()" in shown(client).words
+    assert shown(client["demo"]).words[-2:] == ["shop", "weather"]
+    assert "demo.shop.orders" in shown(table).words
+    assert "order_id" in shown(table.metadata()).words
+    assert "amount > 100" in shown(scan).words
+    assert "files to read" in shown(scan.plan()).words
+    assert len(scan.to_arrow())
+    assert "requests" in shown(scan).words
+    assert "What the read cost" in shown(scan.report).words
+    token = serve_demo.profile["bearerToken"]
+    texts = [value._repr_html_() for value in (client, table, scan, scan.plan(), scan.report)]
+    assert not any(token in text or "X-Amz" in text or "?" in text for text in texts)
