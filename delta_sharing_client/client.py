@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.notebook import Listing, html_facts, html_rows
+from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.listing import Schema, Share, Table
 from delta_sharing_client.protocol.names import TableName
@@ -92,7 +92,7 @@ class SharingClient:
 
     def list_shares(self) -> list[Share]:
         """Return all shares."""
-        return Listing(self.rest.list_shares())
+        return Listed(self.rest.list_shares())
 
     def get_share(self, share: Share | str) -> Share:
         """Return one share, by name or value; ``NotFoundError`` if there is none."""
@@ -100,21 +100,21 @@ class SharingClient:
 
     def list_schemas(self, share: Share | str) -> list[Schema]:
         """Return the schemas of a share, given by name or value."""
-        return Listing(self.rest.list_schemas(_share_name(share)))
+        return Listed(self.rest.list_schemas(_share_name(share)))
 
     def list_tables(self, schema: Schema | str) -> list[Table]:
         """Return the tables of a schema, given by value or as ``share.schema``."""
         if isinstance(schema, Schema):
-            return Listing(self.rest.list_tables(schema.share, schema.name))
+            return Listed(self.rest.list_tables(schema.share, schema.name))
         share, _, name = schema.rpartition(".") if isinstance(schema, str) else ("", "", "")
         if not share or not name:
             raise UsageError(f"Expected a schema as share.schema, or a Schema of list_schemas(), found {schema!r}.")
-        return Listing(self.rest.list_tables(share, name))
+        return Listed(self.rest.list_tables(share, name))
 
     def list_all_tables(self, share: Share | str | None = None) -> list[Table]:
         """Return the tables of all schemas of one share, or of all shares."""
         shares = [_share_name(share)] if share is not None else [s.name for s in self.rest.list_shares()]
-        return Listing(table for name in shares for table in self.rest.list_all_tables(name))
+        return Listed(table for name in shares for table in self.rest.list_all_tables(name))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -227,6 +227,14 @@ def format_date(days: int) -> str:
     return f"{year:04d}-{month:02d}-{day:02d}" if 0 <= year <= 9999 else f"{year:+05d}-{month:02d}-{day:02d}"
 
 
+def format_millis(milliseconds: int) -> str:
+    """Return an instant, in milliseconds since 1970, for people: ``2024-01-31 08:00:00.250 UTC``, of any year."""
+    days, rest = divmod(milliseconds, 86_400_000)
+    seconds, millis = divmod(rest, 1000)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}" + (f".{millis:03}" if millis else "")
+    return f"{format_date(days)} {clock} UTC"
+
+
 def _days_in_month(year: int, month: int) -> int:
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28

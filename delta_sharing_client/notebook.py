@@ -15,7 +15,7 @@ _MOST_ROWS = 200
 _CELL = 'style="text-align: left; padding: 2px 10px"'
 
 
-class Listing(list[T]):
+class Listed(list[T]):
     """A list of frozen values, which a notebook shows as a table: a row each, and the columns that any has."""
 
     def _repr_html_(self) -> str:

@@ -12,6 +12,7 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.paths import canonical_path, resolve
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.instants import format_millis
 
 from .catalog import TableEntry
 from .errors import data_lost, invalid, unsupported
@@ -74,8 +75,8 @@ class SharedTable:
         latest = self.latest_version()
         if timestamp_ms > self.log.commit_timestamp(latest):
             raise invalid(
-                f"The provided timestamp ({timestamp_ms} ms) is after the latest version available to the table, "
-                f"which was committed at {self.log.commit_timestamp(latest)} ms."
+                f"The provided timestamp ({format_millis(timestamp_ms)}) is after the latest version available to the "
+                f"table, which was committed at {format_millis(self.log.commit_timestamp(latest))}."
             )
         try:
             found = self.log.version_at(timestamp_ms)

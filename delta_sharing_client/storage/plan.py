@@ -14,7 +14,7 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.paths import canonical_path
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.instants import parse_instant
+from delta_sharing_client.instants import format_millis, parse_instant
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
@@ -138,7 +138,9 @@ def _version_at(log: DeltaLog, moment: int, table: str) -> int:
     newest = log.commit_timestamp(latest)
     if moment > newest:
         raise UsageError(
-            f"The timestamp {moment} ms lies after the latest version {latest}, which is of {newest} ms.", table=table
+            f"The timestamp {format_millis(moment)} lies after the latest version {latest}, which is of "
+            f"{format_millis(newest)}.",
+            table=table,
         )
     return log.version_at(moment)
 

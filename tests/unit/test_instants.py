@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from delta_sharing_client import SharingClient
 from delta_sharing_client.errors import ProfileError, UsageError
-from delta_sharing_client.instants import civil_of, days_of, format_date, parse_date, parse_instant, to_instant
+from delta_sharing_client.instants import (
+    civil_of,
+    days_of,
+    format_date,
+    format_millis,
+    parse_date,
+    parse_instant,
+    to_instant,
+)
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.json_hints import from_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
@@ -233,3 +241,16 @@ def test_days_outside_the_calendar_are_none(date):
 def test_dates_are_read_and_written(text: str, days: int) -> None:
     assert parse_date(text) == days
     assert parse_date(format_date(days)) == days
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "1970-01-01 00:00:00 UTC"),
+        (1_706_688_000_250, "2024-01-31 08:00:00.250 UTC"),
+        (-1, "1969-12-31 23:59:59.999 UTC"),
+        (-62_167_219_200_001, "-0001-12-31 23:59:59.999 UTC"),
+    ],
+)
+def test_people_are_told_dates(milliseconds: int, text: str) -> None:
+    assert format_millis(milliseconds) == text

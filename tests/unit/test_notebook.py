@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import delta_sharing_client as ds
-from delta_sharing_client.notebook import Bar, Listing, html_facts, html_rows
+from delta_sharing_client.notebook import Bar, Listed, html_facts, html_rows
 from delta_sharing_client.protocol.listing import Share, Table
 from delta_sharing_client.table import VersionChanges, _History
 
@@ -46,16 +46,16 @@ def shown(value: Any) -> Checked:
 
 def test_what_a_server_says_is_text_and_nothing_else() -> None:
     hostile = "<script>alert(1)</script>\u202e\x1b[2J"
-    found = shown(Listing([Table(hostile, "s", "d"), Table("t", "s", "d", display_name=hostile)]))
+    found = shown(Listed([Table(hostile, "s", "d"), Table("t", "s", "d", display_name=hostile)]))
     assert found.tags == {"p", "b", "table", "thead", "tbody", "tr", "th", "td"}
     assert "<script>alert(1)</script>\\u202e\\x1b[2J" in found.words
 
 
 def test_a_listing_shows_the_columns_that_have_something() -> None:
-    found = shown(Listing([Share("a"), Share("b", comment="of b", properties={"k": "v"})]))
+    found = shown(Listed([Share("a"), Share("b", comment="of b", properties={"k": "v"})]))
     assert found.words == ["2 listed", "name", "comment", "properties", "a", "b", "of b", "k: v"]
-    assert Listing([Share("a")]) == [Share("a")]
-    assert shown(Listing[Share]()).words == ["Nothing is listed."]
+    assert Listed([Share("a")]) == [Share("a")]
+    assert shown(Listed[Share]()).words == ["Nothing is listed."]
 
 
 def test_long_listings_are_cut_and_say_so() -> None:

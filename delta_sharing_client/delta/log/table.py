@@ -18,6 +18,7 @@ from delta_sharing_client.delta.log.lines import read_actions
 from delta_sharing_client.delta.log.listing import LogFile, LogListing, LogSegment
 from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled, without_conflicts
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, UsageError
+from delta_sharing_client.instants import format_millis
 
 
 class DeltaLog:
@@ -146,10 +147,13 @@ class DeltaLog:
         found = times.newest_at_or_before(timestamp_ms, versions)
         if found is None:
             nearest = (
-                f"the earliest version is {versions[0]} of {times.at(versions[0])} ms" if versions else "there is none"
+                f"the earliest version is {versions[0]} of {format_millis(times.at(versions[0]))}"
+                if versions
+                else "there is none"
             )
             raise UsageError(
-                f"The timestamp {timestamp_ms} ms is before the first version that can be rebuilt; {nearest}.",
+                f"The timestamp {format_millis(timestamp_ms)} is before the first version that can be rebuilt; "
+                f"{nearest}.",
                 table=self._table,
             )
         return found
@@ -170,10 +174,13 @@ class DeltaLog:
         found = times.earliest_at_or_after(timestamp_ms, versions)
         if found is None:
             nearest = (
-                f"the newest version is {versions[-1]} of {times.at(versions[-1])} ms" if versions else "there is none"
+                f"the newest version is {versions[-1]} of {format_millis(times.at(versions[-1]))}"
+                if versions
+                else "there is none"
             )
             raise UsageError(
-                f"The timestamp {timestamp_ms} ms is after the newest version; {nearest}.", table=self._table
+                f"The timestamp {format_millis(timestamp_ms)} is after the newest version; {nearest}.",
+                table=self._table,
             )
         return found
 

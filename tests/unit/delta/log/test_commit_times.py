@@ -7,6 +7,7 @@ import pytest
 
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.errors import ProtocolError, UsageError
+from delta_sharing_client.instants import format_millis
 from tests.unit.delta.log_builder import PROTOCOL, LogBuilder, add, metadata
 
 START = 1_540_415_658_000
@@ -36,7 +37,7 @@ def test_time_travel_takes_the_newest_version_at_or_before(tmp_path: Path, offse
 
 
 def test_a_time_before_the_first_version_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"earliest version is 0 of {START} ms"):
+    with pytest.raises(UsageError, match=f"earliest version is 0 of {format_millis(START)}"):
         _log(tmp_path, START, START + MINUTE).version_at(START - 1)
 
 
