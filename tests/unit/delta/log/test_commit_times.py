@@ -47,7 +47,7 @@ def test_a_start_takes_the_earliest_version_at_or_after(tmp_path: Path, offset: 
 
 
 def test_a_start_after_the_newest_version_is_refused_with_it(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"newest version is 1 of {START + MINUTE} ms"):
+    with pytest.raises(UsageError, match=f"newest version is 1 of {format_millis(START + MINUTE)}"):
         _log(tmp_path, START, START + MINUTE).version_from(START + MINUTE + 1)
 
 
