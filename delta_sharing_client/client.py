@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 class SharingClient:
     """Lists what a sharing server shares with the holder of a profile. Safe in threads; pickles; a context manager.
 
+    All methods raise ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
+    ``ProfileError`` once the token has expired.
+
     Parameters
     ----------
     profile:
@@ -29,9 +32,8 @@ class SharingClient:
     options:
         Timeouts, limits and knobs of reads.
 
-    All methods raise ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
-    ``ProfileError`` once the token has expired.
-
+    Examples
+    --------
     >>> client = SharingClient("demo.share")
     >>> [str(table) for table in client.list_all_tables()]
     ['demo.shop.orders', 'demo.shop.products', 'demo.weather.readings']
@@ -68,6 +70,8 @@ class SharingClient:
 
         Nothing is asked of the server yet.
 
+        Examples
+        --------
         >>> SharingClient("demo.share").table("demo.shop.orders")
         SharedTable(demo.shop.orders)
         """
@@ -82,6 +86,8 @@ class SharingClient:
     def __getitem__(self, share: str) -> Contents:
         """Return what a share contains: ``client["share"]["schema"]["table"]``. Nothing is asked of the server yet.
 
+        Examples
+        --------
         >>> SharingClient("demo.share")["demo"]["shop"]["orders"]
         SharedTable(demo.shop.orders)
         """

@@ -40,6 +40,9 @@ class DeltaSharingError(Exception):
         Table version the error is about, if any.
     file_id:
         The server's id of the data file the error is about, if any; a signature in it is masked.
+
+    Attributes
+    ----------
     query_id:
         The id that the requests of the read carried, if it is known: what a provider finds them by.
     """

@@ -69,6 +69,8 @@ def load_as_pandas(
     DeltaSharingError
         See ``errors``.
 
+    Examples
+    --------
     >>> load_as_pandas("demo.share#demo.shop.orders", columns=["order_id", "country"], filter="order_id <= 2")
        order_id country
     0         1      DE
@@ -104,6 +106,8 @@ def load_as_arrow(
 ) -> pa.Table:
     """Return a shared table as a ``pyarrow.Table``; parameters as in ``load_as_pandas``.
 
+    Examples
+    --------
     >>> load_as_arrow("demo.share#demo.shop.orders", columns=["order_id"], limit=2).num_rows
     2
     """
@@ -136,6 +140,8 @@ def load_as_polars(
 ) -> pl.DataFrame:
     """Return a shared table as a Polars frame (extra ``polars``); parameters as in ``load_as_pandas``.
 
+    Examples
+    --------
     >>> load_as_polars("demo.share#demo.shop.orders", limit=2).shape
     (2, 6)
     """
@@ -168,6 +174,8 @@ def scan_polars(
     ``Scan.to_polars``. ``url``, ``columns``, ``filter``, ``version``, ``timestamp``, ``options``: as in
     ``SharedTable.scan``.
 
+    Examples
+    --------
     >>> import polars as pl
     >>> orders = scan_polars("demo.share#demo.shop.orders")
     >>> orders.filter(pl.col("order_id") <= 2).select("country").collect()["country"].to_list()
@@ -191,6 +199,8 @@ def load_as_duckdb(
 
     See ``Scan.to_duckdb``; other parameters as in ``SharedTable.scan``.
 
+    Examples
+    --------
     >>> import duckdb
     >>> orders = load_as_duckdb("demo.share#demo.shop.orders", duckdb.connect())
     >>> orders.filter("order_id <= 2").project("country").fetchall()
@@ -224,6 +234,8 @@ def attach(
     DeltaSharingError
         See ``errors``.
 
+    Examples
+    --------
     >>> import duckdb
     >>> connection = duckdb.connect()
     >>> attach(connection, "demo.share")
@@ -281,6 +293,8 @@ def load_table_changes_as_pandas(
     Bounds, columns, filter and limit are those of ``SharedTable.changes``. As in the incumbent, ``_commit_timestamp``
     is an integer of epoch milliseconds unless ``use_delta_format`` is ``True``, and a UTC timestamp if it is.
 
+    Examples
+    --------
     >>> url, columns = "demo.share#demo.shop.orders", ["order_id", "_change_type"]
     >>> load_table_changes_as_pandas(url, starting_version=4, columns=columns, limit=2)
        order_id     _change_type
@@ -360,6 +374,8 @@ def load_table_changes_as_spark(
 def get_table_version(url: str, starting_timestamp: Timestamp = None) -> int:
     """Return the current version of a shared table, or the earliest one at or after ``starting_timestamp``.
 
+    Examples
+    --------
     >>> get_table_version("demo.share#demo.shop.orders")
     6
     """

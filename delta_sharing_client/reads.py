@@ -84,6 +84,8 @@ class Read(abc.ABC):
     def select(self: ReadT, *columns: ColumnName) -> ReadT:
         """Return a copy that reads only ``columns`` (names, dotted paths or sequences of names), in this order.
 
+        Examples
+        --------
         >>> from delta_sharing_client import SharingClient
         >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan().select("order_id", "country").schema.names
@@ -94,6 +96,8 @@ class Read(abc.ABC):
     def where(self: ReadT, condition: Filter) -> ReadT:
         """Return a copy that also applies ``condition``: SQL text, tuples or ``ds.col("a") > 1``.
 
+        Examples
+        --------
         >>> from delta_sharing_client import SharingClient
         >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> import delta_sharing_client as ds
@@ -150,6 +154,8 @@ class Read(abc.ABC):
         Who asks a closed one for more gets a ``UsageError``, as does a process that was forked off while the read was
         under way.
 
+        Examples
+        --------
         >>> from delta_sharing_client import SharingClient
         >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> with table.scan(columns=["order_id"]).to_batches() as batches:
@@ -271,6 +277,8 @@ class Read(abc.ABC):
 
         Deletion vectors are read: what the log says of them must be what they are.
 
+        Examples
+        --------
         >>> from delta_sharing_client import SharingClient
         >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan().count()

@@ -113,6 +113,8 @@ class _History(list[VersionChanges]):
 class SharedTable:
     """A shared table; made by ``SharingClient.table``. Nothing is asked of the server until a method needs it.
 
+    Examples
+    --------
     >>> from delta_sharing_client import SharingClient
     >>> table = SharingClient("demo.share").table("demo.shop.orders")
     >>> table.version()
@@ -197,6 +199,8 @@ class SharedTable:
     ) -> pd.DataFrame:
         """Return the first ``rows`` rows as a pandas frame; ``columns`` and ``filter`` as in ``scan``.
 
+        Examples
+        --------
         >>> from delta_sharing_client import SharingClient
         >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.head(2, columns=["order_id", "country"])
@@ -242,6 +246,8 @@ class SharedTable:
         UsageError
             For arguments that cannot be used as given; what needs the schema is checked when the read runs.
 
+        Examples
+        --------
         >>> from delta_sharing_client import SharingClient
         >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan(columns=["order_id"], filter="amount > 100", limit=5)
@@ -276,6 +282,8 @@ class SharedTable:
         ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. The
         other arguments are those of ``scan``. Without an end, the feed ends at the latest version.
 
+        Examples
+        --------
         >>> from delta_sharing_client import SharingClient
         >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.changes(3, 4).count()
@@ -303,6 +311,8 @@ class SharedTable:
         RequestError
             The table's change data feed is not shared, or not from ``starting_version`` on.
 
+        Examples
+        --------
         >>> from delta_sharing_client import SharingClient
         >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> [(one.version, one.inserts, one.deletes) for one in table.history(2, 3)]

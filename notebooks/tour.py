@@ -1,6 +1,7 @@
 """A walk through the client, against a server with sample tables: ``bash .ci/demo``.
 
-Each step prints what one would type, and then what comes of it. ``--keep`` leaves the server running at the end.
+Each step prints what one would type, and then what comes of it. ``--keep`` leaves the server
+running at the end.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pandas as pd
-
 import delta_sharing_client as ds
+import pandas as pd
 from delta_sharing_client.cli import main as delta_sharing
 
 START_SECONDS = 60
@@ -28,8 +28,12 @@ READINGS = "demo.weather.readings"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="leave the server running at the end, until Ctrl-C")
-    parser.add_argument("--no-spark", action="store_true", help="leave out the part that starts Spark")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the server running at the end, until Ctrl-C"
+    )
+    parser.add_argument(
+        "--no-spark", action="store_true", help="leave out the part that starts Spark"
+    )
     arguments = parser.parse_args()
     pd.set_option("display.width", 120, "display.max_columns", 20)
     with contextlib.ExitStack() as stack:
@@ -49,7 +53,7 @@ def main() -> None:
         if not arguments.keep:
             say("To try it yourself: bash .ci/demo --keep")
             return
-        say(f"The server runs until Ctrl-C; {profile.name} is a profile for it. In another terminal:")
+        say(f"The server runs until Ctrl-C. In another terminal, with {profile.name}:")
         print(f".ci/env/bin/delta-sharing --profile {profile.name} head {ORDERS}")
         with contextlib.suppress(KeyboardInterrupt):
             while True:
@@ -69,7 +73,9 @@ def read_rows(profile: Path) -> None:
     print(ds.load_as_pandas(url))
     table = ds.SharingClient(profile).table(ORDERS)
     condition = "amount > 100 AND country = 'DE'"
-    say(f'table.scan(columns=["order_id", "country", "amount"], filter="{condition}", limit=5)')
+    say(
+        f'table.scan(columns=["order_id", "country", "amount"], filter="{condition}", limit=5)'
+    )
     scan = table.scan(columns=["order_id", "country", "amount"], filter=condition, limit=5)
     print(scan.to_pandas())
     print(scan.report)
@@ -79,10 +85,12 @@ def read_history(profile: Path) -> None:
     """An earlier version, and the changes since."""
     table = ds.SharingClient(profile).table(ORDERS)
     say(f"The table at version 0, and at version {table.version()}, the latest")
-    print(f"{table.scan(version=0).to_arrow().num_rows} rows, then {table.scan().to_arrow().num_rows}")
+    print(f"{table.scan(version=0).count()} rows, then {table.scan().count()}")
     say("table.changes(starting_version=1), counted")
     changes = table.changes(starting_version=1).to_pandas()
-    print(changes.groupby(["_commit_version", "_change_type"], observed=True).size().to_string())
+    print(
+        changes.groupby(["_commit_version", "_change_type"], observed=True).size().to_string()
+    )
 
 
 def read_as_spark(profile: Path) -> None:
@@ -91,33 +99,48 @@ def read_as_spark(profile: Path) -> None:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-    builder = SparkSession.builder.master("local[2]").appName("tour").config("spark.sql.shuffle.partitions", "2")
-    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("tour")
+        .config("spark.sql.shuffle.partitions", "2")
+    )
+    builder = builder.config("spark.ui.enabled", "false").config(
+        "spark.ui.showConsoleProgress", "false"
+    )
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    say(f'spark.read.format("deltaSharing").load("{profile.name}#{ORDERS}").groupBy("country").count()')
+    say(
+        f'spark.read.format("deltaSharing").load("{profile.name}#{ORDERS}").groupBy("country").count()'
+    )
     orders = spark.read.format("deltaSharing").load(f"{profile}#{ORDERS}")
     orders.groupBy("country").count().orderBy("country").show()
 
     def show(batch: DataFrame, number: int) -> None:
-        print(f"batch {number}: {batch.count()} readings, the latest of {batch.agg({'taken_at': 'max'}).first()[0]}")
+        latest = batch.agg({"taken_at": "max"}).first()[0]
+        print(f"batch {number}: {batch.count()} readings, the latest of {latest}")
 
-    say('spark.readStream.format("deltaSharing").options(startingVersion=0, maxFilesPerTrigger=4).load(...)')
-    stream = spark.readStream.format("deltaSharing").options(startingVersion=0, maxFilesPerTrigger=4)
+    say('spark.readStream.format("deltaSharing").options(startingVersion=0, ...).load(...)')
+    stream = spark.readStream.format("deltaSharing").options(
+        startingVersion=0, maxFilesPerTrigger=4
+    )
     with tempfile.TemporaryDirectory(prefix="delta-sharing-tour-") as checkpoint:
         writer = stream.load(f"{profile}#{READINGS}").writeStream.foreachBatch(show)
-        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+        writer.option("checkpointLocation", checkpoint).trigger(
+            availableNow=True
+        ).start().awaitTermination()
     spark.stop()
 
 
 @contextlib.contextmanager
 def demo_server(profile: Path, log: Path) -> Iterator[None]:
-    """Run ``python -m mock_server --demo`` while the block runs; it writes ``profile`` when it listens."""
+    """Run ``python -m mock_server --demo`` meanwhile; it writes ``profile``."""
     profile.unlink(missing_ok=True)
     arguments = ["--demo", "--port", "0", "--profile-out", str(profile)]
     say(f"python -m mock_server {' '.join(arguments)}")
     with log.open("w") as sink:
-        server = subprocess.Popen([sys.executable, "-m", "mock_server", *arguments], stdout=sink, stderr=sink)
+        server = subprocess.Popen(
+            [sys.executable, "-m", "mock_server", *arguments], stdout=sink, stderr=sink
+        )
     try:
         wait_for(profile, server, log)
         yield
@@ -141,7 +164,9 @@ def command(line: str, profile: Path) -> None:
 
 
 def say(text: str) -> None:
-    print(f"\n\033[1m>>> {text}\033[0m" if sys.stdout.isatty() else f"\n>>> {text}", flush=True)
+    print(
+        f"\n\033[1m>>> {text}\033[0m" if sys.stdout.isatty() else f"\n>>> {text}", flush=True
+    )
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,10 @@ from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.spark.types import to_spark_type
 from mock_server.faults import FAULTS
+from tests.examples import PAGES, Example, examples
 from tests.generated import check_generated
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # One type a line of the table: its name there, and as a schemaString has it.
 TYPES: dict[str, object] = {
@@ -76,11 +79,43 @@ def test_the_type_table_is_what_the_outputs_give() -> None:
     check_generated(ROOT / "docs" / "types.md", "types", "\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("C*.md")], ids=lambda page: page.name)
 def test_links_to_other_pages_and_files_lead_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+    # On PyPI there is nothing beside the README: its links name the project's home.
+    home = f"{_project_url('Source')}/blob/main/"
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    files = [ROOT / target.removeprefix(home) for target in targets if target.startswith(home)]
+    beside = [page.parent / target for target in targets if ":" not in target]
 
-    assert [target for target in targets if ":" not in target and not (page.parent / target).exists()] == []
+    assert [str(path) for path in files + beside if not path.exists()] == []
+    assert beside == [] or page.name != "README.md"
+
+
+def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = sorted(tmp_path.rglob("*.html"))
+    assert {"index.html", "api.html", "commands.html", "09_troubleshooting.html"} <= {page.name for page in pages}
+    loaded = re.compile(r"""<(?:script|img|iframe|link rel=.?stylesheet)[^>]* (?:src|href)=["']?(https?:[^"' >]+)""")
+    assert [found for page in pages for found in loaded.findall(page.read_text())] == []
+    commands = (tmp_path / "commands.html").read_text()
+    assert [name for name in ("sql", "copy", "profile check") if f"delta-sharing {name}" not in commands] == []
+
+
+def test_the_project_has_one_address() -> None:
+    home = _project_url("Source")
+
+    assert f"repo_url: {home}\n" in (ROOT / "mkdocs.yml").read_text()
+
+
+def _project_url(name: str) -> str:
+    found = re.search(rf'^{name} = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
 
 
 @pytest.mark.parametrize(
@@ -96,25 +131,36 @@ def test_the_paths_that_developers_are_sent_to_exist(page: Path) -> None:
     assert len(paths) > 5
 
 
-# The page about Spark needs a session: tests/spark/test_examples.py runs it.
-EXAMPLES = [page for page in PAGES if "```python\n" in page.read_text() and page.name != "spark.md"]
+@pytest.mark.parametrize("example", examples("here"), ids=str)
+def test_a_python_example_runs_as_it_stands(example: Example, example_folder: Path) -> None:
+    example.run()
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.name)
-def test_the_python_examples_of_a_page_run_in_order(page: Path, example_folder: Path) -> None:
-    names: dict[str, Any] = {}
+@pytest.mark.interop
+@pytest.mark.parametrize("example", examples("delta-sharing"), ids=str)
+def test_an_example_of_the_other_package_runs_there(
+    example: Example, example_folder: Path, incumbent_python: str
+) -> None:
+    subprocess.run([incumbent_python, "-c", example.source], check=True, timeout=120)
 
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
-        exec(compile(block, page.name, "exec"), names)
+
+def test_examples_are_of_no_other_kind() -> None:
+    kinds = {example.kind for example in examples()}
+
+    assert kinds == {"here", "spark", "delta-sharing", "JVM connector"}
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "cli.md"], ids=lambda page: page.name)
+WITH_COMMANDS = [page for page in PAGES if re.search(r"^delta-sharing [a-z-]", page.read_text(), re.MULTILINE)]
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
 def test_the_command_lines_of_a_page_run(
     page: Path, example_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
     blocks = "".join(re.findall(r"```\w*\n(.*?)```", page.read_text(), re.DOTALL))
-    commands = [line for line in blocks.splitlines() if re.match(r"delta-sharing [a-z-]", line)]
+    # A server does not end by itself: tests of its own start it.
+    commands = [line for line in blocks.splitlines() if re.match(r"delta-sharing (?!serve)[a-z-]", line)]
 
     for command in commands:
         assert main(shlex.split(command, comments=True)[1:]) == 0, (command, capsys.readouterr().err)

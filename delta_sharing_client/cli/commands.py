@@ -88,7 +88,11 @@ ToOption = Annotated[
 ]
 FormatOption = Annotated[
     Optional[FileFormat],
-    typer.Option("--format", help="How to write rows; default: by the ending of FILE, and csv on stdout."),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="parquet, csv, arrow or jsonl; default: by the ending of FILE, and csv on stdout.",
+    ),
 ]
 ExplainOption = Annotated[bool, typer.Option("--explain", help="Say what would be read; read nothing.")]
 
@@ -517,11 +521,17 @@ def sql(
 def read_changes(
     context: typer.Context,
     table: TableArgument,
-    starting_version: Annotated[Optional[int], typer.Option("--starting-version", metavar="N")] = None,
-    ending_version: Annotated[Optional[int], typer.Option("--ending-version", metavar="N", help="Inclusive.")] = None,
-    starting_timestamp: Annotated[Optional[str], typer.Option("--starting-timestamp", metavar="ISO8601")] = None,
+    starting_version: Annotated[
+        Optional[int], typer.Option("--starting-version", metavar="N", help="The first version.")
+    ] = None,
+    ending_version: Annotated[
+        Optional[int], typer.Option("--ending-version", metavar="N", help="The last version.")
+    ] = None,
+    starting_timestamp: Annotated[
+        Optional[str], typer.Option("--starting-timestamp", metavar="ISO8601", help="Or the first instant.")
+    ] = None,
     ending_timestamp: Annotated[
-        Optional[str], typer.Option("--ending-timestamp", metavar="ISO8601", help="Inclusive.")
+        Optional[str], typer.Option("--ending-timestamp", metavar="ISO8601", help="Or the last instant.")
     ] = None,
     to: ToOption = None,
     file_format: FormatOption = None,

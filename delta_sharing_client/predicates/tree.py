@@ -497,14 +497,16 @@ def col(name: str | Iterable[str]) -> ColumnBuilder:
     Parameters
     ----------
     name:
-        ``"a"``, ``"a.b"`` for field ``b`` of struct ``a``, backticks around a name that has a dot itself
-        (:literal:`"a.\\`b.c\\`"`), or the path as a tuple.
+        ``"a"``, ``"a.b"`` for field ``b`` of struct ``a``, backticks around a name that has a dot itself, or the path
+        as a tuple: ``("a", "b.c")``.
 
     Raises
     ------
     UsageError
         The name is empty or its backticks do not match.
 
+    Examples
+    --------
     >>> print((col("amount") > 100) & col("country").is_in(["DE", "FR"]))
     amount > 100 AND country IN ('DE', 'FR')
     """

@@ -210,7 +210,7 @@ class Profile:
         if isinstance(source, Profile):
             return source
         if isinstance(source, Mapping):
-            return _from_fields(source, "the given mapping")
+            return _from_fields(source, "in the given mapping")
         if source is None:
             path = os.environ.get(ENVIRONMENT_VARIABLE, "")
             if not path.strip():
@@ -225,7 +225,7 @@ class Profile:
                 raise ProfileError("Expected the path of a profile file as text, found bytes.")
             return _from_path(path)
         if hasattr(source, "read"):
-            return _from_text(source.read(), "the given file object")
+            return _from_text(source.read(), "in the given file object")
         raise ProfileError(
             f"Expected a profile as a path, URL, JSON text, open file or mapping, found {type(source).__name__}.",
         )

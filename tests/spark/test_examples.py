@@ -1,21 +1,23 @@
-"""The Python examples of the page about Spark, run on a table that has what they name."""
+"""The Python examples about Spark, each alone, run on tables that have what they name."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import json
 import pathlib
-import re
+import sys
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import mock_server
+from tests.examples import Example, examples
 from tests.regressions.hand_made import HandMadeTable
 
 pytestmark = pytest.mark.spark
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 EXAMPLE_URL = "/path/to/profile.share#share.schema.table"
 SCHEMA = pa.schema([("id", pa.int64()), ("address", pa.struct([("city", pa.string())])), ("day", pa.date32())])
 
@@ -29,15 +31,32 @@ def test_the_examples_of_the_page_run_and_read_what_they_say(spark: Any, tmp_pat
             "day": datetime.date(2023, 12, 28) + datetime.timedelta(number),
         }
         table.commit(table.file(pa.Table.from_pylist([row], schema=SCHEMA)))
-    names: dict[str, Any] = {"spark": spark}
     with mock_server.running(tables={"share.schema.table": table.root}) as server:
-        blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-        assert EXAMPLE_URL in blocks[0]
-        for block in blocks:
-            source = block.replace(EXAMPLE_URL, f"{server.profile_path}#share.schema.table")
-            exec(compile(source, PAGE.name, "exec"), names)
-        assert names["df"].count() == 4
-        assert names["df"].columns == ["id", "address"]
-        assert names["changes"].count() == 6
+        url = f"{server.profile_path}#share.schema.table"
+        first, second = (
+            dataclasses.replace(example, source=example.source.replace(EXAMPLE_URL, url)).run()
+            for example in examples("spark")
+            if example.page == "spark.md"
+        )
+        assert first["df"].count() == 4
+        assert first["df"].columns == ["id", "address"]
+        assert first["changes"].count() == 6
         assert spark.sql("SELECT count(*) FROM t").collect()[0][0] == 7
+        assert second["narrow"].load(url).count() == 4
     spark.catalog.dropTempView("t")
+
+
+@pytest.mark.parametrize("example", [one for one in examples("spark") if one.page != "spark.md"], ids=str)
+def test_examples_of_other_pages_run_as_they_stand(
+    example: Example, spark: Any, serve_demo: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    # The folder of the JVM, which reads the profile's path, is another one.
+    source = example.source.replace("demo.share#", f"{tmp_path}/demo.share#")
+
+    names = dataclasses.replace(example, source=source).run(spark=spark)
+
+    frames = [value for value in names.values() if hasattr(value, "isStreaming") and not value.isStreaming]
+    assert all(frame.count() for frame in frames)

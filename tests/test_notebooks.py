@@ -1,0 +1,46 @@
+"""The notebooks run from top to bottom, and what they are committed with is what a run shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from notebooks.run import PRIVATE, executed, notebooks, texts
+
+NOTEBOOKS = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.spark] if "spark" in path.stem else [])
+    for path in notebooks([])
+]
+
+
+def test_the_notebooks_are_those_that_the_first_one_leads_to() -> None:
+    first, *others = notebooks([])
+
+    assert re.findall(r"\]\((\w+\.ipynb)\)", texts(nbformat.read(first, 4))) == [path.name for path in others]
+
+
+@pytest.mark.parametrize("path", notebooks([]), ids=lambda path: path.stem)
+def test_committed_outputs_are_whole_and_belong_to_no_machine(path: Path) -> None:
+    notebook = nbformat.read(path, 4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert PRIVATE.findall(texts(notebook)) == []
+    links = re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", texts(notebook))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS)
+def test_a_notebook_runs_and_shows_what_it_is_committed_with(path: Path) -> None:
+    assert _shown(executed(path)) == _shown(nbformat.read(path, 4))
+
+
+def _shown(notebook: nbformat.NotebookNode) -> list[list[str]]:
+    """What kinds of output each cell has: numbers, and the width of a table, are a machine's and a version's."""
+    return [
+        [f"{one.output_type} {sorted(one.get('data', {}))}" for one in cell.get("outputs", [])]
+        for cell in notebook.cells
+    ]
