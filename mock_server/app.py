@@ -272,29 +272,28 @@ class SharingServer(Starlette):
         return JSONResponse({})
 
 
+_TABLE = ("shares", "*", "schemas", "*", "tables", "*")
+# Each API by its method and its path, in which * is a name: what ``_respond`` goes by, and requests are counted by.
+_APIS: dict[tuple[str, ...], str] = {
+    ("GET", "shares"): "shares",
+    ("GET", "shares", "*"): "share",
+    ("GET", "shares", "*", "schemas"): "schemas",
+    ("GET", "shares", "*", "all-tables"): "all-tables",
+    ("GET", "shares", "*", "schemas", "*", "tables"): "tables",
+    ("HEAD", *_TABLE): "version-head",
+    ("GET", *_TABLE, "version"): "version",
+    ("GET", *_TABLE, "metadata"): "metadata",
+    ("GET", *_TABLE, "changes"): "changes",
+    ("POST", *_TABLE, "query"): "query",
+    ("POST", *_TABLE, "queries", "*"): "queries",
+    ("POST", *_TABLE, "temporary-table-credentials"): "temporary-table-credentials",
+}
+
+
 def _kind(method: str, segments: list[str]) -> str:
-    """Return which API a request means."""
-    count = len(segments)
-    if not segments or segments[0] != "shares":
-        return "other"
-    if method == "GET":
-        if count == 1:
-            return "shares"
-        if count == 2:
-            return "share"
-        if count == 3 and segments[2] in ("schemas", "all-tables"):
-            return segments[2]
-    if count < 5 or segments[2] != "schemas" or segments[4] != "tables":
-        return "other"
-    if count == 5:
-        return "tables" if method == "GET" else "other"
-    if count == 6:
-        return "version-head" if method == "HEAD" else "other"
-    if count == 8:
-        return "queries" if method == "POST" and segments[6] == "queries" else "other"
-    if method == "POST":
-        return segments[6] if count == 7 and segments[6] in ("query", "temporary-table-credentials") else "other"
-    return segments[6] if count == 7 and segments[6] in ("version", "metadata", "changes") else "other"
+    """Return which API a request means; every second segment of a path is a name."""
+    shape = ("*" if index % 2 else segment for index, segment in enumerate(segments))
+    return _APIS.get((method, *shape), "other")
 
 
 async def _read_body(request: Request) -> bytes:

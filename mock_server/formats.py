@@ -6,28 +6,24 @@ from collections.abc import Iterable
 
 from delta_sharing_client.delta import features
 from delta_sharing_client.delta.actions import Metadata, Protocol
-from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
 
 from .capabilities import Capabilities, Format
 from .errors import unsupported
 from .faults import FaultSet
 
-# These concern who reads the log or deletes files; the answer is neither a checkpoint nor a table to vacuum.
-_LOG_ONLY = frozenset({"v2checkpoint", "vacuumprotocolcheck"})
-# The newest commits of such a table are known to its catalog, not to its log: this server would share a stale table.
-_UNREADABLE_HERE = frozenset({"catalogmanaged", "catalogowned-preview", "redirectreaderwriter-preview"})
-
 
 def choose_format(
     capabilities: Capabilities, states: Iterable[tuple[Protocol, Metadata]], table: str, faults: FaultSet
 ) -> Format:
-    """Return the format to answer in, for a table that goes through ``states``; refuse a table that none can carry."""
+    """Return the format to answer in, for a table that goes through ``states``; refuse a table that none can carry.
+
+    The states are of a log that could be read: what this library refuses to read never comes here.
+    """
     refusals: list[str] = []
     needed: list[str] = []
     for protocol, metadata in states:
-        _check_readable_here(protocol, table)
         refusals.extend(features.parquet_format_refusals(protocol, metadata))
-        needed.extend(_needed_features(protocol, metadata))
+        needed.extend(features.needed_features(protocol, metadata))
     refusals, missing = (
         _unique(refusals),
         _unique(name for name in needed if name.lower() not in capabilities.reader_features),
@@ -61,24 +57,6 @@ def check_carried(chosen: Format, vectors: Iterable[object], table: str) -> None
             f"Unsupported Delta Table Properties or features found on table {table}: deletionVectors, which its "
             "protocol does not list. They cannot be shared in the parquet response format."
         )
-
-
-def _check_readable_here(protocol: Protocol, table: str) -> None:
-    if protocol.min_reader_version > features.MAX_READER_VERSION:
-        raise unsupported(
-            f"The table '{table}' has minReaderVersion {protocol.min_reader_version}: this server reads up to version "
-            f"{features.MAX_READER_VERSION}."
-        )
-    for name in protocol.reader_features or ():
-        if name.lower() in _UNREADABLE_HERE:
-            raise unsupported(f"The table '{table}' has the feature '{name}', with which this server cannot read it.")
-
-
-def _needed_features(protocol: Protocol, metadata: Metadata) -> list[str]:
-    names = [name for name in protocol.reader_features or () if name.lower() not in _LOG_ONLY]
-    if mapping_mode(metadata) is not ColumnMappingMode.NONE and "columnmapping" not in {name.lower() for name in names}:
-        names.append("columnMapping")
-    return names
 
 
 def _unique(names: Iterable[str]) -> list[str]:

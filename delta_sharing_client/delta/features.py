@@ -47,7 +47,8 @@ class Feature:
     ``reader_version`` and ``writer_version`` are the protocol versions from which on the feature may be in use;
     below version 3 (reader) or 7 (writer) it is implied by the version and not listed. ``operations`` are those this
     client supports on a table with the feature; a writer-only feature never keeps a reader from reading. Where
-    ``reads_log`` is false that is so for a list of files which a server has made, and a log by itself is refused.
+    ``log_only`` is true, nothing shows of the feature in a list of files which a server has made; where ``reads_log``
+    is false, a log by itself is refused.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Feature:
     operations: frozenset[Operation]
     parquet_format: ParquetFormat
     note: str
+    log_only: bool = False
     reads_log: bool = True
 
 
@@ -70,8 +72,11 @@ def _reader(
     return Feature(name, FeatureKind.READER_WRITER, *versions, _EVERYTHING, parquet, note)
 
 
-def _log_only(name: str, note: str) -> Feature:
-    return Feature(name, FeatureKind.READER_WRITER, 3, 7, _EVERYTHING, ParquetFormat.CARRIES, note, reads_log=False)
+def _log_only(name: str, note: str, *, reads_log: bool = False) -> Feature:
+    carried = ParquetFormat.CARRIES
+    return Feature(
+        name, FeatureKind.READER_WRITER, 3, 7, _EVERYTHING, carried, note, log_only=True, reads_log=reads_log
+    )
 
 
 def _refused(name: str, note: str) -> Feature:
@@ -94,8 +99,8 @@ FEATURES: tuple[Feature, ...] = (
     _reader("variantShredding-preview", "as variantShredding"),
     _reader("intervalType-preview", "as months, or as microseconds", parquet=ParquetFormat.CARRIES),
     _reader("intervalTypes", "as intervalType-preview", parquet=ParquetFormat.CARRIES),
-    _reader("v2Checkpoint", "concerns the log only: manifests and sidecars", parquet=ParquetFormat.CARRIES),
-    _reader("vacuumProtocolCheck", "concerns VACUUM only", parquet=ParquetFormat.CARRIES),
+    _log_only("v2Checkpoint", "concerns the log only: manifests and sidecars", reads_log=True),
+    _log_only("vacuumProtocolCheck", "concerns VACUUM only", reads_log=True),
     _log_only("catalogManaged", "a log is refused, as its newest commits are known to the catalog only"),
     _log_only("catalogOwned-preview", "earlier name of catalogManaged"),
     _log_only("adaptiveMetadata", "a log is refused, as it is written in another way"),
@@ -211,6 +216,18 @@ def reader_features(operation: Operation) -> tuple[str, ...]:
         for feature in FEATURES
         if feature.kind is FeatureKind.READER_WRITER and operation in feature.operations
     )
+
+
+def needed_features(protocol: Protocol, metadata: Metadata) -> list[str]:
+    """Return what a reader of a list of the table's files must know: reader features, but for those of the log only."""
+    names = [
+        name
+        for name in protocol.reader_features or ()
+        if (feature := find_feature(name)) is None or not feature.log_only
+    ]
+    if mapping_mode(metadata) is not ColumnMappingMode.NONE and "columnmapping" not in map(str.lower, names):
+        names.append("columnMapping")
+    return names
 
 
 def has_writer_feature(protocol: Protocol, name: str) -> bool:

@@ -10,6 +10,7 @@ from delta_sharing_client.delta.features import (
     check_readable,
     find_feature,
     markdown_table,
+    needed_features,
     parquet_format_refusals,
     reader_features,
 )
@@ -117,6 +118,22 @@ def test_the_parquet_format_refuses_what_it_cannot_carry(
 ) -> None:
     metadata = Metadata(id="t", schema_string="{}", configuration=configuration)
     assert parquet_format_refusals(protocol, metadata) == expected
+
+
+@pytest.mark.parametrize(
+    ("protocol", "metadata", "expected"),
+    [
+        (Protocol(1, 2), PLAIN, []),
+        (Protocol(2, 5), MAPPED, ["columnMapping"]),
+        (_features("COLUMNMAPPING"), MAPPED, ["COLUMNMAPPING"]),
+        (_features("v2checkpoint", "vacuumProtocolCheck", "deletionVectors"), PLAIN, ["deletionVectors"]),
+        (_features("catalogManaged", "fromTheFuture"), PLAIN, ["fromTheFuture"]),
+    ],
+)
+def test_a_list_of_files_needs_no_feature_of_the_log(
+    protocol: Protocol, metadata: Metadata, expected: list[str]
+) -> None:
+    assert needed_features(protocol, metadata) == expected
 
 
 def test_the_documentation_table_has_a_row_for_each_feature() -> None:

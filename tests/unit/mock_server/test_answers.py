@@ -430,6 +430,22 @@ def test_a_feed_states_the_version_of_its_protocols_when_they_are_asked_for(
     assert plain.protocol["deltaProtocol"]["readerFeatures"] == ["deletionVectors", "v2Checkpoint"]
 
 
+@pytest.mark.parametrize("feature", ["catalogManaged", "adaptiveMetadata", "redirectReaderWriter-preview", "fooBar"])
+@pytest.mark.parametrize("capabilities", [None, f"{DELTA};readerfeatures=foobar,redirectreaderwriter-preview"])
+def test_a_table_whose_log_this_library_does_not_read_is_refused_by_name(
+    start: Callable[..., Api], tmp_path: Path, feature: str, capabilities: str | None
+) -> None:
+    write_plain(tmp_path / "plain")
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [feature], "writerFeatures": [feature]}
+    log = tmp_path / "plain" / "_delta_log"
+    (log / f"{len(list(log.glob('*.json'))):020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+    api = start(tmp_path)
+    for path in ("metadata", "changes?startingVersion=0"):
+        answer = api.get(f"shares/default/schemas/default/tables/plain/{path}", capabilities)
+        assert answer.status_code == 400
+        assert feature in answer.json()["message"]
+
+
 def test_metadata_ends_with_the_action_that_it_promises(api: Api) -> None:
     lines = Lines(api.get("shares/default/schemas/default/tables/plain/metadata", "includeendstreamaction=true"))
     assert "includeendstreamaction=true" in lines.headers["delta-sharing-capabilities"]
