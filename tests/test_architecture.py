@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import delta_sharing_client as ds
+from delta_sharing_client import errors
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("delta_sharing_client", "mock_server", "pyspark_delta_sharing")
@@ -66,6 +67,28 @@ def test_imports_go_only_in_the_directions_of_the_contracts(tmp_path: Path) -> N
 def test_public_names_are_a_sorted_list_without_repeats() -> None:
     assert list(ds.__all__) == sorted(set(ds.__all__))
     assert [name for name in ds.__all__ if not hasattr(ds, name)] == []
+
+
+def test_every_public_name_is_known_to_type_checkers_and_has_a_home() -> None:
+    """``__init__.py`` says it three times: imports for type checkers, ``__all__``, and what is imported when."""
+    tree = ast.parse(Path(ds.__file__).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
+    seen = {
+        (node.module, item.name)
+        for node in imports
+        if node.module and node.module.startswith("delta_sharing_client")
+        for item in node.names
+    }
+
+    assert seen == {(home, name) for home, names in ds._HOMES.items() for name in names}
+    assert {name for _, name in seen} == set(ds.__all__)
+
+
+def test_every_error_is_public_and_stands_in_the_tree_of_its_module() -> None:
+    kinds = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
+
+    assert kinds <= set(ds.__all__)
+    assert kinds == set(re.findall(r"(?:^    |── )(\w+Error)\b", errors.__doc__ or "", re.MULTILINE))
 
 
 def test_public_signatures_are_the_recorded_ones() -> None:

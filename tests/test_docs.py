@@ -16,11 +16,17 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client import errors
 from delta_sharing_client.cli import main
+from delta_sharing_client.cli.exits import ExitCode, exit_code
 from delta_sharing_client.delta.features import markdown_table
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs import pandas as frames
+from delta_sharing_client.outputs.file_formats import BY_ENDING
+from delta_sharing_client.predicates.functions import FUNCTIONS
+from delta_sharing_client.predicates.parse import OPERATORS
+from delta_sharing_client.spark.options import names as spark_options
 from delta_sharing_client.spark.types import to_spark_type
 from mock_server.faults import FAULTS
 from tests.examples import PAGES, Example, examples
@@ -77,6 +83,42 @@ def test_the_type_table_is_what_the_outputs_give() -> None:
         lines.append("| " + " | ".join([cells[0], *(f"`{cell}`" for cell in cells[1:])]) + " |")
 
     check_generated(ROOT / "docs" / "types.md", "types", "\n".join(lines) + "\n")
+
+
+def test_the_page_about_errors_has_each_with_its_exit_code() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text()
+    told = {name: int(code) for name, code in re.findall(r"^\| `(\w+)`[^|]*\|[^|]*\| (\d+) \|$", page, re.MULTILINE)}
+    kinds = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+
+    assert told == {kind.__name__: exit_code(kind("One.")) for kind in kinds if kind is not errors.DeltaSharingError}
+
+
+def test_the_page_about_the_command_line_has_every_exit_code() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    table = page[page.index("| exit code |") :].split("\n\n")[0]
+
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == sorted(ExitCode)
+
+
+def test_the_page_about_the_command_line_has_every_ending_of_a_file() -> None:
+    (row,) = re.findall(r"^\| `--to FILE`.*", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
+
+    assert set(re.findall(r"`(\.\w+)`", row)) == set(BY_ENDING)
+
+
+def test_the_page_about_spark_has_every_option() -> None:
+    page = (ROOT / "docs" / "spark.md").read_text()
+    table = page[page.index("| option | default |") :].split("\n\n")[0]
+    told = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+
+    assert sorted(told, key=str.lower) == spark_options()
+
+
+def test_the_page_about_filters_has_every_operator_of_tuples_and_every_function() -> None:
+    page = (ROOT / "docs" / "filters.md").read_text()
+    table = page[page.index("| | SQL text |") :].split("\n\n")[0]
+
+    assert [name for name in (*OPERATORS, *FUNCTIONS) if not re.search(rf"[`\"]{re.escape(name)}[`\"(]", table)] == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("C*.md")], ids=lambda page: page.name)

@@ -9,20 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from delta_sharing_client import errors
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(path for package in ("delta_sharing_client", "mock_server") for path in (ROOT / package).rglob("*.py"))
 OURS = {
-    "AuthError",
-    "DataError",
-    "DeltaSharingError",
-    "NotFoundError",
-    "ProfileError",
-    "ProtocolError",
-    "RequestError",
-    "SchemaChangeError",
-    "TransportError",
-    "UnsupportedFeatureError",
-    "UsageError",
+    *(name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)),
     # Those of the server, and the functions that make them.
     "ApiError",
     "ConfigError",

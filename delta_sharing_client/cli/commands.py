@@ -26,7 +26,7 @@ from delta_sharing_client.cli.target import (
     share_and_schema,
 )
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.outputs.file_formats import FileFormat, format_of
+from delta_sharing_client.outputs.file_formats import BY_ENDING, FileFormat, format_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +84,7 @@ TimestampOption = Annotated[
 ]
 LineageOption = Annotated[bool, typer.Option("--row-lineage", help="Add _row_id and _row_commit_version.")]
 ToOption = Annotated[
-    Optional[Path], typer.Option("--to", "-o", metavar="FILE", help="File to write: .parquet, .csv, .arrow or .jsonl.")
+    Optional[Path], typer.Option("--to", "-o", metavar="FILE", help=f"File to write: {', '.join(BY_ENDING)}.")
 ]
 FormatOption = Annotated[
     Optional[FileFormat],

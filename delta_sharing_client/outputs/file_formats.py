@@ -18,7 +18,7 @@ class FileFormat(str, enum.Enum):
     JSONL = "jsonl"
 
 
-_BY_SUFFIX = {
+BY_ENDING = {
     ".parquet": FileFormat.PARQUET,
     ".csv": FileFormat.CSV,
     ".arrow": FileFormat.ARROW,
@@ -31,11 +31,11 @@ _BY_SUFFIX = {
 def format_of(target: Path) -> FileFormat:
     """Return the format that the ending of ``target`` names. UsageError for any other ending."""
     try:
-        return _BY_SUFFIX[target.suffix.lower()]
+        return BY_ENDING[target.suffix.lower()]
     except KeyError:
         raise UsageError(
             f"Cannot tell the format of {str(target)!r} from its ending; "
-            f"expected one of {', '.join(_BY_SUFFIX)}; or choose with --format."
+            f"expected one of {', '.join(BY_ENDING)}; or choose with --format."
         ) from None
 
 

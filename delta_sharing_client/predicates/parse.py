@@ -86,9 +86,9 @@ def _condition(item: object) -> Expression:
         column = Column(parse_path(name))
     else:
         raise UsageError(f"Expected a column name first in the condition {item!r}; found {type(name).__name__}.")
-    build = _OPERATORS.get(" ".join(op.lower().split()))
+    build = OPERATORS.get(" ".join(op.lower().split()))
     if build is None:
-        raise UsageError(f"There is no operator {op!r} for '{column}'. Use one of {', '.join(_OPERATORS)}.")
+        raise UsageError(f"There is no operator {op!r} for '{column}'. Use one of {', '.join(OPERATORS)}.")
     return build(column, value)
 
 
@@ -140,7 +140,7 @@ def _not_in(column: Operand, value: Any) -> Expression:
     return Literal(True) if isinstance(found, Literal) else Not(found)
 
 
-_OPERATORS: dict[str, Callable[[Operand, Any], Expression]] = {
+OPERATORS: dict[str, Callable[[Operand, Any], Expression]] = {
     "=": _comparison(Op.EQ),
     "==": _comparison(Op.EQ),
     "!=": _comparison(Op.NE),

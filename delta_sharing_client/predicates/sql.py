@@ -16,6 +16,7 @@ import sqlglot
 from sqlglot import exp
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.functions import FUNCTIONS, OPERATORS
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -37,8 +38,8 @@ from delta_sharing_client.predicates.values import Moment, Value, Zone, parse_da
 
 _SUPPORTED = (
     "comparisons (= <> < <= > >= <=>), AND, OR, NOT, IN, BETWEEN, LIKE, startswith(), IS [NOT] NULL, IS [NOT] TRUE or"
-    " FALSE and IS [NOT] DISTINCT FROM, of columns, constants, + - * / and the functions lower, upper, length, year,"
-    " month, day and coalesce"
+    f" FALSE and IS [NOT] DISTINCT FROM, of columns, constants, {' '.join(OPERATORS)} and the functions"
+    f" {', '.join(FUNCTIONS[:-1])} and {FUNCTIONS[-1]}"
 )
 
 

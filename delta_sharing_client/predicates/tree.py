@@ -597,12 +597,10 @@ def columns(expression: Expression) -> frozenset[ColumnPath]:
 
 def operands(expression: Expression) -> tuple[Operand, ...]:
     """Return what a comparison or test compares; nothing for ``AND``, ``OR``, ``NOT`` and constants."""
-    match expression:
-        case Comparison(left=left, right=right) | NullSafeEqual(left=left, right=right):
-            return left, right
-        case In(child=child) | IsNull(child=child) | Like(child=child) | StartsWith(child=child):
-            return (child,)
-    return ()
+    if isinstance(expression, Not):  # a constant is a predicate there
+        return ()
+    parts = (getattr(expression, name) for name in expression.__match_args__)  # type: ignore[attr-defined]
+    return tuple(part for part in parts if isinstance(part, (Column, Literal, Call)))
 
 
 def has_calls(expression: Expression) -> bool:

@@ -63,6 +63,17 @@ COMPARABLE = {
     if not pa.types.is_nested(data_type) and not pa.types.is_null(data_type)
 }
 
+# One of each kind of test; what all interpreters must know. ``test_mask`` says if a kind is missing.
+_TEXT, _NUMBER = Column(("text",)), Column(("i32",))
+SAMPLES: tuple[Expression, ...] = (
+    Comparison(Op.GT, _NUMBER, Literal(1)),
+    NullSafeEqual(_NUMBER, Literal(1)),
+    In(_NUMBER, (Literal(1), Literal(3))),
+    IsNull(_TEXT),
+    Like(_TEXT, "a%c"),
+    StartsWith(_TEXT, "ab"),
+)
+
 TEXT = st.one_of(
     st.sampled_from(
         ["", "a", "ab", "abc", "b", "a%", "a_b", "\\", "é", "\ud7ff", "\ue000", "\uffff", "😀", "a\nb", "'"]
@@ -174,7 +185,7 @@ def predicates(paths: dict[tuple[str, ...], pa.DataType] | None = None, max_leav
         st.sampled_from(sorted(comparable)).flatmap(lambda path: _on_column(path, comparable[path])),
         _on_pair(sorted(comparable)),
         st.sampled_from(sorted(paths or PATHS)).map(lambda path: IsNull(Column(path))),
-        *([st.just(Comparison(Op.EQ, Column(("void",)), Literal(1)))] if paths is None else []),
+        *([st.sampled_from([*SAMPLES, Comparison(Op.EQ, Column(("void",)), Literal(1))])] if paths is None else []),
         st.sampled_from([Literal(True), Literal(False), Literal(None)]),
     )
     return st.recursive(

@@ -15,8 +15,10 @@ from hypothesis import given, settings
 
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.functions import FUNCTIONS
 from delta_sharing_client.predicates.hints import weaken
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
@@ -253,6 +255,36 @@ def _called(name: str, *arguments: Operand) -> Operand:
         return Literal(1)
 
 
+# One call of every function, of columns of ROW; the property tests meet them too.
+CALLS = {
+    "lower": (col("text").lower(), pa.string()),
+    "upper": (col("text").upper(), pa.string()),
+    "length": (col("text").length(), pa.int32()),
+    "year": (col("day").year(), pa.int32()),
+    "month": (col("day").month(), pa.int32()),
+    "day": (col("day").day(), pa.int32()),
+    "coalesce": (col("i64").coalesce(col("i32")), pa.int64()),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_is_known_to_every_interpreter(name: str) -> None:
+    built, data_type = CALLS[name]
+    assert (built.operand.name, bind(IsNull(built.operand), SCHEMA).child.type) == (name, data_type)
+    assert parse_filter(f"{built} IS NOT NULL") == Not(IsNull(built.operand))
+    assert result_of(f"{built} IS NOT NULL") is True
+    assert result_of(f"{built} IS NOT NULL", dict.fromkeys(ROW)) is False
+    value = evaluate_call(built.operand)
+    assert result_of(f"{built} = {Literal(value)}") is True
+
+
+def evaluate_call(operand: Operand) -> Any:
+    """The value of a call of columns for ROW, by its meaning."""
+    bound = bind(IsNull(operand), SCHEMA).child
+    values = [ROW[item.path[0]] for item in bound.arguments]
+    return functions.apply(bound.name, values, bound.type, str(bound))
+
+
 def _calls() -> st.SearchStrategy[tuple[Operand, pa.DataType]]:
     texts = st.sampled_from(["lower", "upper"]).map(lambda name: (Call(name, (Column(("text",)),)), pa.string()))
     length = st.sampled_from(["text", "blob"]).map(lambda name: (Call("length", (Column((name,)),)), pa.int32()))
@@ -262,7 +294,8 @@ def _calls() -> st.SearchStrategy[tuple[Operand, pa.DataType]]:
     pairs = st.sampled_from([("i8", "i64"), ("i32", "f32"), ("i8", "small"), ("text", "text"), ("day", "day")])
     either = pairs.map(lambda pair: (Call("coalesce", tuple(Column((name,)) for name in pair)), PATHS[pair[0],]))
     return (
-        texts
+        st.sampled_from([(built.operand, data_type) for built, data_type in CALLS.values()])
+        | texts
         | length
         | parts
         | either

@@ -6,13 +6,31 @@ import pytest
 from hypothesis import given, settings
 
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.predicates import tree
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Not, Op, col, evaluate, push_not
+from delta_sharing_client.predicates.hints import weaken
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.skipping import compile_skipping
+from delta_sharing_client.predicates.tree import (
+    And,
+    Column,
+    Comparison,
+    Expression,
+    Literal,
+    Not,
+    Op,
+    Or,
+    col,
+    columns,
+    evaluate,
+    push_not,
+)
 from tests.effort import examples
 from tests.unit.predicates.strategies import (
     COMPARABLE,
     PATHS,
+    SAMPLES,
     SCHEMA,
     batch_of,
     comparisons,
@@ -21,6 +39,37 @@ from tests.unit.predicates.strategies import (
     table,
     values,
 )
+
+
+def test_there_is_a_sample_of_every_kind_of_test():
+    kinds = {kind for kind in vars(tree).values() if isinstance(kind, type) and issubclass(kind, Expression)}
+    assert {type(sample) for sample in SAMPLES} == kinds - {Expression, And, Or, Not, Literal}
+
+
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
+def test_every_kind_of_test_is_known_to_every_interpreter(sample, negated):
+    expression = Not(sample) if negated else sample
+    bound = bind(expression, SCHEMA)
+    nothing = dict.fromkeys(SCHEMA.names)
+    found = [nothing, {**nothing, "i32": 1, "text": "abc"}, {**nothing, "i32": 2, "text": "b"}]
+    truths = [evaluate(bound, row) for row in found]
+
+    assert parse_filter(str(expression)) == expression
+    assert columns(bound) <= {("i32",), ("text",)}
+    assert columns(bound)
+    assert {True, False} <= set(truths)
+    assert mask(bound, batch_of(found)).to_pylist() == [truth is True for truth in truths]
+    assert compile_skipping(bound)(Unknown())
+    hint = weaken(bound, ["i32", "text"])
+    assert hint is None or all(evaluate(hint, row) for row, truth in zip(found, truths, strict=True) if truth)
+
+
+class Unknown:
+    """Statistics of a file of which nothing is known."""
+
+    def bounds(self, path):
+        return None
 
 
 @settings(max_examples=examples(200))
