@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from delta_sharing_client.client import SharingClient
-    from delta_sharing_client.download.report import ScanReport
+    from delta_sharing_client.download.report import Progress, ScanReport
     from delta_sharing_client.errors import (
         AuthError,
         DataError,
@@ -67,6 +67,7 @@ __all__ = [
     "Partition",
     "Profile",
     "ProfileError",
+    "Progress",
     "ProtocolError",
     "ReadOptions",
     "Replica",
@@ -141,7 +142,7 @@ _HOMES = {
     "delta_sharing_client.reads": ("Changes", "Scan"),
     "delta_sharing_client.replica": ("Replica",),
     "delta_sharing_client.scan.partitions": ("Partition",),
-    "delta_sharing_client.download.report": ("ScanReport",),
+    "delta_sharing_client.download.report": ("Progress", "ScanReport"),
     "delta_sharing_client.table": ("SharedTable", "TableDetails"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from delta_sharing_client.download.report import Progress
 
 
 class ResponseFormat(enum.Enum):
@@ -73,7 +77,8 @@ class ReadOptions:
     cache_bytes:
         Size limit of the cache in bytes.
     progress:
-        ``None`` shows a progress bar where a person watches (terminal, notebook) and the read is long; a bool forces.
+        ``None`` shows a progress bar where a person watches (terminal, notebook) and the read is long; a bool forces. A
+        function is called with a ``Progress`` a few times a second, on a thread of its own, and once at the end.
     variant_as:
         How ``variant`` columns come out.
     headers:
@@ -109,7 +114,7 @@ class ReadOptions:
     async_query: bool = False
     cache_directory: str | None = None
     cache_bytes: int = 10 * 1024 * 1024 * 1024
-    progress: bool | None = None
+    progress: bool | Callable[[Progress], object] | None = None
     variant_as: VariantAs = VariantAs.JSON
     headers: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     user_agent: str | None = None

@@ -317,7 +317,8 @@ class Read(abc.ABC):
     def _run(self, plan: ScanPlan | ScanStream) -> Batches:
         report = ScanReport()
         self._reports[:] = [report]
-        return watched(plan, report, execute(plan, report))
+        title = f"reading {self.table}"
+        return watched(report, execute(plan, report), title=title, wanted=plan.context.options.progress)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

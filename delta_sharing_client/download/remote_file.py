@@ -32,6 +32,9 @@ from delta_sharing_client.retry import (
 _MAX_REFRESHES = 2
 # A URL that ends this soon is renewed first: the request must still reach the storage.
 _EXPIRY_MARGIN_MS = 10_000
+# Bytes of one read to begin with, and the seconds up to which the next one is of twice as many.
+_PIECE = 32 * 1024
+_QUICK = 0.1
 
 
 ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
@@ -325,19 +328,20 @@ class _Transfer:
 
     def receive(self, body: Body) -> None:
         report, cancelled = self.file.reader.report, self.file.reader.transfers.cancelled
-        start = self.filled
         if self.into is None:
             self.into = self.memory()
-        try:
-            while self.filled < self.wanted.length:
-                count = body.read_into(self.into[self.filled :])
-                if not count:
-                    break
-                self.filled += count
-                if cancelled.is_set():
-                    raise CancelledError
-        finally:
-            report.add(bytes=self.filled - start)
+        # A read returns with all that it asks for: on a slow line it asks for little, so that people see it come.
+        piece = _PIECE
+        while self.filled < self.wanted.length:
+            began = time.monotonic()
+            count = body.read_into(self.into[self.filled : self.filled + piece])
+            if not count:
+                break
+            self.filled += count
+            report.add(bytes=count)
+            piece = 2 * piece if time.monotonic() - began < _QUICK else max(_PIECE, piece // 2)
+            if cancelled.is_set():
+                raise CancelledError
 
     def check_end(self, body: Body) -> None:
         """An answer without a length that reaches beyond the file's declared end is another file."""

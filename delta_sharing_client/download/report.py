@@ -16,7 +16,8 @@ class Progress:
     """How far a read has come, as handed to ``ScanReport.on_progress``.
 
     ``files_total`` and ``bytes_total`` are of the files listed so far, and grow while the server lists more; bytes are
-    the sizes of whole files, an upper bound of what will be read.
+    the sizes of whole files, an upper bound of what will be read. ``bytes_fetched`` have arrived, of about
+    ``bytes_expected`` in all.
     """
 
     files_done: int
@@ -24,6 +25,8 @@ class Progress:
     bytes_done: int
     bytes_total: int
     rows: int
+    bytes_fetched: int = 0
+    bytes_expected: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -68,6 +71,9 @@ class ScanReport:
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     on_progress: Callable[[Progress], None] | None = dataclasses.field(default=None, repr=False, compare=False)
     on_wait: Callable[[str], None] | None = dataclasses.field(default=None, repr=False, compare=False)
+    _steps: Callable[[], tuple[int, int, int, int]] | None = dataclasses.field(default=None, repr=False, compare=False)
+    _share: float = dataclasses.field(default=1.0, repr=False, compare=False)
+    _begun: int = dataclasses.field(default=0, repr=False, compare=False)
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, **counts: int) -> None:
@@ -75,6 +81,33 @@ class ScanReport:
         with self._lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
+
+    def follow(self, steps: Callable[[], tuple[int, int, int, int]], share: float = 1.0) -> None:
+        """Have ``steps`` say what of ``Progress`` only the reader knows: files done and in all, their bytes likewise.
+
+        ``share`` is about how much of a file's bytes is needed, as long as none tells.
+        """
+        self._steps, self._share = steps, share
+
+    def begin(self, size: int) -> None:
+        """Take note that a file of ``size`` bytes is begun."""
+        with self._lock:
+            self._begun += max(0, size)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the read has come, at any time and from any thread; ``None`` before it begins."""
+        if self._steps is None:
+            return None
+        files_done, files_total, bytes_done, bytes_total = self._steps()
+        fetched = self.bytes
+        expected = bytes_total * self._share
+        if bytes_done:
+            # Of the files that are under way, half is there.
+            expected = fetched * bytes_total / (bytes_done + max(0, self._begun - bytes_done) / 2)
+        return Progress(
+            files_done, files_total, bytes_done, bytes_total, self.rows, fetched, max(fetched, round(expected))
+        )
 
     def tell(self, reason: str) -> None:
         """Hand ``reason`` on to ``on_wait``, if anyone listens."""

@@ -21,6 +21,9 @@ T = TypeVar("T")
 SECONDS = 0.9
 """Longest wait for what a read has started; a thread that a system call holds for longer ends when that returns."""
 
+# A signal that comes between the last look for one and the wait itself is heard when the wait ends: so it does, often.
+_HEARING = 0.25
+
 
 class Closable(Protocol):
     """What a read has started: ``stop`` ends it, ``join`` waits for that, both on the closing thread.
@@ -65,9 +68,10 @@ class Closing:
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait until somebody rings, or so long; ``CancelledError`` if the end comes first. For one thread."""
-        if not self._begun:
-            with contextlib.suppress(queue.Empty):
-                self._bell.get(timeout=seconds)
+        until = None if seconds is None else time.monotonic() + seconds
+        heard = False
+        while not heard and not self._begun and (until is None or time.monotonic() < until):
+            heard = self._hear(_HEARING if until is None else min(_HEARING, max(0.0, until - time.monotonic())))
         if self._begun:
             raise CancelledError
 
@@ -83,9 +87,16 @@ class Closing:
             while not future.done():
                 if self._begun:
                     raise CancelledError
-                bell.get()
-                meanwhile()
+                if self._hear(_HEARING):
+                    meanwhile()
         return future.result()
+
+    def _hear(self, seconds: float) -> bool:
+        try:
+            self._bell.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        return True
 
     def close(self, *, wait: bool = True) -> None:
         """Begin the end, and ``wait`` for it no longer than a second. Without waiting it takes no lock at all."""

@@ -21,7 +21,7 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Stale, Transfers
-from delta_sharing_client.download.report import Progress, ScanReport
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import RetryPolicy
@@ -82,10 +82,12 @@ class Copies:
         under_way: deque[_Download] = deque()
         digests: dict[Path, str] = {}
 
+        report = self._report
+        report.follow(lambda: (report.files, len(missing), min(report.bytes, total), total))
+
         def tick() -> None:
-            report = self._report
-            if report.on_progress is not None:
-                report.on_progress(Progress(report.files, len(missing), min(report.bytes, total), total, 0))
+            if report.on_progress is not None and (progress := report.progress) is not None:
+                report.on_progress(progress)
 
         def finish_first() -> None:
             first = under_way[0]
@@ -149,6 +151,7 @@ class Copies:
             total, _ = file.read_tail(1)
             file.check_total(total)
             file.size = total
+        self._report.begin(file.size)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
         temporary.open("xb").close()

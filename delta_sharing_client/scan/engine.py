@@ -84,6 +84,11 @@ class Engine:
             threads_inside=files < pa.cpu_count(),
         )
 
+    @property
+    def share(self) -> float:
+        """About how much of a file's bytes the scan needs, by the types of its columns."""
+        return self._resources.shape.share
+
     def note(self, task: FileTask) -> None:
         """Take note of a task that will be opened, at any time before it is."""
         self._resources.vectors.note(task)
@@ -93,6 +98,7 @@ class Engine:
 
         ``again`` is for a file that was ``Stale``: a fresh URL, and nothing from the cache.
         """
+        self._resources.report.begin(task.size)
         return start(FileRead(self._resources, number, task, again=again).units())
 
     def consume(self, number: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from delta_sharing_client.download.remote_file import Stale
-from delta_sharing_client.download.report import Progress, ScanReport
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.engine import Engine
@@ -188,6 +188,7 @@ def _batches(
     if listing.is_whole:
         engine.expect(listing.files)
     done_bytes = done_files = 0
+    report.follow(lambda: (done_files, listing.files, done_bytes, listing.bytes), engine.share)
     while (following := opened.next()) is not None:
         number, task, units = following
         engine.consume(number)
@@ -204,10 +205,10 @@ def _batches(
             _drain(engine, units)
             yield from opened.batches(engine.open(number, task, again=True))
         opened.done()
-        if report.on_progress is not None:
-            done_files += 1
-            done_bytes += max(0, task.size)
-            report.on_progress(Progress(done_files, listing.files, done_bytes, listing.bytes, report.rows))
+        done_files += 1
+        done_bytes += max(0, task.size)
+        if report.on_progress is not None and (progress := report.progress) is not None:
+            report.on_progress(progress)
 
 
 class _Opened:

@@ -79,7 +79,9 @@ def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Pa
     is one part, as only that can count to it. ``plan_id`` names the plan among all that a process may ever read.
     """
     urls = None if plan.context.urls is None else SharedUrls(plan_id or uuid.uuid4().hex, plan.context.urls)
-    context = dataclasses.replace(plan.context, urls=urls)
+    # Who watches is here, and a function that is told may not travel.
+    options = dataclasses.replace(plan.context.options, progress=False)
+    context = dataclasses.replace(plan.context, urls=urls, options=options)
     if plan.limit is not None:
         return [Partition(context, plan.tasks, plan.limit)] if plan.tasks and plan.limit else []
     return [Partition(context, tasks) for tasks in pack(_cut(plan, count), count)]
