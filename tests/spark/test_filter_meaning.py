@@ -12,6 +12,7 @@ import pytest
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.functions import FUNCTIONS
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Not
 
@@ -79,6 +80,10 @@ CONDITIONS = [
     "i64 IN (9007199254740993, 1E0)", "i64 IN (9007199254740993, 1)", "small IN (1.25, 7E0)", "f32 IN (0.1, 2)",
     "i32 IN (2, 7.0)", "i64 NOT IN (9007199254740993, 1E0)", "i32 <> 0 AND 14 / i32 = 2",
 ]  # fmt: skip
+
+
+def test_spark_is_asked_about_every_function() -> None:
+    assert [name for name in FUNCTIONS if not any(f"{name}(" in condition for condition in CONDITIONS)] == []
 
 
 def test_conditions_are_true_false_and_null_of_the_rows_that_spark_says(spark: Any) -> None:
