@@ -153,7 +153,11 @@ def _stream_by_url(rest: RestClient, table: TableName, request: ScanRequest, opt
         answer.close()
         raise
     return dataclasses.replace(
-        stream, files=_named(rest, table, stream.files), release=answer.close, break_off=answer.break_off
+        stream,
+        files=_named(rest, table, stream.files),
+        table_files=answer.num_files,
+        release=answer.close,
+        break_off=answer.break_off,
     )
 
 

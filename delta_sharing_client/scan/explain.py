@@ -41,8 +41,9 @@ def explain(plan: ScanPlan) -> str:
     if plan.limit is not None:
         lines.append(f"  limit: {plan.limit} rows")
     listed = f"{len(plan.tasks) + skipped.files}" + (" or more" if skipped.is_cut else "")
+    in_all = "" if plan.table_files is None else f" listed ({plan.table_files} in the table)"
     lines.append(
-        f"  files to read: {len(plan.tasks)} of {listed}, {_bytes(size)}; by their types the "
+        f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {_bytes(size)}; by their types the "
         f"columns take about {share:.0%} of it"
     )
     for count, reason in (

@@ -199,7 +199,7 @@ class ScanPlan:
     """The files to read, in the order of their rows, and why others are not read.
 
     ``limit`` is the number of rows after which ``execute`` stops; ``plan_seconds`` what planning took. ``access`` says
-    which way the data is read, and why.
+    which way the data is read, and why. ``table_files`` is how many files the table has, where the server tells.
     """
 
     context: ScanContext
@@ -208,6 +208,7 @@ class ScanPlan:
     skipped: SkippedFiles = SkippedFiles()
     plan_seconds: float = 0.0
     access: str = "by URL"
+    table_files: int | None = None
 
     def _repr_html_(self) -> str:
         facts = {
@@ -216,6 +217,7 @@ class ScanPlan:
             "filter": self.context.predicate,
             "limit": self.limit,
             "access": self.access,
+            "files in the table": self.table_files,
             "files to read": len(self.tasks),
             "their bytes": sum(max(0, task.size) for task in self.tasks),
             "files skipped by partition values": self.skipped.by_partition or None,
@@ -254,7 +256,7 @@ class ScanStream:
 
     Attributes
     ----------
-    context, limit, access:
+    context, limit, access, table_files:
         As in ``ScanPlan``.
     files:
         The files to read, in the order of their rows, as they are listed. An error at the end of the listing is an
@@ -272,6 +274,7 @@ class ScanStream:
     skipped: Callable[[], SkippedFiles]
     limit: int | None = None
     access: str = "by URL"
+    table_files: int | None = None
     release: Callable[[], None] = lambda: None
     break_off: Callable[[], None] = lambda: None
 
@@ -293,6 +296,7 @@ class ScanStream:
             skipped=self.skipped(),
             plan_seconds=time.perf_counter() - began,
             access=self.access,
+            table_files=self.table_files,
         )
 
     def close(self) -> None:

@@ -199,3 +199,10 @@ def test_attached_shares_are_databases(
     ds.attach(connection, server.profile_path)
     with pytest.raises(ds.NotFoundError, match="'nope'"):
         ds.attach(connection, server.profile_path, share="nope")
+
+
+@pytest.mark.parametrize("wire", ["parquet", "delta"])
+def test_explain_tells_what_the_server_left_out(table: ds.SharedTable, wire: str) -> None:
+    scan = table.scan(filter=f"id < {2 * ROWS}", response_format=wire)
+    assert "files to read: 2 of 2 listed (8 in the table)" in scan.explain()
+    assert table.scan(response_format=wire).plan().table_files == FILES

@@ -139,5 +139,5 @@ def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
         assert plan.skipped.is_cut
         assert len(taken) < 1100
         assert len(closed) == 1
-        assert re.search(r"files to read: \d of \d+ or more", scan.explain())
+        assert re.search(r"files to read: \d of \d+ or more listed", scan.explain())
         assert scan.to_arrow().num_rows == 2
