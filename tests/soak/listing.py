@@ -1,0 +1,92 @@
+"""A complete read of a table of millions of files, batch by batch: how much memory that takes, and whether it grows.
+
+The server makes each line as it sends it. The column that is read stands in the listing, so that what is measured is the
+listing and the read's own work, and not ten million requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import delta_sharing_client as ds
+from benchmarks.long_listing import ROWS
+from tests.soak.resources import resident_bytes
+
+HELP = "read a table of ten million files, and say what memory that takes"
+
+_MEGABYTE = 1_000_000
+# By these few bytes of each, a file that is listed twice is found; the rest may grow with nothing.
+_BYTES_A_FILE = 64
+_SLACK = 150 * _MEGABYTE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--files", type=int, default=10_000_000, help="files of the table (default ten million)")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long, and tell what there is")
+    parser.add_argument("--filter", help="condition on 'id' or 'number'; 'id' is read from the files")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    files, rows, said = arguments.files, 0, 0
+    began = time.monotonic()
+    with _server() as profile, ds.SharingClient(str(profile)) as client:
+        scan = client.table(f"s.s.files-{files}").scan(columns=["number"], filter=arguments.filter)
+        client.table("s.s.files-1000").scan(columns=["number"]).to_arrow()
+        idle = resident_bytes()
+        with scan.to_batches() as batches:
+            for batch in batches:
+                if rows == 0:
+                    sys.stdout.write(f"the first rows after {time.monotonic() - began:.2f} s\n")
+                rows += batch.num_rows
+                if rows // ROWS // _MEGABYTE > said:
+                    said = rows // ROWS // _MEGABYTE
+                    _tell(said * _MEGABYTE, idle, began)
+                if time.monotonic() - began > arguments.seconds:
+                    files = rows // ROWS
+                    break
+    _tell(files, idle, began)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - idle
+    allowed = _SLACK + _BYTES_A_FILE * files
+    wrong = [f"{peak / _MEGABYTE:.0f} MB is more than {allowed / _MEGABYTE:.0f} MB"] if peak > allowed else []
+    if arguments.filter is None and rows != ROWS * files and files == arguments.files:
+        wrong.append(f"{rows} rows, and not {ROWS * files}")
+    sys.stdout.write("".join(f"FAILED: {each}\n" for each in wrong))
+    return 1 if wrong else 0
+
+
+def _tell(files: int, idle: int, began: float) -> None:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    seconds = time.monotonic() - began
+    sys.stdout.write(
+        f"{files:>10,} files: {seconds:.0f} s, {files / seconds:,.0f} a second; {(resident_bytes() - idle) / _MEGABYTE:.0f}"
+        f" MB above an idle process, {(peak - idle) / _MEGABYTE:.0f} MB at most\n"
+    )
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[Path]:
+    """A server in a process of its own; yield its profile."""
+    with tempfile.TemporaryDirectory(prefix="long-listing-") as folder:
+        profile = Path(folder) / "listing.share"
+        command = [sys.executable, "-m", "benchmarks.long_listing", "--profile-out", str(profile)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+            try:
+                deadline = time.monotonic() + 60
+                while not profile.exists():
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        raise RuntimeError("the server did not start")
+                    time.sleep(0.02)
+                json.loads(profile.read_text(encoding="utf-8"))
+                yield profile
+            finally:
+                process.terminate()
