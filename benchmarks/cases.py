@@ -23,7 +23,10 @@ class Case:
         A physical limit to compare with: ``chunks`` (bytes of the needed column chunks and footers), ``table`` (bytes
         of all files) or ``line`` (seconds that the line needs for all files).
     action:
-        What a worker does: ``pandas``, ``batches``, ``plan``, ``changes``, ``profile``, or one of the ``spark-`` ones.
+        What a worker does: ``pandas``, ``batches``, ``first``, ``plan``, ``changes``, ``profile``, or one of the
+        ``spark-`` ones.
+    server:
+        The module that serves: ``mock_server``, or ``benchmarks.long_listing``, which needs no folder but its name.
     arguments:
         Columns, filter and limit of the read.
     latency, bandwidth:
@@ -42,6 +45,7 @@ class Case:
     goal: str
     reference: str | None = None
     action: str = "pandas"
+    server: str = "mock_server"
     arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
     latency: float = 0.0
     bandwidth: int | None = None
@@ -141,6 +145,16 @@ CASES = {
             action="plan",
             repeats=1,
             goal="100,000 files/s; under 1 kB of memory a file",
+        ),
+        Case(
+            name="first-row-1m",
+            table=lambda: pathlib.Path("files-1000000"),
+            server="benchmarks.long_listing",
+            contenders=("ours", "ours-hundred"),
+            baselines={"ours-hundred": lambda: pathlib.Path("files-100")},
+            action="first",
+            repeats=9,
+            goal="first batch of a million files within 1.5x of that of 100 files; in 200 MB",
         ),
         Case(
             name="stream-memory",

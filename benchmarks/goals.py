@@ -83,6 +83,15 @@ def _plan(result: Result) -> list[Verdict]:
     ]
 
 
+def _first_row(result: Result) -> list[Verdict]:
+    ours = result.measured[0]
+    slower, size = 1 / _ratio(result, "ours-hundred"), ours.memory / _MB
+    return [
+        Verdict(f"{slower:.2f}x the time of a table of 100 files (goal: 1.5x)", slower <= 1.5),
+        Verdict(f"{size:.0f} MB above an idle process (goal: 200)", size <= 200),
+    ]
+
+
 def _memory(result: Result) -> list[Verdict]:
     found = result.measured[0].memory / _MB
     return [Verdict(f"{found:.0f} MB above an idle process (goal: 400)", found < 400)]
@@ -140,6 +149,7 @@ GOALS: dict[str, Callable[[Result], list[Verdict]]] = {
     "bandwidth": _bandwidth,
     "plan-100k": _plan,
     "plan-1m": _plan,
+    "first-row-1m": _first_row,
     "stream-memory": _memory,
     "deletion-vectors": _vectors,
     "changes-1000": _changes,

@@ -193,22 +193,27 @@ class Server:
 
 @contextlib.contextmanager
 def serve(directory: pathlib.Path, case: Case) -> Iterator[Server]:
-    """Start ``mock_server`` over ``directory`` with the case's latency and bandwidth; stop it afterwards."""
+    """Start the case's server over ``directory`` with its latency and bandwidth; stop it afterwards."""
     with tempfile.TemporaryDirectory() as scratch:
         profile = pathlib.Path(scratch) / "bench.share"
-        arguments = ["--tables", str(directory), "--port", "0", "--profile-out", str(profile), "--stats"]
+        arguments = ["--profile-out", str(profile)]
+        if case.server == "mock_server":
+            arguments += ["--tables", str(directory), "--port", "0", "--stats"]
         if case.latency:
             arguments += ["--latency", str(case.latency)]
         if case.bandwidth:
             arguments += ["--bandwidth", str(case.bandwidth)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "mock_server", *arguments], stdout=subprocess.DEVNULL, cwd=HERE.parent
+            [sys.executable, "-m", case.server, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            cwd=HERE.parent,
         )
         try:
             deadline = time.monotonic() + _START_SECONDS
             while not profile.exists():
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError("the mock server did not start")
+                    raise RuntimeError("the server did not start")
                 time.sleep(0.05)
             yield Server(profile)
         finally:

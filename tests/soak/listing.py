@@ -1,7 +1,7 @@
 """A complete read of a table of millions of files, batch by batch: how much memory that takes, and whether it grows.
 
-The server makes each line as it sends it. The column that is read stands in the listing, so that what is measured is the
-listing and the read's own work, and not ten million requests.
+The server makes each line as it sends it. The column that is read stands in the listing, so that what is measured is
+the listing and the read's own work, and not ten million requests.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _tell(files: int, idle: int, began: float) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     seconds = time.monotonic() - began
+    now, most = (resident_bytes() - idle) / _MEGABYTE, (peak - idle) / _MEGABYTE
     sys.stdout.write(
-        f"{files:>10,} files: {seconds:.0f} s, {files / seconds:,.0f} a second; {(resident_bytes() - idle) / _MEGABYTE:.0f}"
-        f" MB above an idle process, {(peak - idle) / _MEGABYTE:.0f} MB at most\n"
+        f"{files:>10,} files: {seconds:.0f} s, {files / seconds:,.0f} a second; {now:.0f} MB above an idle process, "
+        f"{most:.0f} MB at most\n"
     )
     sys.stdout.flush()
 
