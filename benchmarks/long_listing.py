@@ -168,6 +168,8 @@ def _handler(listing: LongListing) -> type[http.server.BaseHTTPRequestHandler]:
                 self._file(listing.file)
             elif self.path.startswith("/_stats"):
                 self._send(json.dumps(listing.stats()).encode(), "application/json")
+            elif self.path.split("?")[0] == "/shares":
+                self._send(b'{"items":[{"name":"s"}]}', "application/json")
             elif "/metadata" in self.path:
                 listing.add(metadata=1)
                 ended = [listing.end] if listing.promises_end and listing.end is not None else []

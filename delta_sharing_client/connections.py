@@ -14,6 +14,7 @@ import io
 import os
 import socket
 import ssl
+import struct
 import threading
 import time
 import weakref
@@ -219,6 +220,8 @@ def _shut(sock: Any) -> None:
     # Below TLS, whose own shutdown takes the reading thread's session away. A proxy's TLS in TLS wraps a socket.
     plain = getattr(sock, "socket", sock)
     with contextlib.suppress(OSError, AttributeError):
+        # Closed, it then tells the other side at once, which may be waiting for room to send more.
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         if isinstance(plain, socket.socket):
             socket.socket.shutdown(plain, socket.SHUT_RDWR)
         elif plain is not None:
@@ -310,6 +313,8 @@ _pools: dict[tuple[Network, str | None, int], urllib3.PoolManager] = {}
 _pools_lock = threading.Lock()
 _connected: weakref.WeakSet[_Connection] = weakref.WeakSet()
 _sending = threading.local()
+# To linger, for no time.
+_RESET = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 
 
 def _put(kept: dict[K, V], key: K, value: V) -> None:

@@ -10,10 +10,10 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.workers import Workers
+from delta_sharing_client.download.workers import Workers, forget_frames
 from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
 # So many files are many. Listing more of them must not take the processor from the first one's rows.
@@ -37,19 +37,20 @@ class Listing:
         self._listed: deque[FileTask] = deque(tasks)
         self._most = _MANY
         self._worker = Workers(1, "listing")
-        self._end: Future[None] | None = None
-        self._is_awaited = self._is_full = self._stopped = False
+        self._is_started = self._is_followed = self._is_over = self._stopped = False
+        self._error: BaseException | None = None
+        self._is_awaited = self._is_full = False
         # Queues in C: who takes may be interrupted anywhere, and a lock would stay locked.
         self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._note: Callable[[FileTask], None] = lambda task: None
-        self._ring: Callable[[], None] = lambda: None
+        self._note: Callable[[FileTask], None] = _nothing
+        self._ring: Callable[[], None] = _nothing
         self.files = len(tasks)
         self.bytes = sum(task.size for task in tasks if task.size > 0)
 
     @property
     def is_whole(self) -> bool:
         """Whether every file is listed that ever will be."""
-        return self._stream is None or (self._end is not None and self._end.done())
+        return self._stream is None or self._is_over
 
     @property
     def is_settled(self) -> bool:
@@ -59,22 +60,21 @@ class Listing:
     @property
     def is_open(self) -> bool:
         """Whether it was never started and holds a connection."""
-        return self._stream is not None and self._end is None
+        return self._stream is not None and not self._is_started
 
     @property
     def finished(self) -> bool:
         """Whether every file was taken. Raises what ended the listing before its end."""
         if self._listed or not self.is_whole:
             return False
-        if self._end is not None:
-            self._end.result()
+        if self._error is not None:
+            raise self._error
         # What was listed between the two looks at the beginning.
         return not self._listed
 
     def failure(self) -> BaseException | None:
         """Return what ended the listing before its end, if anything has."""
-        end = self._end
-        return None if end is None or not end.done() or end.cancelled() else end.exception()
+        return self._error
 
     def start(self, note: Callable[[FileTask], None], ring: Callable[[], None], report: ScanReport) -> None:
         """Begin. ``note`` is called with every file, before it can be taken, maybe on another thread; ``ring`` when
@@ -85,9 +85,8 @@ class Listing:
                 if task.without is not None or task.only is not None:
                     note(task)
             return
-        stream = self._stream
-        self._end = self._worker.submit((0,), 0, lambda: self._follow(stream, report))
-        self._end.add_done_callback(lambda _: ring())
+        stream, self._is_started = self._stream, True
+        self._worker.submit((0,), 0, lambda: self._follow(stream, report))
 
     def take(self) -> FileTask | None:
         """Return the next file, ``None`` if no other is listed yet."""
@@ -113,7 +112,7 @@ class Listing:
 
     def close(self) -> None:
         """Give the listing up; only where it was not started."""
-        if self._stream is not None and self._end is None:
+        if self._stream is not None and self.is_open:
             self._stream.close()
             self._stream = None
 
@@ -126,8 +125,10 @@ class Listing:
 
     def join(self, deadline: float) -> None:
         self._worker.join(deadline)
-        if self._stream is not None and (self._end is None or self._end.cancelled()):
+        if self._stream is not None and not self._is_followed:
             self._stream.close()
+        # The bell is that of the closing which ends this: a cycle, with all that the read holds.
+        self._note = self._ring = _nothing
 
     def forget(self) -> None:
         self._stopped = True
@@ -138,26 +139,34 @@ class Listing:
         self._room.put(None)
 
     def _follow(self, stream: ScanStream, report: ScanReport) -> None:
+        self._is_followed = True
         began, paused = time.perf_counter(), 0.0
-        listed, note = self._listed, self._note
         try:
             for task in stream.files:
-                if task.without is not None or task.only is not None:
-                    note(task)
-                self.files += 1
-                self.bytes += task.size if task.size > 0 else 0
-                listed.append(task)
-                if self._is_awaited or self.files == _MANY:
-                    self._is_awaited = False
-                    self._ring()
-                if len(listed) >= self._most:
+                self._add(task)
+                if len(self._listed) >= self._most:
                     paused += self._wait_for_room()
                 if self._stopped:
                     raise CancelledError
+        except BaseException as error:
+            forget_frames(error)
+            self._error = error
         finally:
             stream.close()
             report.add(files_skipped=stream.skipped().files)
             report.spend("plan", time.perf_counter() - began - paused)
+            self._is_over = True
+            self._ring()
+
+    def _add(self, task: FileTask) -> None:
+        if task.without is not None or task.only is not None:
+            self._note(task)
+        self.files += 1
+        self.bytes += task.size if task.size > 0 else 0
+        self._listed.append(task)
+        if self._is_awaited or self.files == _MANY:
+            self._is_awaited = False
+            self._ring()
 
     def _wait_for_room(self) -> float:
         """Wait until half of the files are taken; return the seconds that took."""
@@ -169,3 +178,7 @@ class Listing:
                 self._room.get()
         self._is_full = False
         return time.perf_counter() - began
+
+
+def _nothing(*_: object) -> None:
+    pass

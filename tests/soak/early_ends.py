@@ -1,4 +1,5 @@
-"""Reads that end early, at random moments and in every way, on few and many files, from fast and slow servers.
+"""Reads that end early, at random moments and in every way, on few and many files, from fast and slow servers, and in
+the middle of long listings.
 
 After each one threads, sockets, memory and temporary files must be back where they were within a second.
 """
@@ -35,6 +36,7 @@ import mock_server
 from delta_sharing_client.delta.arrow_types import from_arrow_schema
 from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, UsageError
+from tests.soak import listing
 from tests.soak.resources import Resources, Starved, count_pools, resident_bytes, wait_until_back
 
 HELP = "end reads early, in every way, and look what stays"
@@ -94,6 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
             servers = dict(zip(_SERVERS, starting.map(stack.enter_context, runs), strict=True))
         clients = {kind: ds.SharingClient(str(server.profile_path)) for kind, server in servers.items()}
         profiles = {server.endpoint.rstrip("/"): server.profile_path for server in servers.values()}
+        long = stack.enter_context(listing.serving())
+        clients["listing"] = ds.SharingClient(str(long))
+        profiles[json.loads(long.read_text())["endpoint"]] = long
         _warm_up(clients)
         resident = 0
         starved = stack.enter_context(Starved(os.getpid()))
@@ -162,6 +167,8 @@ def _choose(chance: random.Random) -> tuple[str, End]:
 def _scan(chance: random.Random, clients: dict[str, ds.SharingClient], kind: str, cache: Path) -> ds.Scan:
     # A stuck server gives no first batch: only what ends a read from outside can end one of it.
     from_outside = kind in ("interrupt", "closed elsewhere", "interrupt of pandas")
+    if kind != "error in a file" and chance.random() < 0.25:
+        return _adjusted(chance, _listed(chance, clients["listing"], kind), cache)
     server = chance.choices(list(_SERVERS), (6, 3, 1 if from_outside else 0))[0]
     table = chance.choice(("few", "many")) + ("-broken" if kind == "error in a file" else "")
     scan = (
@@ -173,6 +180,19 @@ def _scan(chance: random.Random, clients: dict[str, ds.SharingClient], kind: str
             limit=chance.randrange(1, 150_000) if kind == "limit" else None,
         )
     )
+    return _adjusted(chance, scan, cache)
+
+
+def _listed(chance: random.Random, client: ds.SharingClient, kind: str) -> ds.Scan:
+    """A read of a table of many tiny files, or of very many that need no request, as their column is in the listing."""
+    reads_on = kind in ("fork", "limit")
+    files, columns = chance.choice(((50, None), (2_000, ["id"]), (2_000 if reads_on else 1_000_000, ["number"])))
+    limit = chance.randrange(1, 500) if kind == "limit" else None
+    condition = chance.choice((None, None, "id >= 5", "number >= 20"))
+    return client.table(f"s.s.files-{files}").scan(columns=columns, filter=condition, limit=limit)
+
+
+def _adjusted(chance: random.Random, scan: ds.Scan, cache: Path) -> ds.Scan:
     return dataclasses.replace(
         scan,
         options=dataclasses.replace(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import resource
 import subprocess
 import sys
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     files, rows, said = arguments.files, 0, 0
     began = time.monotonic()
-    with _server() as profile, ds.SharingClient(str(profile)) as client:
+    with serving() as profile, ds.SharingClient(str(profile)) as client:
         scan = client.table(f"s.s.files-{files}").scan(columns=["number"], filter=arguments.filter)
         client.table("s.s.files-1000").scan(columns=["number"]).to_arrow()
         idle = resident_bytes()
@@ -75,8 +74,8 @@ def _tell(files: int, idle: int, began: float) -> None:
 
 
 @contextlib.contextmanager
-def _server() -> Iterator[Path]:
-    """A server in a process of its own; yield its profile."""
+def serving() -> Iterator[Path]:
+    """Run a server of long listings in a process of its own; yield its profile."""
     with tempfile.TemporaryDirectory(prefix="long-listing-") as folder:
         profile = Path(folder) / "listing.share"
         command = [sys.executable, "-m", "benchmarks.long_listing", "--profile-out", str(profile)]
@@ -87,7 +86,6 @@ def _server() -> Iterator[Path]:
                     if process.poll() is not None or time.monotonic() > deadline:
                         raise RuntimeError("the server did not start")
                     time.sleep(0.02)
-                json.loads(profile.read_text(encoding="utf-8"))
                 yield profile
             finally:
                 process.terminate()

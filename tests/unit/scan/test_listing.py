@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -13,6 +15,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -450,6 +453,27 @@ def test_ctrl_c_while_the_listing_is_waited_for_ends_the_read(listed: Any) -> No
         next(batches)
     timer.join()
     wait_for(lambda: not listing_threads())
+
+
+@pytest.mark.parametrize("end", ["closed", "whole", "error", "limit"])
+def test_what_a_read_held_does_not_wait_for_a_garbage_collection(listed: Any, end: str) -> None:
+    server, table = listed()
+    server.end = ERROR if end == "error" else server.end
+    gc.collect()
+    gc.disable()
+    try:
+        batches = table(2000).scan(columns=["number"], limit=5000 if end == "limit" else None).to_batches()
+        next(batches)
+        assert batches._engine is not None
+        held = weakref.ref(batches._engine._resources.fetched)
+        if end == "closed":
+            batches.close()
+        else:
+            with pytest.raises(ds.RequestError) if end == "error" else contextlib.nullcontext():
+                collections.deque(batches, maxlen=0)
+        wait_for(lambda: held() is None)
+    finally:
+        gc.enable()
 
 
 def test_an_error_of_the_listing_while_a_file_is_waited_for_ends_the_read(listed: Any) -> None:
