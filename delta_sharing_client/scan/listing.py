@@ -6,6 +6,7 @@ that lists faster than files are read is made to wait, so memory does not grow w
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from collections import deque
@@ -142,17 +143,17 @@ class Listing:
         self._is_followed = True
         began, paused = time.perf_counter(), 0.0
         try:
-            for task in stream.files:
-                self._add(task)
-                if len(self._listed) >= self._most:
-                    paused += self._wait_for_room()
-                if self._stopped:
-                    raise CancelledError
+            with contextlib.closing(stream):
+                for task in stream.files:
+                    self._add(task)
+                    if len(self._listed) >= self._most:
+                        paused += self._wait_for_room()
+                    if self._stopped:
+                        raise CancelledError
         except BaseException as error:
             forget_frames(error)
             self._error = error
         finally:
-            stream.close()
             report.add(files_skipped=stream.skipped().files)
             report.spend("plan", time.perf_counter() - began - paused)
             self._is_over = True
