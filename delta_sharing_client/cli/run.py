@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from delta_sharing_client.cli.exits import ExitCode, Stopped, exit_code, one_lin
 from delta_sharing_client.errors import DeltaSharingError
 
 PROGRAM = "delta-sharing"
+# A disk that is full, a quota, a limit on the size of files, a device that fails.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _leave_pipe()
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _drop_output()
+            return _fail(
+                f"Cannot write the output: {error.strerror}. Make room, or choose another place.", ExitCode.USAGE
+            )
         usage = _usage_message(error)
         if usage == "":
             return ExitCode.USAGE  # the help that was printed in place of a command says it all
@@ -56,9 +64,13 @@ def _usage_message(error: Exception) -> str | None:
 
 
 def _leave_pipe() -> int:
-    # The reader of the pipe has all it wants; the interpreter must not complain when it flushes at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     return ExitCode.BROKEN_PIPE
+
+
+def _drop_output() -> None:
+    # Nobody takes what is left; the interpreter must not complain when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: ExitCode) -> int:

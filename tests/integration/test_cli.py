@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -255,3 +256,32 @@ def test_head_ends_a_read_of_many_files(serve: Callable[..., Any], tmp_path: Pat
 
 def _plain() -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_a_disk_that_takes_no_more_is_a_sentence_and_leaves_nothing(server: Any, tmp_path: Path, ending: str) -> None:
+    target = tmp_path / f"rows.{ending}"
+    source = f"{server.profile_path}#s.1.d.many"
+    command = [sys.executable, "-m", "delta_sharing_client.cli", "read", source, "--to", str(target)]
+
+    def bounded() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    done = subprocess.run(command, env=_plain(), capture_output=True, text=True, preexec_fn=bounded, check=False)
+
+    assert done.returncode == 2
+    assert (
+        done.stderr == f"delta-sharing: Cannot write '{target}': File too large. Make room, or choose another place.\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system without /dev/full")
+def test_an_output_that_takes_no_more_is_a_sentence(server: Any) -> None:
+    command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"{server.profile_path}#s.1.d.many"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, env=_plain(), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert done.returncode == 2
+    said = "Cannot write the output: No space left on device. Make room, or choose another place."
+    assert done.stderr == f"delta-sharing: {said}\n"
