@@ -26,6 +26,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import days_of
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.kinds import NUMBERS, Kind, describe, kind_of
+from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
     And,
     Call,
@@ -44,7 +45,6 @@ from delta_sharing_client.predicates.tree import (
     StartsWith,
     any_of,
     call,
-    evaluate,
 )
 from delta_sharing_client.predicates.values import (
     Day,

@@ -21,6 +21,7 @@ import pyarrow as pa
 from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.predicates.kinds import Kind, kind_of
+from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
     And,
     Call,
@@ -37,7 +38,6 @@ from delta_sharing_client.predicates.tree import (
     Operand,
     Or,
     StartsWith,
-    evaluate,
     has_calls,
     operands,
     push_not,

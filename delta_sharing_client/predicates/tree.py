@@ -1,8 +1,7 @@
-"""The predicate tree: frozen nodes, the builder ``col("a") > 1``, and what a predicate means.
+"""The predicate tree: frozen nodes, and the builder ``col("a") > 1``.
 
 A predicate is true, false or unknown for a row, as in SQL: a comparison with null is unknown, ``AND``, ``OR`` and
-``NOT`` are Kleene's, and only rows for which it is true match. :func:`evaluate` is the reference meaning; every other
-interpreter (Arrow, statistics, hints) is tested against it.
+``NOT`` are Kleene's, and only rows for which it is true match. What each node means is :mod:`.meaning`.
 
 ``str(expression)`` is Spark SQL that :func:`~delta_sharing_client.predicates.parse.parse_filter` reads back.
 """
@@ -12,8 +11,7 @@ from __future__ import annotations
 import decimal
 import enum
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Union
 
@@ -22,7 +20,7 @@ import pyarrow as pa
 from delta_sharing_client.columns import ColumnPath, parse_path, quote_name
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.values import Value, as_double, format_value, normalise, order
+from delta_sharing_client.predicates.values import Value, as_double, format_value, normalise
 
 
 class Op(enum.Enum):
@@ -533,56 +531,7 @@ def _literal(value: object) -> Literal:
     return Literal(normalise(value))
 
 
-# === Meaning ===
-
-
-def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
-    """Return whether ``row`` matches: ``True``, ``False`` or ``None`` for unknown.
-
-    This is the meaning that the other interpreters are tested against; it is not fast.
-
-    Parameters
-    ----------
-    expression:
-        Bound or not.
-    row:
-        Values by column name as :func:`~.values.normalise` takes them, structs as mappings.
-
-    Raises
-    ------
-    UsageError
-        Values of different families are compared.
-    """
-    match expression:
-        case Literal(value=value):
-            return truth(value)
-        case Comparison(op=op, left=left, right=right):
-            ordering = order(_value(left, row), _value(right, row))
-            return None if ordering is None else op.holds(ordering)
-        case NullSafeEqual(left=left, right=right):
-            a, b = _value(left, row), _value(right, row)
-            return a is None and b is None if a is None or b is None else order(a, b) == 0
-        case In(child=child, values=values):
-            answers = [order(_value(child, row), item.value) for item in values]
-            return True if 0 in answers else None if None in answers else False
-        case IsNull(child=child):
-            return (_lookup(child, row) if isinstance(child, Column) else _value(child, row)) is None
-        case Like(child=child):
-            text = _text(child, row)
-            return None if text is None else re.fullmatch(expression.regex(), text) is not None
-        case StartsWith(child=child, prefix=prefix):
-            text = _text(child, row)
-            return None if text is None else text.startswith(prefix)
-        case Not(child=inner):
-            answer = evaluate(inner, row)
-            return None if answer is None else not answer
-        case And(children=children):
-            results = {evaluate(inner, row) for inner in children}
-            return False if False in results else None if None in results else True
-        case Or(children=children):
-            results = {evaluate(inner, row) for inner in children}
-            return True if True in results else None if None in results else False
-    raise TypeError(f"not a predicate: {type(expression).__name__}")
+# === Asking a tree ===
 
 
 def columns(expression: Expression) -> frozenset[ColumnPath]:
@@ -639,34 +588,7 @@ def truth(value: Value) -> bool | None:
     raise UsageError(f"A condition must be true, false or null; found the constant {format_value(value)}.")
 
 
-def _lookup(column: Column, row: Mapping[str, object]) -> object:
-    found: object = row
-    for name in column.path:
-        if found is None:
-            return None
-        if not isinstance(found, Mapping):
-            raise UsageError(f"The column '{column}' looks for field {name!r} in a value that is no struct.")
-        found = found[name]
-    return found
-
-
 def _paths(operand: Operand) -> frozenset[ColumnPath]:
     if isinstance(operand, Call):
         return frozenset().union(*map(_paths, operand.arguments))
     return frozenset((operand.path,)) if isinstance(operand, Column) else frozenset()
-
-
-def _value(operand: Operand, row: Mapping[str, object]) -> Value:
-    if isinstance(operand, Call):
-        if operand.type is None:
-            raise UsageError(f"The types in {operand} are not known before it is bound to a schema.")
-        values = [_value(item, row) for item in operand.arguments]
-        return functions.apply(operand.name, values, operand.type, str(operand))
-    return operand.value if isinstance(operand, Literal) else normalise(_lookup(operand, row))
-
-
-def _text(operand: Operand, row: Mapping[str, object]) -> str | None:
-    value = _value(operand, row)
-    if value is None or isinstance(value, str):
-        return value
-    raise UsageError(f"LIKE needs a string, which {operand} is not.")

@@ -20,6 +20,7 @@ from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.functions import FUNCTIONS
 from delta_sharing_client.predicates.hints import weaken
+from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import (
@@ -38,7 +39,6 @@ from delta_sharing_client.predicates.tree import (
     call,
     col,
     columns,
-    evaluate,
 )
 from delta_sharing_client.predicates.values import Day
 from tests.effort import examples

@@ -15,8 +15,9 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.hints import MAX_BYTES, to_json_hints
 from delta_sharing_client.predicates.json_hints import from_json_hints
+from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.tree import And, Column, Comparison, Literal, Op, Or, all_of, col, evaluate
+from delta_sharing_client.predicates.tree import And, Column, Comparison, Literal, Op, Or, all_of, col
 from delta_sharing_client.predicates.values import Day, Moment, order, parse_moment
 from tests.effort import examples
 from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, predicates, rows, values

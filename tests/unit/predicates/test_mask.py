@@ -10,6 +10,7 @@ from delta_sharing_client.predicates import tree
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.hints import weaken
+from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import (
@@ -23,7 +24,6 @@ from delta_sharing_client.predicates.tree import (
     Or,
     col,
     columns,
-    evaluate,
     push_not,
 )
 from tests.effort import examples

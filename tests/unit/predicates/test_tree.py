@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import (
     And,
@@ -21,7 +22,6 @@ from delta_sharing_client.predicates.tree import (
     any_of,
     col,
     columns,
-    evaluate,
 )
 from tests.effort import examples
 from tests.unit.predicates.strategies import SCHEMA, TEXT, predicates
