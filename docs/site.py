@@ -27,7 +27,7 @@ LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 # Each name of the public API once, in the order in which people meet them.
 API = {
     "Clients and tables": ("SharingClient", "SharedTable", "TableDetails", "Profile", "Share", "Schema", "Table"),
-    "Reads": ("Scan", "Changes", "Partition", "ReadOptions", "ScanReport", "Replica"),
+    "Reads": ("Scan", "Changes", "Partition", "ReadOptions", "ScanReport", "Progress", "Replica"),
     "Filters": ("col", "Expression"),
     "In one call": re.compile("load_|get_|scan_|attach"),
     "Choices": ("AccessMode", "ResponseFormat", "VariantAs"),
