@@ -66,6 +66,14 @@ def many() -> pathlib.Path:
     return data.wide_table("many", files=64, rows=10_000)
 
 
+def tiny_many() -> pathlib.Path:
+    return data.wide_table("tiny-many", files=400, rows=1_900)
+
+
+def tiny_crowd() -> pathlib.Path:
+    return data.wide_table("tiny-crowd", files=5_000, rows=120, distinct=500)
+
+
 CASES = {
     case.name: case
     for case in (
@@ -81,6 +89,21 @@ CASES = {
             contenders=ALL,
             latency=0.05,
             goal="8x faster than the incumbent's delta mode, 70x than its parquet mode",
+        ),
+        *(
+            Case(
+                name=name,
+                table=table,
+                contenders=("ours", "polars", "memory"),
+                latency=latency,
+                goal=goal,
+                repeats=repeats,
+            )
+            for name, table, latency, repeats, goal in (
+                ("tiny-many", tiny_many, 0.0, 5, "no slower than Polars; 1.3x the processor time of pyarrow in memory"),
+                ("tiny-many-50ms", tiny_many, 0.05, 3, "4x as fast as Polars"),
+                ("tiny-crowd", tiny_crowd, 0.0, 3, "no slower than Polars"),
+            )
         ),
         Case(
             name="projection",

@@ -25,6 +25,9 @@ class Shortcuts:
     touch_ahead:
         While the first rows are on their way, a thread has the system provide the memory of the frame
         (``outputs.pandas``). Without it that happens between the rows. Benchmark: ``loopback-full``.
+    batches_together:
+        Small batches are put into a frame's columns several at a time (``outputs.pandas``). Without it each column is
+        touched once a file. Benchmark: ``tiny-many``.
     direct_reads:
         Bodies are read by ``http.client``'s ``readinto``, which urllib3 keeps in a private attribute
         (``download.range_request.Body``). Without it they go through two more copies. Benchmark: ``loopback-full``.
@@ -45,6 +48,7 @@ class Shortcuts:
     page_stubs: bool = True
     buffer_reuse: bool = True
     touch_ahead: bool = True
+    batches_together: bool = True
     direct_reads: bool = True
     late_columns: bool = True
     direct_targets: bool = True

@@ -21,7 +21,7 @@ import datetime
 import itertools
 import operator
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Optional
 
 import numpy as np
@@ -41,6 +41,9 @@ _BACKENDS = ("numpy", "numpy_nullable", "pyarrow")
 _CONVERSION_THREADS = 2
 # Of the memory to be filled, taken while waiting for the first rows: a server's count of rows may be wrong.
 _MOST_TOUCHED_BYTES = 256 * 1024 * 1024
+# Batches of fewer rows wait for more of them, up to so many rows: putting a column in its place has a price of its own.
+_FEW_ROWS = 8192
+_TOGETHER = 65_536
 
 
 def to_pandas(
@@ -68,12 +71,11 @@ def to_pandas(
         making = pool.submit(_make_columns, schema, rows, dtype_backend, arrived.is_set)
         length = 0
         try:
-            for batch in batches:
+            for some in _together(batches):
                 arrived.set()
-                length += batch.num_rows
-                for column, array in zip(making.result(), batch.columns, strict=True):
-                    column.append(array)
-                del batch
+                length += sum(batch.num_rows for batch in some)
+                _append(making.result(), some)
+                some.clear()
         finally:
             arrived.set()
         arrays = list(pool.map(operator.methodcaller("finish"), making.result()))
@@ -109,6 +111,30 @@ def _make_columns(
     for column in columns if SHORTCUTS.touch_ahead else ():
         column.touch(lambda: arrived() or next(left) <= 0)
     return columns
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield the batches in order, small ones several at a time; who takes a list empties it."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if batch.num_rows >= _FEW_ROWS or rows >= _TOGETHER or not SHORTCUTS.batches_together:
+            del batch
+            yield waiting
+            waiting, rows = [], 0
+    if waiting:
+        yield waiting
+
+
+def _append(columns: list[FrameColumn], batches: list[pa.RecordBatch]) -> None:
+    if len(batches) == 1:
+        for column, array in zip(columns, batches[0].columns, strict=True):
+            column.append(array)
+    else:
+        for column, arrays in zip(columns, zip(*(batch.columns for batch in batches), strict=True), strict=True):
+            column.extend(arrays)
 
 
 def decode_variants(frame: pd.DataFrame, schema: StructType) -> pd.DataFrame:
@@ -178,6 +204,10 @@ class FrameColumn(abc.ABC):
     @abc.abstractmethod
     def append(self, array: pa.Array) -> None: ...
 
+    def extend(self, arrays: Sequence[pa.Array]) -> None:
+        """As ``append`` of one after the other."""
+        self.append(pa.concat_arrays(arrays))
+
     @abc.abstractmethod
     def finish(self) -> object: ...
 
@@ -227,6 +257,10 @@ class _Held(FrameColumn):
 
     def append(self, array: pa.Array) -> None:
         self._chunks.append(array)
+
+    def extend(self, arrays: Sequence[pa.Array]) -> None:
+        # As they are: their values may be too long for one array.
+        self._chunks += arrays
 
     def finish(self) -> object:
         # Handed over and forgotten: Arrow's memory goes as soon as pandas' exists.
