@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import http.client
 import http.cookiejar
 import io
 import os
+import re
 import socket
 import ssl
 import struct
@@ -20,7 +22,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 import certifi
@@ -34,6 +36,7 @@ import urllib3.util.ssl_
 from delta_sharing_client.errors import TransportError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Deadline, Transient
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
 _POOL_HOSTS = 16
@@ -239,6 +242,21 @@ def pool(network: Network, proxy: str | None, concurrency: int) -> urllib3.PoolM
         return found
 
 
+def host_pool(network: Network, concurrency: int, scheme: str, host: str, port: int | None) -> Pool | None:
+    """Return the connections to one host, as ``pool`` without a proxy does, if they are of our kind."""
+    key = (network, concurrency, scheme, host, port)
+    found = _hosts.get(key)
+    # One that was in use least is emptied for others.
+    if found is None or found.pool is None:
+        made = pool(network, None, concurrency).connection_from_host(host, port, scheme)
+        if not isinstance(made, Pool):
+            return None
+        found = made
+        with _pools_lock:
+            _put(_hosts, key, found)
+    return found
+
+
 class Watch:
     """Holds one answer to the limits of its time; what waits for its bytes asks here.
 
@@ -310,6 +328,7 @@ def sending(watch: Watch, line: Line | None = None) -> Iterator[None]:
 
 
 _pools: dict[tuple[Network, str | None, int], urllib3.PoolManager] = {}
+_hosts: dict[tuple[Network, int, str, str, int | None], Pool] = {}
 _pools_lock = threading.Lock()
 _connected: weakref.WeakSet[_Connection] = weakref.WeakSet()
 _sending = threading.local()
@@ -419,25 +438,44 @@ class _TlsConnection(_Connection, urllib3.connection.HTTPSConnection):
     """As ``_Connection``, with TLS."""
 
 
+class Answer(Protocol):
+    """An open answer, be it urllib3's or ours."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def read(self, amt: int) -> bytes: ...
+
+    def release_conn(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Pool(urllib3.HTTPConnectionPool):
     """The connections to one host."""
 
     ConnectionCls = _Connection
 
-    def get(self, target: str, headers: Mapping[str, str], timeout: urllib3.Timeout) -> urllib3.BaseHTTPResponse:
+    def get(self, target: str, headers: Mapping[str, str], connect: float, read: float) -> Answer:
         """Send a GET and return the open answer; errors are those of the libraries.
 
         As ``urlopen`` does without retries and a proxy; but ``target``, which must be a valid one (RFC 9112, 3.2.1),
         is sent as it is: ``urlopen`` takes it apart and puts it together byte by byte, and signatures make it long.
+        ``connect`` and ``read`` are the time limits in seconds.
         """
-        connection = self._get_conn()
+        connection = cast(_Connection, self._get_conn())
         try:
+            if SHORTCUTS.plain_heads and connection.sock is not None and getattr(_sending, "watch", None) is not None:
+                return _exchange(self, connection, target, headers, read)
             return self._make_request(
                 connection,
                 "GET",
                 target,
                 headers=headers,
-                timeout=timeout,
+                timeout=urllib3.Timeout(connect=connect, read=read),
                 response_conn=connection,
                 preload_content=False,
             )
@@ -445,6 +483,190 @@ class Pool(urllib3.HTTPConnectionPool):
             connection.close()
             self._put_conn(None)
             raise
+
+
+# A head as all servers send it: every other is left to http.client (RFC 9112, 2.1 and 5; RFC 9110, 5.5).
+_HEAD = re.compile(
+    rb"HTTP/1\.1 ([2-5]\d\d) [\t -~\x80-\xff]*\r\n((?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r\n)*)\r\n"
+)
+_LINE = re.compile(r"[\t -~\x80-\xff]*\Z")
+_WITHOUT_BODY = frozenset((204, 304))
+_SCRATCH = 64 * 1024
+_LONGEST_NUMBER = 19
+
+
+def _exchange(pool: Pool, connection: _Connection, target: str, headers: Mapping[str, str], timeout: float) -> Answer:
+    """Send a GET over a connection that exists, and read the head of the answer without a parser of e-mail."""
+    sock, watch = connection.sock, _sending.watch
+    connection._tell()
+    if not all(_LINE.match(value) for value in headers.values()):
+        raise ValueError("a header that cannot be sent")
+    port = "" if connection.port == connection.default_port else f":{connection.port}"
+    lines = [f"GET {target} HTTP/1.1\r\nHost: {connection.host}{port}\r\n"]
+    lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
+    sock.settimeout(timeout)
+    sock.sendall(("".join(lines) + "\r\n").encode("latin-1"))
+    scratch = getattr(_sending, "scratch", None)
+    if scratch is None:
+        scratch = _sending.scratch = bytearray(_SCRATCH)
+    view, count, end = memoryview(scratch), 0, -1
+    while end < 0 and count < _SCRATCH:
+        got = watch.read(sock, functools.partial(sock.recv_into, view[count:]))
+        if not got:
+            break
+        end = scratch.find(b"\r\n\r\n", max(0, count - 3), count + got)
+        count += got
+    found = _plain_head(scratch[: end + 4]) if end >= 0 else None
+    if found is None:
+        return _parsed(pool, connection, bytes(view[:count]), watch)
+    watch.head_is_complete()
+    status, heads, length, keep = found
+    return _PlainAnswer(pool, connection, watch, status, heads, length, keep, bytes(view[end + 4 : count]))
+
+
+def _plain_head(data: bytearray) -> tuple[int, _Heads, int, bool] | None:
+    """Return status, headers, length of the body and whether the connection goes on; ``None`` of a less plain head."""
+    match = _HEAD.fullmatch(data)
+    if match is None:
+        return None
+    status, heads, count = int(match[1]), _Heads(), 0
+    for line in match[2].decode("latin-1").split("\r\n")[:-1]:
+        name, _, value = line.partition(":")
+        heads[name.lower()] = value.strip(" \t")
+        count += 1
+    length, connection = heads.get("content-length", ""), heads.get("connection", "keep-alive").lower()
+    plain = len(heads) == count and status not in _WITHOUT_BODY and "transfer-encoding" not in heads
+    if not plain or not length.isascii() or not length.isdigit() or len(length) > _LONGEST_NUMBER:
+        return None
+    if connection not in ("keep-alive", "close"):
+        return None
+    return status, heads, int(length), connection == "keep-alive"
+
+
+class _Heads(dict[str, str]):
+    """Headers by names in lower case, found by any."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return dict.get(self, name.lower(), default)
+
+
+class _PlainAnswer:
+    """The answer to a request, its body still in the socket but for what came with the head."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        connection: _Connection,
+        watch: Watch,
+        status: int,
+        headers: _Heads,
+        length: int,
+        keep: bool,
+        first: bytes,
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self._pool = pool
+        self._connection: _Connection | None = connection
+        self._sock = connection.sock
+        self._watch = watch
+        self._left = length
+        # Bytes behind the body belong to no answer: nothing that follows on this connection could be trusted.
+        self._keep = keep and len(first) <= length
+        self._first: memoryview = memoryview(first)[:length]
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill ``view`` from the body; return how many bytes came, 0 at its end or where it was cut off."""
+        count = min(len(view), self._left)
+        if not count:
+            return 0
+        if len(self._first):
+            count = min(count, len(self._first))
+            view[:count] = self._first[:count]
+            self._first = self._first[count:]
+        else:
+            sock, view = self._sock, view[:count]
+            count = self._watch.read(sock, lambda: sock.recv_into(view)) or 0
+        self._left -= count
+        return count
+
+    def read(self, amt: int) -> bytes:
+        data = bytearray(amt)
+        return bytes(data[: self.readinto(memoryview(data))])
+
+    def release_conn(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if self._left or not self._keep:
+                connection.close()
+            self._pool._put_conn(connection)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class _Replay(io.RawIOBase):
+    """A socket's bytes, after those that were taken from it before; stands in for it where http.client makes a file."""
+
+    def __init__(self, first: bytes, raw: io.RawIOBase, sock: socket.socket, watch: Watch) -> None:
+        self._first = memoryview(first)
+        self._rest = _Watched(raw, sock, watch)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if not len(self._first):
+            return self._rest.readinto(buffer)
+        count = min(len(buffer), len(self._first))
+        buffer[:count] = self._first[:count]
+        self._first = self._first[count:]
+        return count
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._rest.close()
+            super().close()
+
+
+class _ParsedAnswer:
+    """An answer whose head ``http.client`` has read."""
+
+    def __init__(self, pool: Pool, connection: _Connection, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = urllib3.HTTPHeaderDict(response.msg.items())
+        self.readinto = response.readinto
+        self.read = response.read
+        self._pool = pool
+        self._connection: _Connection | None = connection
+        self._response = response
+
+    def release_conn(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if self._response.will_close or not self._response.isclosed():
+                connection.close()
+            self._pool._put_conn(connection)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        self._response.close()
+        if connection is not None:
+            connection.close()
+
+
+def _parsed(pool: Pool, connection: _Connection, first: bytes, watch: Watch) -> Answer:
+    sock = connection.sock
+    raw = sock.makefile("rb", buffering=0)
+    response = http.client.HTTPResponse(_Replay(first, raw, sock, watch), method="GET")  # type: ignore[arg-type]
+    response.begin()
+    watch.head_is_complete()
+    return _ParsedAnswer(pool, connection, response)
 
 
 class _TlsPool(Pool, urllib3.HTTPSConnectionPool):
@@ -456,6 +678,7 @@ def _forget_parents() -> None:
     global _pools_lock, _contexts_lock
     _pools_lock, _contexts_lock = threading.Lock(), threading.Lock()
     _pools.clear()
+    _hosts.clear()
     # Also those that a thread, which does not exist here, had taken out of a pool.
     for connection in list(_connected):
         _drop(connection.sock)

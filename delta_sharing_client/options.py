@@ -50,7 +50,8 @@ class ReadOptions:
     Parameters
     ----------
     max_concurrent_requests:
-        Data requests in flight at once.
+        Most data requests in flight at once. How many there are depends on what answers: few where answers come at
+        once, more while that raises the throughput, and no more than a storage takes that answers 429 or 503.
     max_bytes_in_flight:
         Bytes fetched or decoded but not yet handed out; at least one file is always admitted. A file that unpacks to
         far more than its own size is decoded in batches of fewer rows, so that the memory stays below three times this
@@ -102,7 +103,7 @@ class ReadOptions:
         ``None``: the file that ``DELTA_SHARING_CLIENT_CERTIFICATE`` names, if any.
     """
 
-    max_concurrent_requests: int = 32
+    max_concurrent_requests: int = 64
     max_bytes_in_flight: int = 256 * 1024 * 1024
     batch_rows: int = 65_536
     connect_timeout: float = 10.0

@@ -31,12 +31,25 @@ class Shortcuts:
     direct_reads:
         Bodies are read by ``http.client``'s ``readinto``, which urllib3 keeps in a private attribute
         (``download.range_request.Body``). Without it they go through two more copies. Benchmark: ``loopback-full``.
+    adaptive_flight:
+        Where answers come at once, few requests fly (``download.queue.Flight``). Without it as many as are allowed, and
+        as many threads get into each other's way. Benchmark: ``tiny-many``.
     late_columns:
         The filter's columns are decoded first, and of the others what they leave (``scan.pages.filter_leaves``).
         Without it all columns of the row groups that may match are fetched. Benchmark: ``needle``.
     direct_targets:
         Signed URLs are sent as they are (``connections.Pool.get``), by private methods of urllib3. Without it urllib3
         takes each apart and puts it together byte by byte, which is the dearest step of a small file's request.
+    open_once:
+        A file that is all in memory is opened once, for its footer and its rows (``parquet.footer.open_file``). Without
+        it a reader is made for each.
+    decode_at_once:
+        A small file is decoded by the thread that fetched it (``scan.file_read``). Without it its bytes are handed to
+        another one, which costs more than decoding them. Benchmark: ``tiny-crowd``.
+    plain_heads:
+        Where a connection exists, a request is one piece of text, and the head of its answer is read by one regular
+        expression if it is as plain as nearly all are (``connections.Pool.get``). Without it urllib3, http.client and
+        the parser of e-mail take half of a small file's time. Benchmark: ``tiny-crowd``.
     plain_schemas:
         A schema of nothing but plain types needs no second look for forms that only Arrow has
         (``parquet.footer``). Without it every type is asked a dozen questions.
@@ -50,8 +63,12 @@ class Shortcuts:
     touch_ahead: bool = True
     batches_together: bool = True
     direct_reads: bool = True
+    adaptive_flight: bool = True
     late_columns: bool = True
     direct_targets: bool = True
+    open_once: bool = True
+    decode_at_once: bool = True
+    plain_heads: bool = True
     plain_schemas: bool = True
     streamed_listing: bool = True
 

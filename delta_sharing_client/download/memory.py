@@ -124,15 +124,18 @@ class Window:
 
     def acquire(self, order: Order, nbytes: int) -> Future[None]:
         """Return a future that is done once ``nbytes`` are granted to ``order`` (one grant an order)."""
-        future: Future[None] = Future()
         with self._lock:
-            closed = self._closed
-            if not closed:
+            if not self._closed:
+                if not self._waiting and self._fits(order, nbytes):
+                    self._put(order, nbytes)
+                    return _GRANTED
+                future: Future[None] = Future()
                 heapq.heappush(self._waiting, (order, next(self._tie), nbytes, future))
-        if closed:
-            future.cancel()
-        else:
-            self._grant()
+                granted = self._grants()
+            else:
+                future, granted = Future(), []
+                future.cancel()
+        _tell(granted)
         return future
 
     def resize(self, order: Order, nbytes: int) -> None:
@@ -140,18 +143,19 @@ class Window:
         if self._closed:
             return
         with self._lock:
-            self._in_use += nbytes - self._granted.get(order, 0)
-            self._granted[order] = nbytes
-        self._grant()
+            self._in_use -= self._granted.get(order, 0)
+            self._put(order, nbytes)
+            granted = self._grants()
+        _tell(granted)
 
     def release(self, order: Order) -> None:
         """Give back what ``order`` holds, if anything."""
         if self._closed:
             return
         with self._lock:
-            if order in self._granted:
-                self._in_use -= self._granted.pop(order)
-        self._grant()
+            self._in_use -= self._granted.pop(order, 0)
+            granted = self._grants()
+        _tell(granted)
 
     def consume(self, file: int) -> None:
         """Take note that the consumer has come to ``file``."""
@@ -159,7 +163,8 @@ class Window:
             return
         with self._lock:
             self._head = file
-        self._grant()
+            granted = self._grants()
+        _tell(granted)
 
     def stop(self) -> None:
         """Close the window; who waits for a grant is told by a cancelled future."""
@@ -176,19 +181,32 @@ class Window:
         # What waits stays, as in ``Workers``.
         self._closed = True
 
+    # === With the lock held ===
+
+    def _fits(self, order: Order, nbytes: int) -> bool:
+        return self._in_use + nbytes <= self._capacity or self._is_next(order)
+
     def _is_next(self, order: Order) -> bool:
         return order[0] <= self._head and not any(other < order for other in self._granted)
 
-    def _grant(self) -> None:
+    def _put(self, order: Order, nbytes: int) -> None:
+        self._granted[order] = nbytes
+        self._in_use += nbytes
+
+    def _grants(self) -> list[Future[None]]:
+        """Grant what fits; whoever calls tells those who wait, without the lock."""
         granted: list[Future[None]] = []
-        with self._lock:
-            while self._waiting:
-                order, _, nbytes, future = self._waiting[0]
-                if self._in_use + nbytes > self._capacity and not self._is_next(order):
-                    break
-                heapq.heappop(self._waiting)
-                self._granted[order] = nbytes
-                self._in_use += nbytes
-                granted.append(future)
-        for future in granted:
-            future.set_result(None)
+        while self._waiting and self._fits(self._waiting[0][0], self._waiting[0][2]):
+            order, _, nbytes, future = heapq.heappop(self._waiting)
+            self._put(order, nbytes)
+            granted.append(future)
+        return granted
+
+
+_GRANTED: Future[None] = Future()
+_GRANTED.set_result(None)
+
+
+def _tell(granted: list[Future[None]]) -> None:
+    for future in granted:
+        future.set_result(None)

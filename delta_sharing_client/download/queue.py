@@ -1,18 +1,26 @@
 """Data requests in flight: in file order, as many as make the whole faster and no more.
 
 A request first waits for its answer, which costs the line nothing, and then transfers, which does: transfers side by
-side only delay the first file once the line is full. So the number of transfers is limited, not that of requests: while
+side only delay the first file once the line is full. So the number of transfers is limited apart (``Pace``): while
 answers are slow to come, many small requests fly at once. Large ones count from the start, as their transfers are long.
-Tiny ones never count. The limit starts low and doubles while that raises the throughput.
+Tiny ones never count.
+
+How many requests are in flight at all depends on what answers (``Flight``): few where answers come at once, more while
+that raises the throughput where they take their time, and no more than a server takes that refuses some.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+
+import pyarrow as pa
 
 from delta_sharing_client.download.workers import Workers
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 _FIRST_LIMIT = 4
 _GROWTH = 1.15
@@ -22,46 +30,211 @@ _SMALL = 2 * 1024 * 1024
 # Over before it could be in anyone's way: a footer, a deletion vector.
 _TINY = 64 * 1024
 _MEASURED_SECONDS = 0.1
+# Requests in flight: at first, and where answers come at once; each step up, and what it must bring.
+_FIRST_FLIGHT = 32
+_PROMPT_FLIGHT = 8
+_FLIGHT_STEP = 16
+_FLIGHT_GROWTH = 1.05
+# So many requests must go well, for each that is in flight, before a server is asked again for more than it took.
+_PATIENCE = 64
 
 
 class Downloads(Workers):
-    """A pool of threads for data requests."""
+    """A pool of threads for data requests. Threads that decode what they fetched come on top of ``max_concurrent``."""
 
     def __init__(self, max_concurrent: int, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(max_concurrent, "download")
+        super().__init__(max_concurrent + pa.cpu_count(), "download")
         self._clock = clock
+        # By thread: when its request began, and in which generation of the flight; then, that it is on the line.
+        self._sent: dict[int, tuple[float, int]] = {}
         self._asked: dict[int, float] = {}
         self._transferring: set[int] = set()
         self._pace = Pace(clock)
+        self._flight = Flight(max(1, max_concurrent), clock)
+        self._flying = 0
+        # Threads that do not fly although they run: they decode, or sleep before another try.
+        self._landed: set[int] = set()
+        self._returning = 0
+
+    # === Called by a running call ===
 
     def answered(self) -> None:
-        """Called by a running ``call`` when its answer begins: from now on it takes part of the line."""
+        """Take note that its answer begins: from now on it takes part of the line."""
+        me = threading.get_ident()
         with self._lock:
-            if self._asked.pop(threading.get_ident(), None) is not None:
-                self._transferring.add(threading.get_ident())
+            if (sent := self._sent.pop(me, None)) is not None:
+                self._flight.answered(self._clock() - sent[0])
+            if self._asked.pop(me, None) is not None:
+                self._transferring.add(me)
+
+    def refused(self) -> None:
+        """Take note that the server refused its request because there are too many."""
+        with self._lock:
+            sent = self._sent.pop(threading.get_ident(), None)
+            self._flight.refused(self._flight.generation if sent is None else sent[1])
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let it go on with the block after its request has ended: others fly meanwhile."""
+        if not self._flight.prompt:
+            with self._lock:
+                self._land(threading.get_ident())
+                self._wake()
+        # Else another thread would take as long to begin as the block takes.
+        yield
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Let it sleep in the block before it tries again: others fly meanwhile, and it takes its turn afterwards.
+
+        Raises
+        ------
+        CancelledError
+            The pool was closed.
+        """
+        me = threading.get_ident()
+        with self._lock:
+            self._land(me)
+            self._wake()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._returning += 1
+                while not self._closed and self._flying >= self._flight.limit:
+                    self._news.wait()
+                self._returning -= 1
+                self._landed.discard(me)
+                self._flying += 1
+                self._sent[me] = (self._clock(), self._flight.generation)
+                if self._closed:
+                    raise CancelledError
+                self._wake()
+
+    # === Rules, with the lock held ===
 
     def _began(self, nbytes: int) -> None:
+        me, now = threading.get_ident(), self._clock()
+        self._flying += 1
+        self._sent[me] = (now, self._flight.generation)
         if nbytes > _SMALL:
-            self._transferring.add(threading.get_ident())
+            self._transferring.add(me)
         elif nbytes > _TINY:
-            self._asked[threading.get_ident()] = self._clock()
+            self._asked[me] = now
 
     def _finished(self, nbytes: int) -> None:
-        self._asked.pop(threading.get_ident(), None)
-        self._transferring.discard(threading.get_ident())
+        me, saturated = threading.get_ident(), bool(self._waiting)
+        self._land(me)
+        self._landed.discard(me)
+        self._flight.finished(nbytes, saturated=saturated)
         if nbytes > _TINY:
-            self._pace.finished(nbytes, saturated=bool(self._waiting))
+            self._pace.finished(nbytes, saturated=saturated)
+
+    def _land(self, me: int) -> None:
+        self._asked.pop(me, None)
+        self._sent.pop(me, None)
+        self._transferring.discard(me)
+        if me not in self._landed:
+            self._landed.add(me)
+            self._flying -= 1
+            if self._returning:
+                self._news.notify_all()
 
     def _pause(self) -> float | None:
         if not self._waiting:
             return None
-        if self._waiting[0][2] <= _TINY:
+        nbytes, most = self._waiting[0][2], self._flight.limit
+        # What is fetched and decoded in a moment keeps the interpreter busy: more threads would only wait for it.
+        if nbytes <= _SMALL and self._flight.prompt:
+            most = min(most, _PROMPT_FLIGHT)
+        if self._flying + self._returning >= most:
+            return None
+        if nbytes <= _TINY:
             return 0
         now = self._clock()
         prompt = [began for began in self._asked.values() if now - began < _PROMPT]
         if len(self._transferring) + len(prompt) < self._pace.limit:
             return 0
         return max(0.0005, min(prompt) + _PROMPT - now) if prompt else None
+
+
+class Flight:
+    """How many requests may be in flight: up to ``most``.
+
+    More in steps while that raises the throughput, half as many when the server refuses one. What it has taken before
+    it is given again at once, and one more each time that many have gone well; where that was refused, much later.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.generation = 0
+        """Of what is in flight: a refusal counts once for all that began before it."""
+        self._most = most
+        self._clock = clock
+        self.limit = min(most, _FIRST_FLIGHT)
+        """How many requests may be in flight now, at least one."""
+        self._soonest = float("inf")
+        self._refusals = False
+        self._taken = 0
+        self._ceiling = most
+        self._patience = _PATIENCE
+        self._begin_round(0.0)
+
+    @property
+    def prompt(self) -> bool:
+        """Whether answers come at once, without a way to go."""
+        return SHORTCUTS.adaptive_flight and self._soonest < _PROMPT
+
+    def answered(self, seconds: float) -> None:
+        """Take note of an answer that began after so many ``seconds``."""
+        self._soonest = min(self._soonest, seconds)
+
+    def refused(self, generation: int) -> None:
+        """Take note of a refused request that began in ``generation``."""
+        if generation != self.generation:
+            return
+        self.generation += 1
+        self._refusals = True
+        limit = self.limit
+        self._ceiling = max(1, limit - 1)
+        if 0 < self._taken < limit:
+            self.limit = self._taken
+        else:
+            self.limit = max(1, limit // 2)
+            self._taken = 0
+        self._patience = min(2 * self._patience, 1 << 20)
+        self._begin_round(0.0)
+
+    def finished(self, nbytes: int, *, saturated: bool) -> None:
+        """Take note that a request ended well; ``saturated``: others were waiting for their turn."""
+        self._requests += 1
+        self._full += saturated
+        if self._refusals:
+            self._recover()
+        elif self.limit < self._most and not self.prompt and self._requests >= self.limit:
+            elapsed = self._clock() - self._since
+            rate = self._requests / elapsed if elapsed > 0 else 0.0
+            if self._full == self._requests and rate > _FLIGHT_GROWTH * self._rate:
+                self.limit = min(self._most, self.limit + _FLIGHT_STEP)
+                self._begin_round(rate)
+            else:
+                self._begin_round(self._rate)
+
+    def _recover(self) -> None:
+        if self._full < self.limit:
+            return
+        # So many were in flight, and none was refused.
+        self._taken = max(self._taken, self.limit)
+        if self.limit < self._ceiling:
+            self.limit += 1
+            self._begin_round(0.0)
+        elif self._full >= self._patience * self.limit and self.limit < self._most:
+            self._ceiling = self.limit = self.limit + 1
+            self._begin_round(0.0)
+
+    def _begin_round(self, rate: float) -> None:
+        self._rate = rate
+        self._since = self._clock()
+        self._requests = self._full = 0
 
 
 class Pace:

@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
-from delta_sharing_client.connections import Line, Network, Pool, Watch, pool, sending
+from delta_sharing_client.connections import Answer, Line, Network, Pool, Watch, host_pool, pool, sending
 from delta_sharing_client.data_urls import check_data_url
 from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.options import ReadOptions
@@ -27,8 +27,12 @@ _CHUNK = 1024 * 1024
 _MAX_REDIRECTS = 5
 _LONGEST_NUMBER = 19
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII)
-# What may stand in a request's target as it is (RFC 3986, 3.3 and 3.4), but for an absolute URL in its place.
-_TARGET = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*\Z", re.ASCII)
+# A URL that is sent as it is: scheme, host, port, and what may stand in a request's target (RFC 3986, 3.3 and 3.4).
+_PLAIN_URL = re.compile(
+    r"(https?)://([a-z0-9]+(?:[.-]+[a-z0-9]+)*)(?::([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}))?"
+    r"(/[A-Za-z0-9._~!$&'()*+,;=:@/?-]*(?:%[0-9A-Fa-f]{2}[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)*)\Z",
+    re.ASCII,
+)
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
@@ -74,7 +78,7 @@ class Body:
     """An open answer. ``read_into`` fills memory; ``close`` gives the connection back if the body was read to its end
     and nobody has broken it off, and drops it otherwise."""
 
-    def __init__(self, response: urllib3.BaseHTTPResponse, span: Span, table: str) -> None:
+    def __init__(self, response: Answer, span: Span, table: str) -> None:
         self.span = span
         etag = response.headers.get("ETag", "")
         self.version = Version(
@@ -83,7 +87,7 @@ class Body:
         self._table = table
         self._response = response
         # urllib3's own readinto() goes through two copies; http.client's, below it, through none.
-        raw = getattr(response, "_fp", None) if SHORTCUTS.direct_reads else None
+        raw = getattr(response, "_fp", response) if SHORTCUTS.direct_reads else None
         self._readinto: Callable[[memoryview], int] | None = getattr(raw, "readinto", None)
         self._left = None if span.stop is None else span.stop - span.start
 
@@ -197,13 +201,13 @@ class Http:
             error.table, error.file_id = self.table, file_id
             raise
 
-    def _send(self, url: str, headers: Mapping[str, str], watch: Watch, line: Line | None) -> urllib3.BaseHTTPResponse:
-        timeout = urllib3.Timeout(connect=self.options.connect_timeout, read=self.options.read_timeout)
+    def _send(self, url: str, headers: Mapping[str, str], watch: Watch, line: Line | None) -> Answer:
+        connect, read = self.options.connect_timeout, self.options.read_timeout
         try:
             connections, target = self._route(url)
             with sending(watch, line):
                 if isinstance(connections, Pool):
-                    return connections.get(target, headers, timeout)
+                    return connections.get(target, headers, connect, read)
                 return connections.urlopen(
                     "GET",
                     target,
@@ -211,7 +215,7 @@ class Http:
                     preload_content=False,
                     redirect=False,
                     retries=False,
-                    timeout=timeout,
+                    timeout=urllib3.Timeout(connect=connect, read=read),
                 )
         except LIBRARY_ERRORS as error:
             failure = network_failure(error, _DOING, self.table, url=url)
@@ -221,21 +225,22 @@ class Http:
     def _route(self, url: str) -> tuple[Pool | urllib3.PoolManager, str]:
         """Return who sends the request, and what it is to be given as the URL."""
         # urllib3 takes a signed URL apart byte by byte, and more than once. Where only its host is needed, do without.
-        parts = urlsplit(url)
-        scheme, host = parts.scheme, parts.hostname or ""
-        port = parts.port
+        found = _PLAIN_URL.match(url) if SHORTCUTS.direct_targets else None
+        if found is not None:
+            scheme, host, target = found[1], found[2], found[4]
+            port = int(found[3]) if found[3] else None
+        else:
+            parts = urlsplit(url)
+            scheme, host, port, target = parts.scheme, parts.hostname or "", parts.port, ""
         origin = (scheme, host, port)
         if origin not in self._proxies:
             self._proxies[origin] = self.network.proxy_for(url)
-        proxy = self._proxies[origin]
-        manager = pool(self.network, proxy, self.options.max_concurrent_requests)
-        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        plain = host.isascii() and ":" not in host and parts.username is None and parts.geturl() == url
-        if SHORTCUTS.direct_targets and proxy is None and plain and _TARGET.match(target):
-            connections = manager.connection_from_host(host, port, scheme)
-            if isinstance(connections, Pool):
+        proxy, most = self._proxies[origin], self.options.max_concurrent_requests
+        if target and proxy is None:
+            connections = host_pool(self.network, most, scheme, host, port)
+            if connections is not None:
                 return connections, target
-        return manager, url
+        return pool(self.network, proxy, most), url
 
 
 def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[str, str]:
@@ -256,7 +261,7 @@ def _target(url: str, location: str) -> str:
         return location  # what is malformed is refused before it is sent
 
 
-def _span(response: urllib3.BaseHTTPResponse, wanted: ByteRange | int | None) -> Span:
+def _span(response: Answer, wanted: ByteRange | int | None) -> Span:
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     # aws-chunked says how the file once came to S3, which hands the word on; the bytes are the file's.
     if encoding not in ("", "identity", "aws-chunked"):

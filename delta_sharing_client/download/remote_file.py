@@ -40,6 +40,10 @@ _QUICK = 0.1
 ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
 
 
+# Of a storage that has more to do than it wants: 503 is what S3 says for "Slow Down".
+_TOO_MANY = frozenset((429, 503))
+
+
 class UrlSource(Protocol):
     """Where a fresh pre-signed URL comes from. Implementations pickle, and serve many threads with one refresh."""
 
@@ -123,7 +127,8 @@ class Transfers:
 class Reader:
     """What all remote files of a scan share: HTTP, retry rules, URL renewal, counters and cancellation.
 
-    ``answered`` is called on the requesting thread whenever an answer begins.
+    ``answered`` is called on the requesting thread whenever an answer begins, ``refused`` where the storage says that
+    there are too many, and a thread sleeps before another try in the block of ``resting``.
     """
 
     http: Http | FileStore
@@ -132,6 +137,8 @@ class Reader:
     report: ScanReport
     transfers: Transfers
     answered: Callable[[], None] = lambda: None
+    refused: Callable[[], None] = lambda: None
+    resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     deadline: Deadline = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
@@ -276,6 +283,8 @@ class _Transfer:
                     self.file.renew(url)
                     reader.report.add(retries=1)
                     continue
+                if refused.status in _TOO_MANY:
+                    reader.refused()
                 self.check_status(refused.status)
                 failure = Transient(
                     self.file.error(TransportError, f"the storage answered with HTTP status {refused.status}"),
@@ -297,8 +306,9 @@ class _Transfer:
         return Tries(reader.policy, reader.deadline, sleep=self.sleep, tell=reader.report.tell)
 
     def sleep(self, seconds: float) -> None:
-        if self.file.reader.transfers.cancelled.wait(seconds):
-            raise CancelledError
+        with self.file.reader.resting():
+            if self.file.reader.transfers.cancelled.wait(seconds):
+                raise CancelledError
 
     def once(self, url: str) -> bool:
         """Do one request for what is missing; return whether everything is there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import heapq
 import itertools
 import os
@@ -10,7 +11,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
@@ -42,6 +43,7 @@ class Workers:
         self._tie = itertools.count()
         self._threads = 0
         self._idle = 0
+        self._guests = 0
         self._closed = False
 
     def submit(self, order: Order, nbytes: int, call: Callable[[], T]) -> Future[T]:
@@ -56,6 +58,22 @@ class Workers:
         future.cancel()
         return future
 
+    @contextlib.contextmanager
+    def here(self) -> Iterator[None]:
+        """Let the calling thread, which is another pool's, do a call in the ``with`` block: whoever waits for the end
+        of this pool waits for it as well. Raises ``CancelledError`` once closed."""
+        with self._lock:
+            if self._closed:
+                raise CancelledError
+            self._guests += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._guests -= 1
+                if self._closed:
+                    self._news.notify_all()
+
     def stop(self) -> None:
         """Take nothing more, and cancel what has not started."""
         with self._lock:
@@ -68,7 +86,7 @@ class Workers:
     def join(self, deadline: float) -> None:
         """Wait until every thread has ended, but not beyond ``deadline`` (of ``time.monotonic``)."""
         with self._lock:
-            while self._threads and (left := deadline - time.monotonic()) > 0:
+            while (self._threads or self._guests) and (left := deadline - time.monotonic()) > 0:
                 self._news.wait(left)
 
     def forget(self) -> None:

@@ -128,6 +128,24 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER))
 
 
+def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetFile | None]:
+    """Return the footer of a file that is all here, and a reader of the file where its types are as they shall be.
+
+    Errors are those of ``parse_footer``; the file is opened once instead of twice.
+    """
+    if SHORTCUTS.open_once:
+        length = footer_length(data, data.size)
+        try:
+            file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, **reader_settings())
+            metadata, arrow = file.metadata, file.schema_arrow
+        except ARROW_ERRORS:
+            return parse_footer(data, data.size), None  # which says what is wrong, or does without it
+        if _is_plain(arrow):
+            start = data.size - length
+            return Footer(metadata, arrow, start, data.slice(start, length - _TRAILER)), file
+    return parse_footer(data, data.size), None
+
+
 def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
     try:
         # A reader wants a whole file; a footer behind the magic number is one for this purpose.
@@ -177,8 +195,19 @@ _PLAIN = frozenset(
 )
 
 
+# The last schema that was found to be plain: files of a table mostly have one.
+_last_plain: list[pa.Schema] = [pa.schema([])]
+
+
 def _is_plain(schema: pa.Schema) -> bool:
-    return SHORTCUTS.plain_schemas and all(data_type.id in _PLAIN for data_type in schema.types)
+    if not SHORTCUTS.plain_schemas:
+        return False
+    if schema.equals(_last_plain[0]):
+        return True
+    plain = all(data_type.id in _PLAIN for data_type in schema.types)
+    if plain:
+        _last_plain[0] = schema
+    return plain
 
 
 def _any(schema: pa.Schema, wanted: Callable[[pa.DataType], bool]) -> bool:

@@ -55,6 +55,8 @@ class Copies:
             report,
             transfers,
             self._downloads.answered,
+            self._downloads.refused,
+            self._downloads.resting,
         )
         self._closing = Closing((transfers, self._downloads))
 

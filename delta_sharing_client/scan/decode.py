@@ -69,16 +69,19 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ParquetBytes:
-    """The bytes of a Parquet file that are here; ``replaced`` as of ``SparseFile``."""
+    """The bytes of a Parquet file that are here; ``replaced`` as of ``SparseFile``. ``opened`` is for one use."""
 
     size: int
     blocks: list[Block]
     metadata: pq.FileMetaData
     replaced: dict[tuple[int, int], pa.Buffer] = dataclasses.field(default_factory=dict)
+    opened: list[pq.ParquetFile] = dataclasses.field(default_factory=list)
 
     def open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
         """Return a reader with the settings that make its types exact; the columns of ``read_dictionary`` come out as
         dictionaries and indices."""
+        if self.opened and not read_dictionary:
+            return self.opened.pop()
         blocks = self.blocks
         if len(blocks) == 1 and blocks[0].start == 0 and blocks[0].stop == self.size and not self.replaced:
             source = pa.BufferReader(blocks[0].data)
@@ -96,6 +99,7 @@ class ParquetBytes:
         """Let go of the bytes."""
         self.blocks.clear()
         self.replaced.clear()
+        self.opened.clear()
 
 
 class _Part(NamedTuple):

@@ -48,6 +48,8 @@ class Engine:
             report,
             transfers,
             downloads.answered,
+            downloads.refused,
+            downloads.resting,
         )
         self._resources = Resources(
             shape=Shape(context),

@@ -7,16 +7,17 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.remote_file import Download, RemoteFile, Stale
 from delta_sharing_client.download.workers import Order
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce, split, subtract
-from delta_sharing_client.parquet.footer import Footer, footer_length, parse_footer
+from delta_sharing_client.parquet.footer import Footer, footer_length, open_file, parse_footer
 from delta_sharing_client.parquet.partial_chunk import PageMismatch
 from delta_sharing_client.parquet.sparse_file import Block, SparseFile
 from delta_sharing_client.scan.decode import FileDecoder, ParquetBytes, Selection, constant_batches
@@ -33,8 +34,9 @@ from delta_sharing_client.scan.pages import (
     without_pages,
 )
 from delta_sharing_client.scan.resources import Resources, Unit
-from delta_sharing_client.scan.steps import Steps, gather, start
+from delta_sharing_client.scan.steps import Steps, done, gather, start
 from delta_sharing_client.scan.tasks import FileTask
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 T = TypeVar("T")
 
@@ -55,6 +57,9 @@ _LEAST_LARGE = 2 * _MB
 _FEW_ROWS = 262_144
 # The parts of a page index are small against a request: gaps between them are read along, up to this many bytes.
 _INDEX_GAPS = 64 * 1024
+# A file of so many bytes is decoded sooner than its bytes are handed to another thread.
+_DECODED_AT_ONCE = 1 * _MB
+_EVERY_ROW = done(Selection(None, None))
 
 
 class FileRead:
@@ -97,7 +102,7 @@ class FileRead:
     def _units(self) -> Steps[list[Future[Unit]]]:
         task = self._task
         needs_file = self._r.shape.needs_file(task) or task.row_groups is not None
-        selecting = start(self._select())
+        selecting = start(self._select()) if task.without is not None or task.only is not None else _EVERY_ROW
         if not needs_file and task.num_records is not None:
             counted: Selection = yield selecting
             counted.check(task.num_records)
@@ -120,9 +125,7 @@ class FileRead:
         ]
 
     def _constant_unit(self, rows: int) -> Future[Unit]:
-        done: Future[Unit] = Future()
-        done.set_result(Unit(constant_batches(self._r.shape, self._task, rows), lambda: None))
-        return done
+        return done(Unit(constant_batches(self._r.shape, self._task, rows), lambda: None))
 
     def _select(self) -> Steps[Selection]:
         vectors: list[DeletionVector | None] = []
@@ -218,18 +221,26 @@ class FileRead:
     # === Fetching and decoding ===
 
     def _whole(self, selecting: Future[Selection]) -> Steps[list[Future[Unit]]]:
-        order = (self._number, 0)
+        order, at_once = (self._number, 0), self._is_decoded_at_once(selecting)
         yield self._r.fetched.acquire(order, self._file.size)
         try:
-            blocks = yield from self._fetch(order, [ByteRange(0, self._file.size)])
-            footer = parse_footer(blocks[0].data if blocks else pa.py_buffer(b""), self._file.size)
-            layout = self._lay_out(footer, whole=True)
-            self._count(layout)
+            if at_once:
+                yield self._r.decoded.acquire(order, self._r.ratio.decoded(self._file.size))
+                read: _Whole = yield self._r.downloads.submit(order, self._file.size, self._read_at_once)
+                if read.unit is not None:
+                    return [done(read.unit)]
+                # It is larger than it seemed, and its rows are none of many.
+                self._r.decoded.release(order)
+            else:
+                blocks = yield from self._fetch(order, [ByteRange(0, self._file.size)])
+                read = self._opened(blocks[0].data if blocks else pa.py_buffer(b""))
+            layout = read.layout
             selection: Selection = yield selecting
-            selection.check(footer.metadata.num_rows)
+            selection.check(layout.footer.metadata.num_rows)
             pieces = self._pieces(layout, selection, _DECODE_UNIT)
             bytes_ = _Shared(lambda: self._r.fetched.release(order), len(pieces))
         except BaseException:
+            self._r.decoded.release(order)
             self._r.fetched.release(order)
             raise
         return [
@@ -238,13 +249,46 @@ class FileRead:
                 self._located(
                     self._decoded_unit(
                         (self._number, place),
-                        _Fetched(layout, groups, ParquetBytes(self._file.size, [*blocks], footer.metadata), bytes_),
+                        _Fetched(layout, groups, read.bytes(only=len(pieces) == 1), bytes_),
                         selection,
                     )
                 )
             )
             for place, groups in enumerate(pieces)
         ]
+
+    def _opened(self, data: pa.Buffer) -> _Whole:
+        """Lay out the file, all of which is in ``data``."""
+        footer, file = open_file(data)
+        layout = self._lay_out(footer, whole=True)
+        self._count(layout)
+        return _Whole(data, layout, file)
+
+    def _is_decoded_at_once(self, selecting: Future[Selection]) -> bool:
+        small = 0 < self._file.size <= _DECODED_AT_ONCE and self._r.limit is None
+        return small and SHORTCUTS.decode_at_once and self._r.cache is None and selecting.done()
+
+    def _read_at_once(self) -> _Whole:
+        """Fetch the file and decode it, on a thread of the downloads: to hand it over would take longer."""
+        r, order, size = self._r, (self._number, 0), self._file.size
+        everything = ByteRange(0, size)
+        download = Download(self._file, everything, [everything], r.buffers.take)
+        with r.report.stage("fetch"):
+            download.fetch(everything)
+        with r.downloads.aside(), r.decoders.here():
+            whole = self._opened(download.buffer())
+            layout = whole.layout
+            if len(layout.groups) > 1 or layout.decoded_size(layout.groups) > self._large:
+                return whole
+            fetched = _Fetched(
+                layout, layout.groups, whole.bytes(only=True), _Shared(lambda: r.fetched.release(order), 1)
+            )
+            decoder = FileDecoder(r.shape, self._task, layout, Selection(None, None), r.report)
+            batches, nbytes, rest = self._decode(decoder, fetched.data, layout.groups, threads=False)
+        if rest is None:
+            fetched.forget()
+        r.ratio.learn(size, nbytes)
+        return whole._replace(unit=self._unit(order, fetched, batches, nbytes, rest))
 
     def _fetched_unit(
         self, order: Order, layout: Layout, groups: tuple[int, ...], held: Block, selection: Selection
@@ -311,23 +355,11 @@ class FileRead:
         compressed = layout.compressed_size(groups)
         yield self._r.decoded.acquire(order, self._r.ratio.decoded(compressed))
 
-        def decode() -> tuple[list[pa.RecordBatch], int, Iterator[pa.RecordBatch] | None]:
-            found: list[pa.RecordBatch] = []
-            size = 0
-            with self._r.report.stage("decode"):
-                rest = decoder.batches(fetched.data, groups, threads=self._r.threads_inside)
-                for batch in rest:
-                    # Of several batches each may be part of what they share; counting the parts takes longer.
-                    size += batch.nbytes if found else batch.get_total_buffer_size()
-                    found.append(batch)
-                    if size > self._large:
-                        # Larger than its bytes let expect: the rest is decoded as it is consumed.
-                        return found, size, rest
-            return found, size, None
-
         rest = None
         try:
-            batches, size, rest = yield self._r.decoders.submit(order, 0, decode)
+            batches, size, rest = yield self._r.decoders.submit(
+                order, 0, lambda: self._decode(decoder, fetched.data, groups, threads=self._r.threads_inside)
+            )
         except BaseException:
             self._r.decoded.release(order)
             raise
@@ -335,6 +367,33 @@ class FileRead:
             if rest is None:
                 fetched.forget()
         self._r.ratio.learn(compressed, size)
+        return self._unit(order, fetched, batches, size, rest)
+
+    def _decode(
+        self, decoder: FileDecoder, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool
+    ) -> tuple[list[pa.RecordBatch], int, Iterator[pa.RecordBatch] | None]:
+        """Return the batches, their size, and the rest of them, to be decoded as it is consumed, where they are larger
+        than their bytes let expect."""
+        found: list[pa.RecordBatch] = []
+        size = 0
+        with self._r.report.stage("decode"):
+            rest = decoder.batches(data, groups, threads=threads)
+            for batch in rest:
+                # Of several batches each may be part of what they share; counting the parts takes longer.
+                size += batch.nbytes if found else batch.get_total_buffer_size()
+                found.append(batch)
+                if size > self._large:
+                    return found, size, rest
+        return found, size, None
+
+    def _unit(
+        self,
+        order: Order,
+        fetched: _Fetched,
+        batches: list[pa.RecordBatch],
+        size: int,
+        rest: Iterator[pa.RecordBatch] | None,
+    ) -> Unit:
         self._r.decoded.resize(order, size)
         if rest is None:
             return Unit(_draining(batches), lambda: self._r.decoded.release(order))
@@ -369,6 +428,21 @@ class FileRead:
                 cache.put(file.file_id, block, file.size, file.version)
             blocks.append(block)
         return blocks
+
+
+class _Whole(NamedTuple):
+    """A file that is all here, and its rows where they were decoded at once."""
+
+    data: pa.Buffer
+    layout: Layout
+    file: pq.ParquetFile | None
+    unit: Unit | None = None
+
+    def bytes(self, *, only: bool) -> ParquetBytes:
+        """Return the bytes for one decoder; to the ``only`` one goes the reader."""
+        opened = [self.file] if only and self.file is not None else []
+        metadata = self.layout.footer.metadata
+        return ParquetBytes(int(self.data.size), [Block(0, self.data)], metadata, opened=opened)
 
 
 class _Shared:

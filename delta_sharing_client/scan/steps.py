@@ -26,6 +26,13 @@ def start(steps: Steps[T]) -> Future[T]:
     return done
 
 
+def done(value: T) -> Future[T]:
+    """Return a future that is done already."""
+    future: Future[T] = Future()
+    future.set_result(value)
+    return future
+
+
 def _advance(steps: Steps[T], done: Future[T], finished: Future[Any] | None) -> None:
     waiting: Future[Any] | None
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from delta_sharing_client.parquet import footer
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.scan.align import FileColumn
 from delta_sharing_client.scan.execute import execute
+from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.unit.scan.support import Storage, Table, fast_options, metadata
 
 IN_FLIGHT = 8 * 1024 * 1024
@@ -101,10 +103,12 @@ def arrow_errors() -> list[type[Exception]]:
 
 
 @pytest.mark.parametrize("kind", arrow_errors(), ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("place", ["opening", "decoding", "converting", "footer"])
+@pytest.mark.parametrize("place", ["opening", "decoding", "decoding once opened", "converting", "footer"])
 def test_every_error_of_arrow_comes_out_as_ours(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], place: str
 ) -> None:
+    times = 1 if place == "decoding once opened" else 2
+    monkeypatch.setattr(SHORTCUTS, "open_once", times == 1)
     table = Table(storage, metadata(pa.schema([("c", pa.int64())])))
     table.add(pa.table({"c": pa.array([1], pa.int64())}))
     opened: list[Any] = []
@@ -118,8 +122,9 @@ def test_every_error_of_arrow_comes_out_as_ours(
         if place == "footer" or (place == "opening" and len(opened) == 2):
             fails()
         make(self, *args, **kwargs)
-        if place == "decoding" and len(opened) == 2:
-            self.reader = type("Reader", (), {"iter_batches": fails})()
+        if place.startswith("decoding") and len(opened) == times:
+            reader = self.reader
+            self.reader = mock.Mock(metadata=reader.metadata, schema_arrow=reader.schema_arrow, iter_batches=fails)
 
     if place == "converting":
         monkeypatch.setattr(FileColumn, "apply", fails)

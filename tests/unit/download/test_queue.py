@@ -1,0 +1,190 @@
+"""How many requests are in flight: against lines and servers that are played, on a clock that is."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import time
+from concurrent.futures import CancelledError, Future, wait
+
+import pytest
+
+from delta_sharing_client.download.queue import Downloads, Flight
+
+MOST = 64
+
+
+class Line:
+    """Requests to a server that takes ``slots`` at a time, answers after ``seconds`` and refuses the others at once."""
+
+    def __init__(self, seconds: float, slots: int | None = None, most: int = MOST) -> None:
+        self.now = 0.0
+        self.flight = Flight(most, lambda: self.now)
+        self.seconds = seconds
+        self.slots = slots
+        self.done = self.refused = 0
+        # When each ends, and in which generation it began; those refused come again after a second.
+        self._flying: list[tuple[float, int, int]] = []
+        self._resting: list[float] = []
+        self._tie = 0
+
+    def run(self, requests: int) -> None:
+        """Do so many requests, with others waiting all the time."""
+        until = self.done + requests
+        while self.done < until:
+            while len(self._flying) < self.flight.limit:
+                if self._resting and self._resting[0] <= self.now:
+                    heapq.heappop(self._resting)
+                if self.slots is not None and len(self._flying) >= self.slots:
+                    self.refused += 1
+                    heapq.heappush(self._resting, self.now + 1.0)
+                    self.flight.refused(self.flight.generation)
+                    continue
+                self._tie += 1
+                took = self.seconds * random.uniform(0.9, 1.1)
+                heapq.heappush(self._flying, (self.now + took, self._tie, self.flight.generation))
+            self.now, _, _ = heapq.heappop(self._flying)
+            self.flight.answered(self.seconds)
+            self.flight.finished(100_000, saturated=True)
+            self.done += 1
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 8, 13, 31, 32, 50])
+def test_a_server_that_refuses_some_is_asked_for_what_it_takes(slots: int) -> None:
+    line = Line(0.05, slots)
+    line.run(4_000)
+    refused, began = line.refused, line.now
+    line.run(4_000)
+    assert line.refused - refused <= 0.05 * 4_000
+    # No slower than the best fixed number by more than a tenth.
+    assert line.now - began <= 1.1 * (4_000 * line.seconds / min(slots, MOST))
+
+
+def test_a_server_that_takes_less_than_before_is_asked_for_less_and_later_for_more() -> None:
+    line = Line(0.05, 20)
+    line.run(3_000)
+    assert line.flight.limit == 20
+    line.slots = 5
+    line.run(500)
+    assert line.flight.limit == 5
+    line.slots = 40
+    line.run(200_000)
+    assert 5 < line.flight.limit <= 40
+
+
+def test_refusals_of_one_moment_count_once() -> None:
+    flight = Flight(32, lambda: 0.0)
+    for _ in range(20):
+        flight.refused(0)
+    assert flight.limit == 16
+    flight.refused(flight.generation)
+    assert flight.limit == 8
+    for _ in range(20):
+        flight.refused(flight.generation)
+    assert flight.limit == 1
+
+
+def test_more_are_in_flight_while_that_raises_the_throughput() -> None:
+    line = Line(0.2)
+    assert line.flight.limit == 32
+    line.run(500)
+    assert line.flight.limit == MOST
+
+
+def test_no_more_are_in_flight_where_that_changes_nothing() -> None:
+    now = 0.0
+    flight = Flight(256, lambda: now)
+    for _ in range(5_000):
+        now += 0.01  # a hundred a second, however many there are
+        flight.answered(0.05)
+        flight.finished(1, saturated=True)
+    assert flight.limit == 48
+
+
+def test_a_small_number_is_kept_to() -> None:
+    for most in (1, 3, 10):
+        line = Line(0.05, most=most)
+        line.run(300)
+        assert line.flight.limit == most
+
+
+def test_answers_that_come_at_once_are_known() -> None:
+    flight = Flight(MOST, lambda: 0.0)
+    assert not flight.prompt
+    flight.answered(0.05)
+    assert not flight.prompt
+    flight.answered(0.001)
+    assert flight.prompt
+
+
+class Server:
+    """Takes ``slots`` calls at a time; the others are refused, rest for a moment and try again."""
+
+    def __init__(self, downloads: Downloads, slots: int, rest: float = 0.02) -> None:
+        self.downloads = downloads
+        self.slots = slots
+        self.rest = rest
+        self.lock = threading.Lock()
+        self.busy = self.most = self.refused = 0
+
+    def call(self) -> None:
+        while True:
+            with self.lock:
+                taken = self.busy < self.slots
+                self.busy += taken
+                self.refused += not taken
+                self.most = max(self.most, self.busy)
+            if taken:
+                time.sleep(0.002)
+                self.downloads.answered()
+                with self.lock:
+                    self.busy -= 1
+                with self.downloads.aside():
+                    return
+            self.downloads.refused()
+            with self.downloads.resting():
+                time.sleep(self.rest)
+
+
+@pytest.mark.parametrize("slots", [1, 5])
+def test_all_calls_end_however_few_a_server_takes(slots: int) -> None:
+    with Downloads(16) as downloads:
+        server = Server(downloads, slots)
+        futures = [downloads.submit((number,), 100, server.call) for number in range(200)]
+        assert not wait(futures, 60).not_done
+        assert all(future.exception() is None for future in futures)
+    assert server.refused <= 40  # and not once a call
+
+
+def test_the_end_of_a_read_is_heard_by_whoever_rests_or_waits_to_go_on() -> None:
+    downloads = Downloads(4)
+    server = Server(downloads, 0, rest=0.05)
+    futures = [downloads.submit((number,), 100, server.call) for number in range(20)]
+    time.sleep(0.2)
+    downloads.stop()
+    downloads.join(time.monotonic() + 10)
+    for future in futures:
+        with pytest.raises(CancelledError):
+            future.result(0)
+
+
+def test_who_decodes_lets_others_fly() -> None:
+    decoding, go_on = threading.Event(), threading.Event()
+
+    def decode() -> None:
+        downloads.answered()
+        with downloads.aside():
+            decoding.set()
+            assert go_on.wait(30)
+
+    # An answer took a while: it is worth that others fly meanwhile.
+    clock = iter(float(number) for number in range(1_000_000))
+    with Downloads(1, lambda: next(clock)) as downloads:
+        first = downloads.submit((0,), 100, decode)
+        assert decoding.wait(30)
+        second: Future[str] = downloads.submit((1,), 100, lambda: "flown")
+        assert second.result(30) == "flown"
+        assert not first.done()
+        go_on.set()
+        first.result(30)
