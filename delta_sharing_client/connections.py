@@ -612,7 +612,7 @@ class _Replay(io.RawIOBase):
 
     def __init__(self, first: bytes, raw: io.RawIOBase, sock: socket.socket, watch: Watch) -> None:
         self._first = memoryview(first)
-        self._rest = _Watched(raw, sock, watch)
+        self._rest = _Watched(raw, sock, watch, getattr(_sending, "line", None))
 
     def readable(self) -> bool:
         return True

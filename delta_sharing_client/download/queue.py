@@ -17,8 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 
-import pyarrow as pa
-
 from delta_sharing_client.download.workers import Workers
 from delta_sharing_client.shortcuts import SHORTCUTS
 
@@ -40,10 +38,10 @@ _PATIENCE = 64
 
 
 class Downloads(Workers):
-    """A pool of threads for data requests. Threads that decode what they fetched come on top of ``max_concurrent``."""
+    """A pool of threads for data requests."""
 
     def __init__(self, max_concurrent: int, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(max_concurrent + pa.cpu_count(), "download")
+        super().__init__(max_concurrent, "download")
         self._clock = clock
         # By thread: when its request began, and in which generation of the flight; then, that it is on the line.
         self._sent: dict[int, tuple[float, int]] = {}
@@ -52,7 +50,7 @@ class Downloads(Workers):
         self._pace = Pace(clock)
         self._flight = Flight(max(1, max_concurrent), clock)
         self._flying = 0
-        # Threads that do not fly although they run: they decode, or sleep before another try.
+        # Threads that do not fly although they run: they sleep before another try.
         self._landed: set[int] = set()
         self._returning = 0
 
@@ -73,15 +71,12 @@ class Downloads(Workers):
             sent = self._sent.pop(threading.get_ident(), None)
             self._flight.refused(self._flight.generation if sent is None else sent[1])
 
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        """Let it go on with the block after its request has ended: others fly meanwhile."""
-        if not self._flight.prompt:
-            with self._lock:
-                self._land(threading.get_ident())
-                self._wake()
-        # Else another thread would take as long to begin as the block takes.
-        yield
+    def stays(self) -> bool:
+        """Return whether it may go on with what it fetched, as another thread would take as long to begin.
+
+        Only where few threads are in use: an allocator keeps memory for each of them.
+        """
+        return self._flight.prompt and self._threads <= _PROMPT_FLIGHT
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
@@ -129,6 +124,10 @@ class Downloads(Workers):
         self._flight.finished(nbytes, saturated=saturated)
         if nbytes > _TINY:
             self._pace.finished(nbytes, saturated=saturated)
+
+    def _is_surplus(self) -> bool:
+        small = not self._waiting or self._waiting[0][2] <= _SMALL
+        return small and self._flight.prompt and self._threads > _PROMPT_FLIGHT and not self._returning
 
     def _land(self, me: int) -> None:
         self._asked.pop(me, None)

@@ -111,6 +111,10 @@ class Workers:
     def _finished(self, nbytes: int) -> None:
         """It has ended."""
 
+    def _is_surplus(self) -> bool:
+        """Whether the thread whose call has ended is one too many."""
+        return False
+
     # === Threads ===
 
     def _wake(self) -> None:
@@ -144,6 +148,11 @@ class Workers:
         with self._lock:
             if ended is not None:
                 self._finished(ended)
+                if self._is_surplus():
+                    self._threads -= 1
+                    self._wake()
+                    self._news.notify_all()
+                    return None
             if not self._closed and self._pause() != 0:
                 self._idle += 1
                 while not self._closed and (pause := self._pause()) != 0:

@@ -226,10 +226,11 @@ class FileRead:
         try:
             if at_once:
                 yield self._r.decoded.acquire(order, self._r.ratio.decoded(self._file.size))
-                read: _Whole = yield self._r.downloads.submit(order, self._file.size, self._read_at_once)
+                found: _Whole | pa.Buffer = yield self._r.downloads.submit(order, self._file.size, self._read_at_once)
+                read = found if isinstance(found, _Whole) else self._opened(found)
+                del found
                 if read.unit is not None:
                     return [done(read.unit)]
-                # It is larger than it seemed, and its rows are none of many.
                 self._r.decoded.release(order)
             else:
                 blocks = yield from self._fetch(order, [ByteRange(0, self._file.size)])
@@ -268,14 +269,19 @@ class FileRead:
         small = 0 < self._file.size <= _DECODED_AT_ONCE and self._r.limit is None
         return small and SHORTCUTS.decode_at_once and self._r.cache is None and selecting.done()
 
-    def _read_at_once(self) -> _Whole:
-        """Fetch the file and decode it, on a thread of the downloads: to hand it over would take longer."""
+    def _read_at_once(self) -> _Whole | pa.Buffer:
+        """Fetch the file and decode it, on a thread of the downloads: to hand it over would take longer.
+
+        Return its bytes alone where it would not, and no rows where it is larger than it seemed.
+        """
         r, order, size = self._r, (self._number, 0), self._file.size
         everything = ByteRange(0, size)
         download = Download(self._file, everything, [everything], r.buffers.take)
         with r.report.stage("fetch"):
             download.fetch(everything)
-        with r.downloads.aside(), r.decoders.here():
+        if not r.downloads.stays():
+            return download.buffer()
+        with r.decoders.here():
             whole = self._opened(download.buffer())
             layout = whole.layout
             if len(layout.groups) > 1 or layout.decoded_size(layout.groups) > self._large:

@@ -6,7 +6,7 @@ import heapq
 import random
 import threading
 import time
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import CancelledError, wait
 
 import pytest
 
@@ -140,8 +140,7 @@ class Server:
                 self.downloads.answered()
                 with self.lock:
                     self.busy -= 1
-                with self.downloads.aside():
-                    return
+                return
             self.downloads.refused()
             with self.downloads.resting():
                 time.sleep(self.rest)
@@ -169,22 +168,18 @@ def test_the_end_of_a_read_is_heard_by_whoever_rests_or_waits_to_go_on() -> None
             future.result(0)
 
 
-def test_who_decodes_lets_others_fly() -> None:
-    decoding, go_on = threading.Event(), threading.Event()
+def test_threads_that_a_prompt_server_needs_not_end_and_the_others_may_stay() -> None:
+    stays: list[bool] = []
 
-    def decode() -> None:
+    def call() -> None:
         downloads.answered()
-        with downloads.aside():
-            decoding.set()
-            assert go_on.wait(30)
+        stays.append(downloads.stays())
+        time.sleep(0.001)
 
-    # An answer took a while: it is worth that others fly meanwhile.
-    clock = iter(float(number) for number in range(1_000_000))
-    with Downloads(1, lambda: next(clock)) as downloads:
-        first = downloads.submit((0,), 100, decode)
-        assert decoding.wait(30)
-        second: Future[str] = downloads.submit((1,), 100, lambda: "flown")
-        assert second.result(30) == "flown"
-        assert not first.done()
-        go_on.set()
-        first.result(30)
+    with Downloads(32) as downloads:
+        first = [downloads.submit((number,), 100, lambda: time.sleep(0.05)) for number in range(32)]
+        futures = [downloads.submit((number,), 100, call) for number in range(100, 400)]
+        assert not wait([*first, *futures], 60).not_done
+        # Many were begun before the first answer came.
+        assert sum(stays[-100:]) == 100
+        assert downloads._threads <= 8
