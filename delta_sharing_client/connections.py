@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 import certifi
@@ -520,12 +520,11 @@ def _exchange(pool: Pool, connection: _Connection, target: str, headers: Mapping
     if found is None:
         return _parsed(pool, connection, bytes(view[:count]), watch)
     watch.head_is_complete()
-    status, heads, length, keep = found
-    return _PlainAnswer(pool, connection, watch, status, heads, length, keep, bytes(view[end + 4 : count]))
+    return _PlainAnswer(pool, connection, watch, found, bytes(view[end + 4 : count]))
 
 
-def _plain_head(data: bytearray) -> tuple[int, _Heads, int, bool] | None:
-    """Return status, headers, length of the body and whether the connection goes on; ``None`` of a less plain head."""
+def _plain_head(data: bytearray) -> _Head | None:
+    """Return what a head says, ``None`` if it is less plain than most."""
     match = _HEAD.fullmatch(data)
     if match is None:
         return None
@@ -540,7 +539,7 @@ def _plain_head(data: bytearray) -> tuple[int, _Heads, int, bool] | None:
         return None
     if connection not in ("keep-alive", "close"):
         return None
-    return status, heads, int(length), connection == "keep-alive"
+    return _Head(status, heads, int(length), connection == "keep-alive")
 
 
 class _Heads(dict[str, str]):
@@ -550,30 +549,29 @@ class _Heads(dict[str, str]):
         return dict.get(self, name.lower(), default)
 
 
+class _Head(NamedTuple):
+    """What the head of an answer says; ``length`` is that of the body, and with ``keep`` the connection goes on."""
+
+    status: int
+    headers: _Heads
+    length: int
+    keep: bool
+
+
 class _PlainAnswer:
     """The answer to a request, its body still in the socket but for what came with the head."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        connection: _Connection,
-        watch: Watch,
-        status: int,
-        headers: _Heads,
-        length: int,
-        keep: bool,
-        first: bytes,
-    ) -> None:
-        self.status = status
-        self.headers = headers
+    def __init__(self, pool: Pool, connection: _Connection, watch: Watch, head: _Head, first: bytes) -> None:
+        self.status = head.status
+        self.headers = head.headers
         self._pool = pool
         self._connection: _Connection | None = connection
         self._sock = connection.sock
         self._watch = watch
-        self._left = length
+        self._left = head.length
         # Bytes behind the body belong to no answer: nothing that follows on this connection could be trusted.
-        self._keep = keep and len(first) <= length
-        self._first: memoryview = memoryview(first)[:length]
+        self._keep = head.keep and len(first) <= head.length
+        self._first: memoryview = memoryview(first)[: head.length]
 
     def readinto(self, view: memoryview) -> int:
         """Fill ``view`` from the body; return how many bytes came, 0 at its end or where it was cut off."""

@@ -226,7 +226,8 @@ class FileRead:
         try:
             if at_once:
                 yield self._r.decoded.acquire(order, self._r.ratio.decoded(self._file.size))
-                found: _Whole | pa.Buffer = yield self._r.downloads.submit(order, self._file.size, self._read_at_once)
+                read_at_once = functools.partial(self._read_at_once, selecting.result())
+                found: _Whole | pa.Buffer = yield self._r.downloads.submit(order, self._file.size, read_at_once)
                 read = found if isinstance(found, _Whole) else self._opened(found)
                 del found
                 if read.unit is not None:
@@ -266,10 +267,11 @@ class FileRead:
         return _Whole(data, layout, file)
 
     def _is_decoded_at_once(self, selecting: Future[Selection]) -> bool:
-        small = 0 < self._file.size <= _DECODED_AT_ONCE and self._r.limit is None
-        return small and SHORTCUTS.decode_at_once and self._r.cache is None and selecting.done()
+        if not SHORTCUTS.decode_at_once or self._r.limit is not None or self._r.cache is not None:
+            return False
+        return 0 < self._file.size <= _DECODED_AT_ONCE and selecting.done() and selecting.exception() is None
 
-    def _read_at_once(self) -> _Whole | pa.Buffer:
+    def _read_at_once(self, selection: Selection) -> _Whole | pa.Buffer:
         """Fetch the file and decode it, on a thread of the downloads: to hand it over would take longer.
 
         Return its bytes alone where it would not, and no rows where it is larger than it seemed.
@@ -284,12 +286,13 @@ class FileRead:
         with r.decoders.here():
             whole = self._opened(download.buffer())
             layout = whole.layout
+            selection.check(layout.footer.metadata.num_rows)
             if len(layout.groups) > 1 or layout.decoded_size(layout.groups) > self._large:
                 return whole
             fetched = _Fetched(
                 layout, layout.groups, whole.bytes(only=True), _Shared(lambda: r.fetched.release(order), 1)
             )
-            decoder = FileDecoder(r.shape, self._task, layout, Selection(None, None), r.report)
+            decoder = FileDecoder(r.shape, self._task, layout, selection, r.report)
             batches, nbytes, rest = self._decode(decoder, fetched.data, layout.groups, threads=False)
         if rest is None:
             fetched.forget()
