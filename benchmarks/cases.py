@@ -36,7 +36,11 @@ class Case:
     baselines:
         Contenders that read another table, over the same line.
     special:
-        Contenders with arguments of their own, beside ``arguments``.
+        Contenders with arguments of their own, beside ``arguments``; ``options`` among them are those of the client.
+    tls, faults:
+        The server speaks https; what it is told to do wrong.
+    once:
+        Contenders that are so slow that one repeat of them must do.
     """
 
     name: str
@@ -52,9 +56,12 @@ class Case:
     repeats: int = 5
     baselines: Mapping[str, Callable[[], pathlib.Path]] = dataclasses.field(default_factory=dict)
     special: Mapping[str, Mapping[str, object]] = dataclasses.field(default_factory=dict)
+    tls: bool = False
+    faults: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
 
 
-ALL = ("ours", "incumbent-delta", "incumbent-parquet", "local")
+ALL = ("ours", "polars", "incumbent-delta", "incumbent-parquet", "local")
 MEGA = 1_000_000
 
 
@@ -74,6 +81,14 @@ def tiny_crowd() -> pathlib.Path:
     return data.wide_table("tiny-crowd", files=5_000, rows=120, distinct=500)
 
 
+def wide_columns() -> pathlib.Path:
+    return data.text_table("wide-columns", files=42, rows=60_000, distinct=6)
+
+
+def narrow_columns() -> pathlib.Path:
+    return data.narrow_table("narrow-columns", files=42, rows=500_000, distinct=6)
+
+
 CASES = {
     case.name: case
     for case in (
@@ -81,64 +96,134 @@ CASES = {
             name="loopback-full",
             table=full,
             contenders=ALL,
-            goal="within 1.4x of local pyarrow; faster than both modes of the incumbent",
+            once=("incumbent-parquet",),
+            goal="within 1.4x of local pyarrow; faster than Polars and both modes of the incumbent",
         ),
         Case(
             name="latency-many",
             table=many,
             contenders=ALL,
             latency=0.05,
-            goal="8x faster than the incumbent's delta mode, 70x than its parquet mode",
+            repeats=3,
+            once=("incumbent-delta", "incumbent-parquet"),
+            goal="8x faster than the incumbent's delta mode, 70x than its parquet mode, faster than Polars",
+        ),
+        *(
+            Case(
+                name=f"latency-many-{milliseconds}ms",
+                table=many,
+                contenders=("ours", "ours-fixed", "polars", "local"),
+                latency=milliseconds / 1000,
+                special={"ours-fixed": {"options": {"max_concurrent_requests": 16}}},
+                repeats=3,
+                goal="within 1.3x of three round trips and local decoding; no slower than 16 requests in flight",
+            )
+            for milliseconds in (20, 200)
+        ),
+        Case(
+            name="throttled",
+            table=tiny_many,
+            contenders=("ours", "ours-fixed"),
+            latency=0.02,
+            faults=("throttle=8@data",),
+            special={"ours-fixed": {"options": {"max_concurrent_requests": 8}}},
+            repeats=2,
+            goal="a server that takes 8 requests at a time: at most 5% refused once that is known; within 1.1x of 8",
         ),
         *(
             Case(
                 name=name,
                 table=table,
-                contenders=("ours", "polars", "memory"),
+                contenders=contenders,
                 latency=latency,
                 goal=goal,
-                repeats=repeats,
+                repeats=3,
+                once=("incumbent-delta",),
             )
-            for name, table, latency, repeats, goal in (
-                ("tiny-many", tiny_many, 0.0, 5, "no slower than Polars; 1.3x the processor time of pyarrow in memory"),
-                ("tiny-many-50ms", tiny_many, 0.05, 3, "4x as fast as Polars"),
-                ("tiny-crowd", tiny_crowd, 0.0, 3, "no slower than Polars"),
+            for name, table, latency, contenders, goal in (
+                (
+                    "tiny-many",
+                    tiny_many,
+                    0.0,
+                    ("ours", "polars", "memory", "incumbent-delta"),
+                    "no slower than Polars; 1.3x the processor time of pyarrow with the bytes in memory",
+                ),
+                (
+                    "tiny-many-50ms",
+                    tiny_many,
+                    0.05,
+                    ("ours", "polars", "incumbent-delta"),
+                    "4x as fast as Polars",
+                ),
+                (
+                    "tiny-crowd",
+                    tiny_crowd,
+                    0.0,
+                    ("ours", "polars", "memory"),
+                    "no slower than Polars; 1.3x the processor time of pyarrow with the bytes in memory",
+                ),
+            )
+        ),
+        *(
+            Case(
+                name=f"{name}-tls",
+                table=table,
+                contenders=("ours", "polars", "incumbent-delta", "ours-http"),
+                latency=latency,
+                tls=True,
+                baselines={"ours-http": table},
+                repeats=3,
+                once=("incumbent-delta",),
+                goal=goal,
+            )
+            for name, table, latency, goal in (
+                (
+                    "loopback-full",
+                    full,
+                    0.0,
+                    "over https: 1.3x the time over http; faster than Polars and the incumbent",
+                ),
+                ("latency-many", many, 0.05, "over https: faster than Polars and the incumbent"),
+                ("tiny-many", tiny_many, 0.0, "over https: 1.3x the time over http; no slower than Polars"),
             )
         ),
         Case(
             name="projection",
             table=full,
-            contenders=("ours",),
+            contenders=("ours", "polars"),
             reference="chunks",
             arguments={"columns": ["id", "city"]},
             latency=0.05,
             bandwidth=50 * MEGA,
-            goal="bytes within 1.1x of the needed column chunks and footers",
+            repeats=3,
+            goal="bytes within 1.1x of the needed column chunks and footers; fewer than Polars, in no more time",
         ),
         Case(
             name="needle",
             table=lambda: data.wide_table("needle", files=16, rows=100_000, row_groups=10),
-            contenders=("ours",),
+            contenders=("ours", "polars"),
             reference="table",
             arguments={"filter": "id = 1234567"},
             latency=0.05,
             bandwidth=50 * MEGA,
-            goal="under 3% of the table's bytes",
+            repeats=3,
+            goal="under 3% of the table's bytes; fewer than Polars, in no more time",
         ),
         Case(
             name="pages",
             table=lambda: data.wide_table("pages", files=1, rows=1_600_000, page_index=True),
-            contenders=("ours",),
+            contenders=("ours", "polars"),
             reference="table",
             arguments={"filter": "id = 1234567"},
             latency=0.05,
             bandwidth=50 * MEGA,
+            repeats=3,
             goal="under 3% of the table's bytes, which are one row group",
         ),
         Case(
             name="limit",
             table=many,
-            contenders=("ours", "incumbent-delta", "incumbent-parquet"),
+            contenders=("ours", "polars", "incumbent-delta", "incumbent-parquet"),
             arguments={"limit": 10},
             latency=0.05,
             repeats=3,
@@ -186,6 +271,18 @@ CASES = {
             action="batches",
             repeats=1,
             goal="peak under 400 MB above an idle process, over 2 GB",
+        ),
+        *(
+            Case(
+                name=f"peak-{name}",
+                table=table,
+                contenders=("ours-pandas", "ours-arrow", "ours-polars", "polars"),
+                action="frame",
+                special={f"ours-{output}": {"output": output} for output in ("pandas", "arrow", "polars")},
+                repeats=1,
+                goal="peak of memory at most 1.25x the frame, which has 2 GB",
+            )
+            for name, table in (("wide", wide_columns), ("narrow", narrow_columns))
         ),
         Case(
             name="deletion-vectors",

@@ -62,6 +62,58 @@ def wide_table(
     return _made(name, write)
 
 
+def text_table(name: str, files: int, rows: int, distinct: int) -> pathlib.Path:
+    """Return a table of few wide columns: texts of 50 to 350 bytes; contents repeat past ``distinct`` files."""
+
+    def batch(number: int) -> pa.Table:
+        random = np.random.default_rng([SEED, 2, number])
+        pool = random.integers(97, 123, 1_000_000).astype(np.uint8).tobytes().decode()
+        columns: dict[str, pa.Array] = {"id": pa.array(np.arange(number * rows, (number + 1) * rows))}
+        for position in range(4):
+            starts = random.integers(0, len(pool) - 400, rows).tolist()
+            lengths = random.integers(50, 350, rows).tolist()
+            texts = [pool[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+            columns[f"text_{position}"] = pa.array(texts)
+        return pa.table(columns)
+
+    return _plain_table(name, files, rows, distinct, batch)
+
+
+def narrow_table(name: str, files: int, rows: int, distinct: int) -> pathlib.Path:
+    """Return a table of many narrow columns: numbers of every width, booleans, dates, timestamps, and a few nulls."""
+
+    def batch(number: int) -> pa.Table:
+        random = np.random.default_rng([SEED, 3, number])
+        columns: dict[str, pa.Array] = {"id": pa.array(np.arange(number * rows, (number + 1) * rows))}
+        for kind in ("int8", "int16", "int32", "float32", "float64"):
+            for position in range(4):
+                values = random.integers(-100, 100, rows).astype(kind)
+                columns[f"{kind}_{position}"] = pa.array(values, mask=random.random(rows) < 0.01 * position)
+        columns["flag"] = pa.array(random.random(rows) < 0.5)
+        columns["at"] = pa.array(random.integers(0, 20_000 * _DAY, rows), pa.timestamp("us", tz="UTC"))
+        return pa.table(columns)
+
+    return _plain_table(name, files, rows, distinct, batch)
+
+
+def _plain_table(name: str, files: int, rows: int, distinct: int, batch: Callable[[int], pa.Table]) -> pathlib.Path:
+    def write(root: pathlib.Path) -> None:
+        adds, fields = [], None
+        for number in range(files):
+            path, source = root / f"part-{number:05d}.parquet", number % distinct
+            if source == number:
+                content = batch(number)
+                fields = fields or content.schema
+                pq.write_table(content, path, compression="snappy")
+            else:
+                os.link(root / f"part-{source:05d}.parquet", path)
+            adds.append(add(path, rows, {"id": (source * rows, source * rows + rows - 1)}))
+        assert fields is not None
+        commit(root, 0, [*head(fields), *adds])
+
+    return _made(name, write)
+
+
 def deleted_table(name: str, files: int, rows: int, fraction: float) -> pathlib.Path:
     """Return the data of ``wide_table(files, rows)`` with ``fraction`` of the rows deleted by deletion vectors."""
 

@@ -35,6 +35,8 @@ _RUN_SECONDS = 900
 class Measured:
     """One contender in one case; ``seconds`` of every repeat, the rest of the last one.
 
+    ``processor``: its seconds, of the best repeat. ``connections``: those that the server took, REST included.
+    ``refused``: requests that were answered 429. ``frame``: bytes of what was made, where that is measured.
     Under the profiler: ``calls`` of Python functions, and the processor's seconds by stage.
     """
 
@@ -44,6 +46,10 @@ class Measured:
     requests: int
     bytes: int
     memory: int
+    processor: float = 0.0
+    connections: int = 0
+    refused: int = 0
+    frame: int = 0
     calls: int = 0
     stages: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -80,10 +86,13 @@ def run(case: Case) -> Result:
     with contextlib.ExitStack() as running:
         served = (directory, running.enter_context(serve(directory, case)))
         others = {name: table() for name, table in case.baselines.items()}
-        baselines = {name: (other, running.enter_context(serve(other, case))) for name, other in others.items()}
+        plain = dataclasses.replace(case, tls=False)
+        baselines = {name: (other, running.enter_context(serve(other, plain))) for name, other in others.items()}
         for repeat in range(case.repeats):
             # There and back: who comes after whom must not matter, as what runs first finds colder memory.
             for contender in case.contenders[:: -1 if repeat % 2 else 1]:
+                if repeat and contender in case.once:
+                    continue
                 place, server = baselines.get(contender, served)
                 server.reset()
                 numbers = work(
@@ -94,7 +103,8 @@ def run(case: Case) -> Result:
                         "profile": str(server.profile),
                         "table": f"bench.default.{place.name}",
                         "directory": str(place),
-                    }
+                    },
+                    server.authority,
                 )
                 found[contender].append(numbers | server.stats())
     alike = [contender for contender in found if contender not in case.baselines and contender not in case.special]
@@ -109,6 +119,10 @@ def run(case: Case) -> Result:
             requests=runs[-1]["requests"],
             bytes=runs[-1]["bytes"],
             memory=max(run["peak_bytes"] - run["idle_bytes"] for run in runs),
+            processor=min(run["processor"] for run in runs),
+            connections=runs[-1]["connections"],
+            refused=runs[-1]["refused"],
+            frame=runs[-1]["frame"],
             calls=runs[-1]["calls"],
             stages=runs[-1]["stages"],
         )
@@ -117,8 +131,9 @@ def run(case: Case) -> Result:
     return Result(case=case, measured=measured, reference=_reference(case, directory))
 
 
-def work(job: dict[str, Any]) -> dict[str, Any]:
-    """Run one contender in a fresh process and return what it printed."""
+def work(job: dict[str, Any], authority: pathlib.Path | None = None) -> dict[str, Any]:
+    """Run one contender, which trusts ``authority``, in a fresh process and return what it printed."""
+    trusted = {} if authority is None else dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"), str(authority))
     python = incumbent_python() if job["contender"].startswith("incumbent") else sys.executable
     finished = subprocess.run(
         [python, str(HERE / "workers.py"), json.dumps(job)],
@@ -127,7 +142,13 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
         timeout=_RUN_SECONDS,
         check=False,
         cwd=HERE.parent,
-        env={**os.environ, "PYTHONPATH": "", "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        env={
+            **os.environ,
+            **trusted,
+            "PYTHONPATH": "",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        },
     )
     if finished.returncode:
         raise RuntimeError(f"{job['contender']} failed: {finished.stderr.strip().splitlines()[-1:]}")
@@ -178,17 +199,31 @@ class Server:
         self.profile = profile
         facts = json.loads(profile.read_text(encoding="utf-8"))
         self._stats = urllib.parse.urljoin(facts["endpoint"], "/_stats")
+        authority = profile.with_suffix(".pem")
+        self.authority = authority if authority.exists() else None
         self._headers = {"Authorization": f"Bearer {facts['bearerToken']}"}
 
     def reset(self) -> None:
-        requests.post(self._stats, headers=self._headers, timeout=_START_SECONDS).raise_for_status()
+        self._ask("POST")
 
     def stats(self) -> dict[str, int]:
-        """Return ``requests`` for data and ``bytes`` of data since the last reset."""
-        answer = requests.get(self._stats, headers=self._headers, timeout=_START_SECONDS)
+        """Return what was counted since the last reset: ``requests`` for data, ``bytes`` of data, ``connections`` and
+        requests that were ``refused``."""
+        counters = self._ask("GET")
+        return {
+            "requests": counters["requests"].get("data", 0),
+            "bytes": counters["bytes"].get("data", 0),
+            "connections": counters["connections"],
+            "refused": counters["statuses"].get("429", 0),
+        }
+
+    def _ask(self, method: str) -> dict[str, Any]:
+        trusted = True if self.authority is None else str(self.authority)
+        with requests.Session() as session:
+            session.trust_env = False
+            answer = session.request(method, self._stats, headers=self._headers, timeout=_START_SECONDS, verify=trusted)
         answer.raise_for_status()
-        counters = answer.json()
-        return {"requests": counters["requests"].get("data", 0), "bytes": counters["bytes"].get("data", 0)}
+        return answer.json()  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
@@ -201,6 +236,10 @@ def serve(directory: pathlib.Path, case: Case) -> Iterator[Server]:
             arguments += ["--tables", str(directory), "--port", "0", "--stats"]
         if case.latency:
             arguments += ["--latency", str(case.latency)]
+        if case.tls:
+            arguments.append("--tls")
+        for fault in case.faults:
+            arguments += ["--fault", fault]
         if case.bandwidth:
             arguments += ["--bandwidth", str(case.bandwidth)]
         process = subprocess.Popen(

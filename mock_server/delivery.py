@@ -56,7 +56,8 @@ class Delivery:
         kind, file = self._describe(scope)
         target = Target.DATA if file is not None else Target.API
         answer = _Answer(scope, send, self._faults, target, self._throttle)
-        self._stats.begin(kind)
+        client = scope.get("client")
+        self._stats.begin(kind, None if client is None else tuple(client))
         self._active[target] += 1
         try:
             if self._latency:

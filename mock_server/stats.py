@@ -24,13 +24,16 @@ class Stats:
             self._bytes: Counter[str] = Counter()
             self._file_requests: Counter[str] = Counter()
             self._file_bytes: Counter[str] = Counter()
+            self._clients: set[object] = set()
             self._active = 0
             self._most_active = 0
 
-    def begin(self, kind: str) -> None:
-        """Count a request of ``kind``."""
+    def begin(self, kind: str, client: object = None) -> None:
+        """Count a request of ``kind`` from ``client``, the address at the other end of its connection."""
         with self._lock:
             self._requests[kind] += 1
+            if client is not None:
+                self._clients.add(client)
             self._active += 1
             self._most_active = max(self._most_active, self._active)
 
@@ -57,7 +60,8 @@ class Stats:
 
         ``requests`` and ``bytes`` by kind (``query``, ``metadata``, ``data`` ...; bytes are body bytes),
         ``total_requests``, ``total_bytes``, ``statuses`` by HTTP status, ``files`` with requests and bytes of each
-        data file by its path in the table's URL, and ``most_concurrent``, the most requests answered at once.
+        data file by its path in the table's URL, ``connections`` over which requests came, and ``most_concurrent``,
+        the most requests answered at once.
         """
         with self._lock:
             return {
@@ -70,5 +74,6 @@ class Stats:
                     name: {"requests": count, "bytes": self._file_bytes[name]}
                     for name, count in self._file_requests.items()
                 },
+                "connections": len(self._clients),
                 "most_concurrent": self._most_active,
             }

@@ -26,6 +26,10 @@ def made(name: str, seconds: float = 1.0) -> measure.Result:
             requests=4,
             bytes=50,
             memory=1000,
+            processor=0.5,
+            connections=3,
+            refused=1,
+            frame=1000,
             calls=10,
             stages={"x": 1},
         )
