@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -20,7 +20,7 @@ _NULL = Text("null", style="dim")
 _NARROWEST_COLUMN = 8
 _LONGEST_CELL = 40
 _GAP = 2
-_Columns = list[tuple[Text, list[Text]]]
+_Columns = list[tuple[str, list[Text]]]
 _PIPE_WIDTH = 100_000
 
 
@@ -31,10 +31,15 @@ def print_json(value: object) -> None:
 
 def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
     """Print a listing: one line an item, with ``columns`` of it; a column in which no item has a value is left out."""
-    shown = [name for name in columns if name == columns[0] or any(item.get(name) is not None for item in items)]
-    table = _table(shown)
-    for item in items:
-        table.add_row(*(cell("" if item.get(name) is None else item[name]) for name in shown))
+    values = {name: [item.get(name) for item in items] for name in columns}
+    shown = [name for name in columns if name == columns[0] or any(value is not None for value in values[name])]
+    texts = {name: [Text() if value is None else _said(value, ", ") for value in values[name]] for name in shown}
+    # On a narrow terminal the first column, a name or an id, gives way: what is said of it stays.
+    others = sum(_GAP + max(len(name), *(text.cell_len for text in texts[name]), 0) for name in shown[1:])
+    room = max(_NARROWEST_COLUMN, _console(sys.stdout).width - others)
+    table = _table(shown, [values[name] for name in shown], [room] + [None] * (len(shown) - 1))
+    for row in zip(*texts.values(), strict=True):
+        table.add_row(*row)
     _print(table)
 
 
@@ -45,12 +50,13 @@ def print_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> No
     """
     width = _console(sys.stdout).width
     longest = width if not sys.stdout.isatty() else max(_NARROWEST_COLUMN, min(_LONGEST_CELL, width - 2))
-    columns = [(cell(name), [cell(row[name]) for row in rows]) for name in names]
+    columns = [(name, [cell(row[name]) for row in rows]) for name in names]
     shortened = sum(text.cell_len > longest for _, texts in columns for text in texts)
     for number, block in enumerate(_blocks(columns, width, longest)):
         if number:
             _print(Text())
-        table = _table([name for name, _ in block], longest)
+        shown = [name for name, _ in block]
+        table = _table(shown, [[row[name] for row in rows] for name in shown], [longest] * len(shown))
         for texts in zip(*(texts for _, texts in block), strict=True):
             table.add_row(*texts)
         _print(table)
@@ -98,7 +104,7 @@ def _blocks(columns: _Columns, width: int, longest: int) -> Iterator[_Columns]:
     block: _Columns = []
     used = 0
     for name, texts in columns:
-        needed = min(longest, max(text.cell_len for text in (name, *texts))) + _GAP
+        needed = min(longest, max(text.cell_len for text in (cell(name), *texts))) + _GAP
         if block and used + needed > width + _GAP:
             yield block
             block, used = [], 0
@@ -107,12 +113,28 @@ def _blocks(columns: _Columns, width: int, longest: int) -> Iterator[_Columns]:
     yield block
 
 
-def _table(names: Sequence[Text | str], longest: int | None = None) -> Table:
+def _table(names: Sequence[str], values: Sequence[Sequence[object]], longest: Sequence[int | None]) -> Table:
+    """Return an empty table; columns of numbers stand at the right, ``longest`` is the width of each at most."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
-    for name in names:
-        header = cell(name) if isinstance(name, str) else name
-        table.add_column(header, overflow="ellipsis", no_wrap=True, max_width=longest)
+    for name, column, width in zip(names, values, longest, strict=True):
+        side: Literal["left", "right"] = "right" if _is_number(column) else "left"
+        table.add_column(cell(name), overflow="ellipsis", no_wrap=True, max_width=width, justify=side)
     return table
+
+
+def _is_number(column: Sequence[object]) -> bool:
+    known = [value for value in column if value is not None]
+    return bool(known) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in known)
+
+
+def _said(value: object, between: str) -> Text:
+    """Return a value of a listing or a description as people read it; data of rows is shown as it is, by ``cell``."""
+    if isinstance(value, Mapping):
+        lines = [f"{name} = {one if isinstance(one, str) else compact_json(one)}" for name, one in value.items()]
+        return Text(between.join(map(printable, lines)) or "none")
+    if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
+        return Text(printable(", ".join(value)) or "none")
+    return cell(value)
 
 
 def _pairs(facts: Mapping[str, object]) -> Table:
@@ -120,7 +142,7 @@ def _pairs(facts: Mapping[str, object]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(cell(name), cell(value))
+        table.add_row(cell(name), _said(value, "\n"))
     return table
 
 

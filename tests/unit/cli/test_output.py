@@ -74,3 +74,37 @@ def test_json_is_one_line_with_unicode_as_it_is(capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().out
     assert printed == '{"näme":["a\\nb",null]}\n'
     assert json.loads(printed) == {"näme": ["a\nb", None]}
+
+
+def test_on_a_narrow_terminal_a_listing_shortens_its_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout", terminal)
+
+    items = [
+        {"file": "f" * 64, "bytes": 12345, "rows": number, "partition": {"a": "x", "b": None}} for number in (7, 11)
+    ]
+    output.print_items(items, ["file", "bytes", "rows", "partition"])
+
+    lines = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()]
+    assert lines[0] == ["file", "bytes", "rows", "partition"]
+    assert [line[1:] for line in lines[1:]] == [["12345", n, "a", "=", "x,", "b", "=", "null"] for n in ("7", "11")]
+    assert all(line[0].startswith("fff") and line[0].endswith("…") for line in lines[1:])
+
+
+def test_numbers_stand_at_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_rows(["n", "t"], [{"n": 1, "t": "1"}, {"n": 100, "t": "100"}, {"n": None, "t": None}])
+
+    assert capsys.readouterr().out.splitlines() == ["   n  t", "   1  1", " 100  100", "null  null"]
+
+
+def test_facts_of_several_parts_are_read_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_facts({"features": ["a", "b"], "configuration": {"x.y": "true", "z": "\x1b"}, "nothing": {}})
+
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["features", "a,", "b"],
+        ["configuration", "x.y", "=", "true"],
+        ["z", "=", "\\x1b"],
+        ["nothing", "none"],
+    ]
