@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -25,7 +27,8 @@ class Example:
 
     def run(self, **names: Any) -> dict[str, Any]:
         """Run it alone, where it finds nothing but ``names``, and return what it has defined."""
-        exec(compile(self.source, str(self), "exec"), names)
+        with mock.patch.dict(os.environ):  # what it sets there is its own
+            exec(compile(self.source, str(self), "exec"), names)
         return names
 
 
