@@ -1,9 +1,12 @@
-"""What every pyarrow that we read with can be asked: the forms in which it holds text and bytes, the trues of a mask.
+"""What every pyarrow that we read with can be asked: the forms in which it holds text and bytes, the trues of a
+mask, a stream of batches.
 
 Views came with pyarrow 16; older ones never have one.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,3 +35,10 @@ def is_view(arrow_type: pa.DataType) -> bool:
 def count_true(mask: pa.BooleanArray) -> int:
     """Return how many values are true. ``mask.true_count`` of what a kernel made ends the process in pyarrow 14."""
     return pc.sum(mask).as_py() or 0
+
+
+def reader_of(data: Any) -> pa.RecordBatchReader:
+    """Return a reader of the batches of ``data``, which has ``__arrow_c_stream__``."""
+    if hasattr(pa.RecordBatchReader, "from_stream"):
+        return pa.RecordBatchReader.from_stream(data)
+    return pa.RecordBatchReader._import_from_c_capsule(data.__arrow_c_stream__())

@@ -80,9 +80,8 @@ def names_of_tables(context: typer.Context, incomplete: str) -> list[str]:
 @contextlib.contextmanager
 def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
     """Run ``query`` with DuckDB over the shared tables that it names, and yield a reader of its rows."""
-    import pyarrow as pa
-
     from delta_sharing_client import optional
+    from delta_sharing_client.arrow_forms import reader_of
 
     duckdb = optional.load("duckdb", "duckdb")
     views = optional.load("delta_sharing_client.outputs.duckdb", "duckdb")
@@ -93,7 +92,7 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
         views.create_views(connection, {table.name: table.scan() for table in tables})
         try:
             relation = connection.sql(query)
-            yield pa.RecordBatchReader.from_stream(relation)
+            yield reader_of(relation)
         except duckdb.Error as error:
             raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import abc
 import concurrent.futures
 import datetime
+import functools
 import itertools
 import operator
 import threading
@@ -32,7 +33,7 @@ import pyarrow.compute as pc
 
 from delta_sharing_client.delta.data_types import ArrayType, DataType, MapType, PrimitiveType, StructType
 from delta_sharing_client.delta.variant.column import variant_to_python
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
@@ -184,6 +185,10 @@ _NULLABLE_FLOATS: dict[pa.DataType, pd.api.extensions.ExtensionDtype] = {
     pa.float32(): pd.Float32Dtype(),
     pa.float64(): pd.Float64Dtype(),
 }
+# Under its name before pandas 2.1.
+_NUMPY_ARRAY: Any = getattr(pd.arrays, "NumpyExtensionArray", None) or getattr(pd.arrays, "PandasArray", None)
+# Before pandas 2 there are nanoseconds only, and so the years from 1677 to 2262.
+_HAS_UNITS = int(pd.__version__.partition(".")[0]) >= 2
 _EPOCH = datetime.date(1970, 1, 1)
 _FIRST_DAY = (datetime.date.min - _EPOCH).days
 _LAST_DAY = (datetime.date.max - _EPOCH).days
@@ -237,7 +242,7 @@ def _target(
         return found.to_pandas_dtype(), _NULLABLE[found] if wants_mask else None
     if found in _NULLABLE_FLOATS:
         return found.to_pandas_dtype(), _NULLABLE_FLOATS[found] if backend == "numpy_nullable" else None
-    if pa.types.is_timestamp(found):
+    if pa.types.is_timestamp(found) and _HAS_UNITS:
         dtype = pa.array([], found).to_pandas().dtype
         if getattr(dtype, "unit", found.unit) == found.unit:
             return np.dtype(f"datetime64[{found.unit}]"), None if found.tz is None else dtype
@@ -354,7 +359,7 @@ class _Dates(FrameColumn):
         if self._length < len(self._values):
             self._resize(self._length)
         # In this wrapper pandas does not look for another dtype.
-        return pd.arrays.NumpyExtensionArray(self._values)
+        return _NUMPY_ARRAY(self._values)
 
     def _dates(self, array: pa.Array) -> npt.NDArray[np.object_]:
         nulls = array.null_count
@@ -415,8 +420,29 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
         return np.full(len(column), None, dtype=object)
     if dtype is not None or pa.types.is_floating(column.type):
         return column.to_numpy()
+    if not _HAS_UNITS:
+        column = _in_nanoseconds(field, column)
     # Inside lists, maps and structs too, a whole number next to a null must not become a float.
     return column.to_pandas(date_as_object=True, integer_object_nulls=True).array
+
+
+def _in_nanoseconds(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times as pandas 1 has them; ``UnsupportedFeatureError`` for one that it cannot have."""
+    unit: Callable[[str], pa.DataType]
+    if pa.types.is_timestamp(column.type):
+        unit = functools.partial(pa.timestamp, tz=column.type.tz)
+    elif pa.types.is_duration(column.type):
+        unit = pa.duration
+    else:
+        return column
+    try:
+        return column.cast(unit("ns"))
+    except pa.ArrowInvalid:
+        raise UnsupportedFeatureError(
+            f"The column '{field.name}' holds times beyond those of pandas {pd.__version__}, which counts nanoseconds: "
+            "from 1677 to 2262. Update to pandas 2, or read with 'to_arrow()'.",
+            feature="timestamps in microseconds",
+        ) from None
 
 
 def _masked(column: pa.ChunkedArray, dtype: pd.api.extensions.ExtensionDtype) -> object:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.arrow_forms import is_view
-from delta_sharing_client.errors import DataError
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.parquet.thrift import fields, list_header, read_struct, skip
 from delta_sharing_client.shortcuts import SHORTCUTS
 
@@ -28,6 +28,7 @@ _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
 # Field ids (Apache Parquet, parquet.thrift): FileMetaData.key_value_metadata, and the key of one; a list in Thrift.
 _KEY_VALUES, _KEY, _LIST = 5, 1, 9
+_UNKNOWN_TYPE = "LogicalType that is not recognized"
 _ARROW_SCHEMA = b"ARROW:schema"
 _LEAST = 4 * 1024
 _MOST = 64 * 1024
@@ -106,6 +107,8 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     ------
     DataError
         The footer does not decode.
+    UnsupportedFeatureError
+        This pyarrow is older than a type in the file.
     """
     length = footer_length(tail, file_size)
     footer = tail.slice(tail.size - length, length)
@@ -152,6 +155,12 @@ def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
         file = pq.ParquetFile(pa.BufferReader(_MAGIC + footer), pre_buffer=False, **reader_settings())
         metadata = file.metadata
     except ARROW_ERRORS as error:
+        if _UNKNOWN_TYPE in str(error):
+            raise UnsupportedFeatureError(
+                f"The file has a column of a Parquet type that pyarrow {pa.__version__} does not know. Update pyarrow: "
+                "22 knows VARIANT.",
+                feature="Parquet types",
+            ) from None
         raise DataError(f"The Parquet footer does not decode: {error}.") from None
     try:
         return metadata, file.schema_arrow

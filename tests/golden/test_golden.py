@@ -15,6 +15,7 @@ from delta_sharing_client.delta import features
 from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.errors import DeltaSharingError
 from tests.golden import corpus
+from tests.versions import is_too_new
 
 pytestmark = pytest.mark.golden
 
@@ -77,10 +78,14 @@ def test_version_of_golden_table_reads_as_expected(served: Served, name: str, ve
         with pytest.raises(DeltaSharingError, match=r"(?i)delta"):
             scan.to_arrow()
         return
+    if is_too_new(name) and version == table.latest_version:
+        with pytest.raises(DeltaSharingError, match="Update pyarrow"):
+            scan.to_arrow()
+        return
     assert_matches(table, version, scan.to_arrow())
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("name", [name for name in READABLE if not is_too_new(name)])
 def test_latest_golden_table_reads_in_the_format_the_server_chooses(served: Served, name: str) -> None:
     table = TABLES[name]
     rows = served.table(name).scan().to_arrow()

@@ -16,6 +16,7 @@ import delta_sharing_client as ds
 import delta_sharing_client.compat as delta_sharing
 import mock_server
 from mock_server import demo
+from tests.versions import TIME_UNIT
 
 V1 = {
     "shareCredentialsVersion": 1,
@@ -67,7 +68,7 @@ def test_commit_timestamp_counts_as_in_that_package(profile_file: str) -> None:
     millis = delta_sharing.load_table_changes_as_pandas(url, 1, 2)["_commit_timestamp"]
     stamps = delta_sharing.load_table_changes_as_pandas(url, 1, 2, use_delta_format=True)["_commit_timestamp"]
 
-    assert (str(millis.dtype), str(stamps.dtype)) == ("int64", "datetime64[us, UTC]")
+    assert (str(millis.dtype), str(stamps.dtype)) == ("int64", f"datetime64[{TIME_UNIT}, UTC]")
     assert (stamps.astype("int64") // 1000).tolist() == millis.tolist()
     table = delta_sharing.load_table_changes_as_arrow(url, 1, 2)
     assert table.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")

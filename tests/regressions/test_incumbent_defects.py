@@ -25,6 +25,7 @@ import mock_server
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from tests.regressions.hand_made import HandMadeTable
 from tests.vectors import encode_inline
+from tests.versions import TIME_UNIT
 
 UTC = datetime.timezone.utc
 BIG = 9007199254740993  # the first integer that a float64 cannot hold
@@ -122,7 +123,7 @@ def test_06_timestamp_partitions_are_utc_in_every_spelling(folder: pathlib.Path,
     with shared(folder, "t") as (shared_table, _):
         frame = shared_table.scan(response_format=wire).to_pandas()
     moment = pd.Timestamp("2024-05-01 10:00:00", tz="UTC")
-    assert frame["at"].dtype == "datetime64[us, UTC]"
+    assert frame["at"].dtype == f"datetime64[{TIME_UNIT}, UTC]"
     assert frame["at"].tolist()[:3] == [moment] * 3
     assert frame["at"].isna().tolist() == [False, False, False, True]
 

@@ -10,9 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs import pandas as frame_columns
 from delta_sharing_client.outputs import pandas as frames
+from tests.versions import PANDAS
 
+FIRST, LAST = (-62135596800000000, 253402300799999999) if PANDAS >= 2 else (-9 * 10**15, 9 * 10**15)
 DAY = datetime.date(2026, 11, 20)
 DATES = pa.array([DAY, DAY, None], pa.date32())
 FAR = (datetime.date.min, datetime.date(1969, 12, 31), datetime.date.max)
@@ -24,9 +27,9 @@ VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "bool": (pa.bool_(), [True, False, True]),
     "float32": (pa.float32(), [1.5, float("nan"), float("-inf")]),
     "float64": (pa.float64(), [0.1, float("nan"), -0.0]),
-    "timestamp": (pa.timestamp("us", tz="UTC"), [0, -62135596800000000, 253402300799999999]),
+    "timestamp": (pa.timestamp("us", tz="UTC"), [0, FIRST, LAST]),
     "timestamp_ms": (pa.timestamp("ms", tz="UTC"), [0, -1, 1_700_000_000_000]),
-    "timestamp_ntz": (pa.timestamp("us"), [0, -1, 253402300799999999]),
+    "timestamp_ntz": (pa.timestamp("us"), [0, -1, LAST]),
     "date": (pa.date32(), [DAY, DAY, datetime.date(2026, 11, 21)]),
     "far dates": (pa.date32(), [*FAR]),
     "string": (pa.string(), ["a", "", "é"]),
@@ -135,3 +138,15 @@ def test_memory_is_taken_ahead_only_until_the_first_rows_come() -> None:
 
         column.append(pa.array([1, 0, None], pa.int64()).cast(data_type) if data_type != pa.date32() else DATES)
         assert pd.Series(column.finish()).isna().to_list() == [False, False, True]
+
+
+@pytest.mark.parametrize("data_type", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")], ids=str)
+def test_times_beyond_those_of_pandas_are_refused_by_name_where_it_counts_nanoseconds(data_type: pa.DataType) -> None:
+    schema = pa.schema([("when", data_type)])
+    batch = pa.record_batch([pa.array([0, 253402300799999999], data_type)], schema=schema)
+    if PANDAS < 2:
+        with pytest.raises(UnsupportedFeatureError, match=r"'when' holds times beyond those of pandas 1\."):
+            frames.to_pandas(schema, iter([batch]), "numpy", 2)
+        return
+    frame = frames.to_pandas(schema, iter([batch]), "numpy", 2)
+    assert pa.array(frame["when"]).cast(pa.int64()).to_pylist() == [0, 253402300799999999]

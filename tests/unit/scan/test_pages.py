@@ -25,6 +25,7 @@ from delta_sharing_client.scan import pages as late
 from delta_sharing_client.scan import pages as page_plan
 from tests.unit.scan.support import Storage, Table, fast_options, metadata, parquet_bytes, rows_of, running_storage
 from tests.vectors import encode_inline
+from tests.versions import VERIFIES_PAGES, writer_settings
 
 MakeTable = Callable[..., Table]
 
@@ -207,8 +208,7 @@ def written(draw: st.DrawFn) -> dict[str, Any]:
         "dictionary_pagesize_limit": draw(st.sampled_from([1, 60, 2**20])),
         "compression": draw(st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli", "lz4"])),
         "row_group_size": draw(st.sampled_from([37, 100, 1000])),
-        "write_page_checksum": draw(st.booleans()),
-        "store_decimal_as_integer": draw(st.booleans()),
+        **writer_settings(write_page_checksum=draw(st.booleans()), store_decimal_as_integer=draw(st.booleans())),
     }
 
 
@@ -672,6 +672,7 @@ def _location(item: tuple[int, int, int]) -> bytes:
     return offset_index(item)[2:-1]
 
 
+@pytest.mark.skipif(not VERIFIES_PAGES, reason="this pyarrow does not verify the checksums of pages")
 @pytest.mark.usefixtures("eager")
 def test_damaged_pages_fail_with_the_file(make_table: MakeTable) -> None:
     blob = bytearray(parquet_bytes(CONTENT, **PAGED, write_page_checksum=True))

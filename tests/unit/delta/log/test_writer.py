@@ -29,6 +29,7 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import append_commit, write_log
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, UsageError
+from tests.versions import rows_of_deltalake
 
 SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
 METADATA = Metadata(id="5fba94ed-9794-4965-ba6e-6ee3c0d22af9", schema_string=SCHEMA, configuration={})
@@ -53,7 +54,7 @@ def _data_beside(source: Path, target: Path) -> Path:
 
 
 def _rows(root: Path) -> list[int]:
-    return sorted(DeltaTable(root).to_pyarrow_table().column("a").to_pylist())
+    return sorted(rows_of_deltalake(DeltaTable(root), "a"))
 
 
 @pytest.mark.parametrize("version", [0, 3, 5])
@@ -63,7 +64,7 @@ def test_a_snapshot_keeps_its_version_and_rows_for_another_engine(source: Path, 
     write_log(target, snapshot)
     assert DeltaLog.open(target).latest_version() == version
     assert DeltaTable(target).version() == version
-    assert _rows(target) == sorted(DeltaTable(source, version=version).to_pyarrow_table().column("a").to_pylist())
+    assert _rows(target) == sorted(rows_of_deltalake(DeltaTable(source, version=version), "a"))
     back = DeltaLog.open(target).snapshot()
     assert (back.version, back.timestamp_ms) == (version, snapshot.timestamp_ms)
     assert (back.protocol, back.metadata) == (snapshot.protocol, snapshot.metadata)
