@@ -111,7 +111,13 @@ def server_package() -> ModuleType:
 def _directory(package: ModuleType, folder: Path, name: str, value: Any) -> str | os.PathLike[str]:
     if isinstance(value, (str, os.PathLike)):
         return value
-    given = value if isinstance(value, pa.Table) else pa.table(value)
+    try:
+        given = value if isinstance(value, pa.Table) else pa.table(value)
+    except pa.ArrowInvalid as error:
+        raise UsageError(
+            f"The rows of '{name}' come in a form that pyarrow {pa.__version__} does not take: {error}. Give a "
+            "'pyarrow.Table', or update pyarrow (views, which Polars has, need 16)."
+        ) from None
     struct = from_arrow_schema(given.schema)
     try:
         schema = to_arrow_schema(struct)

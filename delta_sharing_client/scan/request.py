@@ -12,6 +12,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnName, resolve_columns
@@ -175,7 +176,8 @@ class TableState:
 
 def whole_number(value: Any) -> Any:
     """Return a whole number of another library (NumPy's) as Python's ``int``, everything else as it is."""
-    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, (int, bool)) else value
+    is_other = hasattr(value, "__index__") and not isinstance(value, (int, bool, np.bool_))
+    return operator.index(value) if is_other else value
 
 
 def _bound(request: RequestT, schema: StructType) -> RequestT:

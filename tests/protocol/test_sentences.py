@@ -41,6 +41,16 @@ def test_every_sentence_names_tests_that_are_there(line: str) -> None:
         assert not function or function in _functions(ROOT / path), name
 
 
+ISSUES = [line for line in (ROOT / "docs" / "from-delta-sharing.md").read_text().splitlines() if line.startswith("| #")]
+
+
+@pytest.mark.parametrize("line", ISSUES, ids=lambda line: line.split("|")[1].strip().replace(" ", ""))
+def test_every_issue_names_a_test_that_is_there(line: str) -> None:
+    path, _, function = re.findall(r"`(tests/[^`]+)`", line)[-1].partition("::")
+    assert (ROOT / path).is_file(), path
+    assert not function or function in _functions(ROOT / path), function
+
+
 def test_no_sentence_stands_twice() -> None:
     sentences = [line.split("|")[1:3] for line in LINES]
 
