@@ -13,11 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import delta_sharing_client as ds
 from benchmarks.long_listing import ROWS
+from delta_sharing_client import planning
+from delta_sharing_client.scan.tasks import ScanStream
 from tests.soak.resources import resident_bytes
 
 HELP = "read a table of ten million files, and say what memory that takes"
@@ -32,20 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--files", type=int, default=10_000_000, help="files of the table (default ten million)")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long, and tell what there is")
     parser.add_argument("--filter", help="condition on 'id' or 'number'; 'id' is read from the files")
+    parser.add_argument("--only-list", action="store_true", help="plan every file as it is listed, and read none")
 
 
 def run(arguments: argparse.Namespace) -> int:
     files, rows, said = arguments.files, 0, 0
-    began = time.monotonic()
     with serving() as profile, ds.SharingClient(str(profile)) as client:
         scan = client.table(f"s.s.files-{files}").scan(columns=["number"], filter=arguments.filter)
         client.table("s.s.files-1000").scan(columns=["number"]).to_arrow()
-        idle = resident_bytes()
-        with scan.to_batches() as batches:
-            for batch in batches:
+        idle, began = resident_bytes(), time.monotonic()
+        with contextlib.closing(_listed(scan) if arguments.only_list else _read(scan)) as counts:
+            for count in counts:
                 if rows == 0:
                     sys.stdout.write(f"the first rows after {time.monotonic() - began:.2f} s\n")
-                rows += batch.num_rows
+                rows += count
                 if rows // ROWS // _MEGABYTE > said:
                     said = rows // ROWS // _MEGABYTE
                     _tell(said * _MEGABYTE, idle, began)
@@ -60,6 +62,22 @@ def run(arguments: argparse.Namespace) -> int:
         wrong.append(f"{rows} rows, and not {ROWS * files}")
     sys.stdout.write("".join(f"FAILED: {each}\n" for each in wrong))
     return 1 if wrong else 0
+
+
+def _read(scan: ds.Scan) -> Generator[int, None, None]:
+    """Yield the number of rows of each batch."""
+    with scan.to_batches() as batches:
+        for batch in batches:
+            yield batch.num_rows
+
+
+def _listed(scan: ds.Scan) -> Generator[int, None, None]:
+    """Yield the number of rows of each file of the plan."""
+    stream = planning.stream_table(scan.rest, scan.table, scan.request, scan.options)
+    assert isinstance(stream, ScanStream)
+    with contextlib.closing(stream):
+        for task in stream.files:
+            yield task.num_records or 0
 
 
 def _tell(files: int, idle: int, began: float) -> None:
