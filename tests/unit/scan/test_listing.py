@@ -25,7 +25,7 @@ import pytest
 
 import delta_sharing_client as ds
 from benchmarks.long_listing import ROWS, LongListing
-from delta_sharing_client import planning
+from delta_sharing_client import planning, retry
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.scan.engine import Engine
@@ -49,10 +49,10 @@ def listed() -> Iterator[Callable[..., tuple[LongListing, Callable[[int], ds.Sha
     """Start a server of long listings; return it, and what gives its table of so many files."""
     with contextlib.ExitStack() as stack:
 
-        def start(**options: Any) -> tuple[LongListing, Callable[[int], ds.SharedTable]]:
+        def start(retry_seconds: float = 2.0, **options: Any) -> tuple[LongListing, Callable[[int], ds.SharedTable]]:
             server = stack.enter_context(LongListing(**options))
             client = stack.enter_context(
-                ds.SharingClient(server.profile, options=fast_options(max_attempts=3, max_retry_seconds=2.0))
+                ds.SharingClient(server.profile, options=fast_options(max_attempts=3, max_retry_seconds=retry_seconds))
             )
             return server, lambda files: client.table(f"s.s.files-{files}")
 
@@ -226,7 +226,7 @@ def cut_connection(number: int) -> None:
         raise ConnectionResetError
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [FORMS[0], FORMS[3]])
 @pytest.mark.parametrize("end", ["error", "none", "cut"])
 def test_an_error_at_the_end_of_the_listing_fails_every_read(
     listed: Any, form: dict[str, Any], end: str, tmp_path: pathlib.Path
@@ -291,6 +291,29 @@ def test_a_listing_that_is_cut_is_resumed_and_gives_each_file_once(listed: Any, 
     found = numbers(table(40).scan().to_arrow())
     assert found == [number for number in range(40) for _ in range(ROWS)]
     assert due == []
+
+
+@pytest.mark.parametrize(("every", "is_whole"), [(1100, True), (50, False)])
+def test_a_listing_that_goes_on_between_its_cuts_has_all_its_tries_again(
+    listed: Any, every: int, is_whole: bool
+) -> None:
+    server, table = listed()
+    due = list(range(every, 8 * every, every))
+    server.stops = set(due)
+
+    def cut(number: int) -> None:
+        if due and number == due[0]:
+            due.pop(0)
+            raise ConnectionResetError
+
+    server.before = cut
+    scan = table(8 * every).scan(columns=["number"])
+    if is_whole:
+        assert scan.to_arrow().num_rows == 8 * every * ROWS
+        assert due == []
+    else:
+        with pytest.raises(ds.TransportError, match="Tried 3 times"):
+            scan.to_arrow()
 
 
 @pytest.mark.parametrize("far", [5, 3000])
@@ -414,6 +437,21 @@ def test_closing_from_another_thread_wakes_who_waits_for_the_listing(listed: Any
     batches.close()
     assert "it was closed" in str(found.result(SOON))
     wait_for(lambda: not listing_threads())
+
+
+def test_closing_ends_a_listing_that_waits_to_try_again(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, table = listed(retry_seconds=60.0)
+    waited = threading.Event()
+    monkeypatch.setattr(retry, "wait_before", lambda *_: waited.set() or 30.0)
+    server.stops = {5}
+    server.before = lambda number: cut_connection(30 if number == 5 else 0)
+    batches = table(100).scan().to_batches()
+    for _ in range(5):
+        next(batches)
+    assert waited.wait(SOON)
+    batches.close()
+    wait_for(lambda: not listing_threads())
+    assert len(server.queries) == 1
 
 
 @pytest.mark.parametrize("files", [100, 1_000_000])

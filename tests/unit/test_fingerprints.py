@@ -1,0 +1,37 @@
+"""A set of names that keeps a few bytes of each."""
+
+from __future__ import annotations
+
+import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.fingerprints import Fingerprints, fingerprint, pairs
+
+
+@given(st.lists(st.text(max_size=3), max_size=200), st.lists(st.text(max_size=3)))
+def test_it_is_a_set(names: list[str], others: list[str]) -> None:
+    found, expected = Fingerprints(), set[str]()
+    for name in names:
+        assert found.add(fingerprint(name)) == (name not in expected)
+        expected.add(name)
+    for name in (*names, *others):
+        assert (fingerprint(name) in found) == (name in expected)
+
+
+def test_it_grows_and_stays_small() -> None:
+    found = Fingerprints()
+    names = [f"{number:032x}" for number in range(30_000)]
+    assert all(found.add(fingerprint(name)) for name in names)
+    assert not any(found.add(fingerprint(name)) for name in names)
+    assert not any(fingerprint(name + "x") in found for name in names)
+    assert sum(8 * len(words) for words in found._parts) < 40 * len(names)
+
+
+def test_words_in_a_row_are_pairs() -> None:
+    words = array.array("q")
+    items = [fingerprint(name) for name in "abc"]
+    for item in items:
+        words.extend(item)
+    assert list(pairs(words)) == items
