@@ -96,6 +96,10 @@ class VersionChanges:
     updates: int
     deletes: int
 
+    def __str__(self) -> str:
+        changed = f"{self.inserts} inserts, {self.updates} updates, {self.deletes} deletes"
+        return f"version {self.version}, {self.timestamp:%Y-%m-%d %H:%M:%S}: {changed}"
+
 
 class _History(list[VersionChanges]):
     def _repr_html_(self) -> str:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,9 @@ def read_as_spark(profile: Path) -> None:
     from pyspark.sql import DataFrame, SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    say("Spark starts, and tells of itself")
 
     builder = (
         SparkSession.builder.master("local[2]")

@@ -75,6 +75,7 @@ def test_history_counts_what_each_version_changed_whatever_happened_to_the_schem
         (6, 400, 0, 0),
     ]
     assert all(one.timestamp.tzinfo is not None for one in found)
+    assert str(found[2]) == "version 3, 2026-01-08 08:00:00: 0 inserts, 0 updates, 245 deletes"
     with pytest.raises(ds.SchemaChangeError):
         client.table("demo.shop.orders").changes(0).to_arrow()
     assert client.table("demo.shop.orders").history(3, 4)[1].updates == 87
