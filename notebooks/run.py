@@ -35,9 +35,14 @@ def executed(path: Path) -> nbformat.NotebookNode:
     notebook = nbformat.read(path, as_version=4)
     # Where one opens it: the kernel starts in the folder of the notebook.
     resources = {"metadata": {"path": str(path.parent)}}
-    nbclient.NotebookClient(
-        notebook, timeout=TIMEOUT_SECONDS, kernel_name="python3", resources=resources
-    ).execute()
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=TIMEOUT_SECONDS,
+        startup_timeout=TIMEOUT_SECONDS,
+        kernel_name="python3",
+        resources=resources,
+    )
+    client.execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if "outputs" in cell:

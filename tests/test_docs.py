@@ -124,9 +124,9 @@ def test_the_page_about_filters_has_every_operator_of_tuples_and_every_function(
 @pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("C*.md")], ids=lambda page: page.name)
 def test_links_to_other_pages_and_files_lead_somewhere(page: Path) -> None:
     # On PyPI there is nothing beside the README: its links name the project's home.
-    home = f"{_project_url('Source')}/blob/main/"
+    home = re.compile(rf"{re.escape(_project_url('Source'))}/(?:blob|raw)/main/")
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
-    files = [ROOT / target.removeprefix(home) for target in targets if target.startswith(home)]
+    files = [ROOT / home.sub("", target) for target in targets if home.match(target)]
     beside = [page.parent / target for target in targets if ":" not in target]
 
     assert [str(path) for path in files + beside if not path.exists()] == []

@@ -33,6 +33,7 @@ def test_committed_outputs_are_whole_and_belong_to_no_machine(path: Path) -> Non
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", NOTEBOOKS)
 def test_a_notebook_runs_and_shows_what_it_is_committed_with(path: Path) -> None:
     assert _shown(executed(path)) == _shown(nbformat.read(path, 4))
