@@ -63,7 +63,7 @@ class LongListing:
         self.stops: set[int] = set()
         self.end: dict[str, Any] | None = {"endStreamAction": {}}
         self.token = "a-token-of-this-listing"
-        self.lines = self.answers = self.listed = self.data = self.metadata = 0
+        self.lines = self.answers = self.listed = self.data = self.metadata = self.connections = 0
         self.queries: list[dict[str, Any]] = []
         self.lock = threading.Lock()
         sink = io.BytesIO()
@@ -91,12 +91,14 @@ class LongListing:
         return {
             "requests": {"data": self.data, "query": len(self.queries), "metadata": self.metadata},
             "bytes": {"data": self.data * len(self.file)},
+            "statuses": {},
+            "connections": self.connections,
             "lines": self.lines,
         }
 
     def reset(self) -> None:
         with self.lock:
-            self.lines = self.answers = self.listed = self.data = self.metadata = 0
+            self.lines = self.listed = self.data = self.metadata = self.connections = 0
             self.queries.clear()
 
     def head(self) -> list[dict[str, Any]]:
@@ -158,6 +160,10 @@ def _handler(listing: LongListing) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            listing.add(connections=1)
 
         def log_message(self, *arguments: object) -> None:
             pass

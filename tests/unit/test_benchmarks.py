@@ -9,9 +9,11 @@ import threading
 
 import pytest
 
+import delta_sharing_client as ds
 from benchmarks import __main__ as program
 from benchmarks import goals, measure, results
 from benchmarks.cases import CASES
+from benchmarks.long_listing import ROWS, LongListing
 from benchmarks.profiler import profiled
 from benchmarks.workers import WORKERS
 
@@ -112,3 +114,15 @@ def test_the_profiler_counts_the_calls_of_all_threads() -> None:
 
     assert 2000 <= found.calls < 2100
     assert sum(found.seconds.values()) > 0
+
+
+def test_a_server_of_long_listings_counts_what_is_measured(tmp_path: pathlib.Path) -> None:
+    with LongListing() as listing:
+        profile = tmp_path / "listing.share"
+        profile.write_text(json.dumps(listing.profile))
+        server = measure.Server(profile)
+        server.reset()
+        with ds.SharingClient(str(profile)) as client:
+            assert client.table("bench.default.files-7").scan().to_arrow().num_rows == 7 * ROWS
+        found = server.stats()
+    assert (found["requests"], found["bytes"]) == (7, 7 * len(listing.file))
