@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
+import urllib3
 
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.errors import (
@@ -794,3 +796,20 @@ def test_the_end_of_the_stream_is_asked_for_wherever_the_protocol_has_it(server,
     list(ask(rest, table).actions)
 
     assert "includeendstreamaction=true" in server.seen[0].headers["delta-sharing-capabilities"]
+
+
+def test_an_answer_that_is_given_up_leaves_nothing_to_the_garbage_collection(server, rest, table, wire, small_chunks):
+    """Its response is a file: Python forgets a signal, Ctrl-C too, that is heard while it finalizes one of those."""
+    files = [wire.parquet_file(f"f{number}") for number in range(200)]
+    server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(), *files))
+    gc.collect()
+    gc.disable()
+    try:
+        answer = query_table(rest, table)
+        actions = answer.actions
+        assert next(actions).file_id == "f0"
+        answer.close()
+        del answer, actions
+        assert not [item for item in gc.get_objects() if isinstance(item, urllib3.BaseHTTPResponse)]
+    finally:
+        gc.enable()
