@@ -266,8 +266,8 @@ class Page:
     def close(self) -> None:
         """Give the connection up; needed only before ``actions`` is exhausted."""
         self._response.close()
-        # A generator of this object, and so a cycle. What collects it may run at any moment, and Python forgets a signal
-        # that is heard in the finalizer of a response: Ctrl-C was lost.
+        # A generator of this object, so a cycle. It may be collected at any moment, and Python forgets a signal that
+        # is heard in the finalizer of a response: Ctrl-C was lost.
         self._lines = iter(())
 
     def actions(self) -> Iterator[TableAction]:
