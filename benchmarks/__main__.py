@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--case NAME ...] [--json FILE] [--save]``."""
+"""``python -m benchmarks [--case NAME ...] [--repeats N] [--json FILE] [--save]``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from benchmarks.cases import CASES
 
 def main(
     case: Annotated[Optional[list[str]], typer.Option(help="A case to run; all of them when not given.")] = None,
+    repeats: Annotated[Optional[int], typer.Option(help="Repeats of each contender, at most.")] = None,
     json_file: Annotated[Optional[pathlib.Path], typer.Option("--json", help="Write the numbers to this file.")] = None,
-    save: Annotated[bool, typer.Option("--save", help="Keep the numbers in benchmarks/RESULTS.md.")] = False,
+    save: Annotated[
+        bool, typer.Option("--save", help="Keep the numbers in benchmarks/results.json, RESULTS.md and results.svg.")
+    ] = False,
 ) -> None:
     """Measure this client against its peer and against physical limits, all in one run."""
     names = case or list(CASES)
@@ -29,7 +32,9 @@ def main(
     for name in names:
         console.print(f"[bold]{name}[/]: {CASES[name].goal}")
         try:
-            result = measure.run(CASES[name])
+            chosen = CASES[name]
+            most = chosen.repeats if repeats is None else min(repeats, chosen.repeats)
+            result = measure.run(dataclasses.replace(chosen, repeats=most))
         except RuntimeError as error:
             console.print(f"Error: {error}", markup=False, soft_wrap=True)
             raise typer.Exit(1) from None
@@ -39,13 +44,9 @@ def main(
         found.append(result)
         if save:
             results.save([result])
+    facts = [results.facts(result) for result in found]
+    console.print(results.overview(facts))
     if json_file is not None:
-        facts = [
-            {"case": result.case.name, "reference": result.reference}
-            | {"goals": [dataclasses.asdict(verdict) for verdict in goals.verdicts(result)]}
-            | {"measured": [dataclasses.asdict(one) for one in result.measured]}
-            for result in found
-        ]
         json_file.write_text(json.dumps({"machine": results.machine(), "results": facts}, indent=2), "utf-8")
 
 

@@ -1,23 +1,32 @@
-"""Numbers as tables, for the terminal and for ``RESULTS.md``."""
+"""Numbers kept and shown: ``results.json`` has them, ``RESULTS.md`` and ``results.svg`` are made of that alone."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
+import json
 import os
 import pathlib
 import platform
-import re
 import subprocess
 from collections.abc import Sequence
+from typing import Any
 
 from rich.table import Table
 
-from benchmarks.goals import verdicts
+from benchmarks import drawing
+from benchmarks.cases import CASES
+from benchmarks.goals import Verdict, verdicts
 from benchmarks.measure import INCUMBENT, Result, incumbent_python
 
 RESULTS = pathlib.Path(__file__).parent / "RESULTS.md"
-_COLUMNS = ("contender", "seconds (median)", "spread", "ratio to ours", "data requests", "MB read", "MB of memory")
-_PACKAGES = ("pyarrow", "pandas", "requests", "pyroaring", "msgspec")
+KEPT = RESULTS.with_name("results.json")
+DRAWING = RESULTS.with_name("results.svg")
+_COLUMNS = (
+    *("contender", "seconds (median)", "spread", "ratio to ours", "processor seconds", "data requests", "MB read"),
+    "MB of memory",
+)
+_PACKAGES = ("pyarrow", "pandas", "polars", "requests", "pyroaring", "msgspec")
 
 
 def rows(result: Result) -> list[tuple[str, ...]]:
@@ -29,6 +38,7 @@ def rows(result: Result) -> list[tuple[str, ...]]:
             f"{one.median:.3f}",
             f"{one.spread:.3f}",
             f"{one.median / ours:.2f}",
+            f"{one.processor:.3f}",
             str(one.requests),
             f"{one.bytes / 1e6:.2f}",
             f"{one.memory / 1e6:.0f}",
@@ -55,21 +65,68 @@ def table(result: Result) -> Table:
     return shown
 
 
+def facts(result: Result) -> dict[str, Any]:
+    """Return what is kept of a case."""
+    return {
+        "case": result.case.name,
+        "goal": result.case.goal,
+        "reference": result.reference,
+        "goals": [dataclasses.asdict(verdict) for verdict in verdicts(result)],
+        "shares": shares(result),
+        "rows": rows(result),
+        "measured": [dataclasses.asdict(one) | {"median": one.median} for one in result.measured],
+    }
+
+
+def overview(kept: Sequence[dict[str, Any]]) -> Table:
+    """Return one table of all cases: seconds of ours, those of the others over ours, and the goals that are reached."""
+    shown = Table(title="Seconds, and how many times as long the others take")
+    for column in ("case", "ours", "others", "goals"):
+        shown.add_column(column, justify="right" if column == "ours" else "left")
+    for row in _overview(kept):
+        shown.add_row(*row)
+    return shown
+
+
+def _overview(kept: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
+    found = []
+    for case in kept:
+        ours, *others = case["measured"]
+        ratios = ", ".join(f"{one['contender']} {one['median'] / ours['median']:.2f}" for one in others)
+        goals = [goal["reached"] for goal in case["goals"] if goal["reached"] is not None]
+        reached = f"{sum(goals)} of {len(goals)}" if goals else "-"
+        found.append((case["case"], f"{ours['median']:.3f}", ratios, reached))
+    return found
+
+
 def save(results: Sequence[Result]) -> None:
-    """Put the cases into ``RESULTS.md``; cases that were not run now stay as they were."""
-    sections = _saved()
+    """Keep the cases, and make ``RESULTS.md`` and ``results.svg`` anew; cases that were not run stay as they were."""
+    kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
     for result in results:
-        lines = [f"## {result.case.name}", "", f"Goal: {result.case.goal}.", ""]
-        lines += [f"- {verdict}" for verdict in verdicts(result)] + [""]
+        kept[result.case.name] = facts(result) | {"machine": machine()}
+    # In the order of the cases; one that is no longer there goes.
+    kept = {name: kept[name] for name in CASES if name in kept}
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    RESULTS.write_text(text(list(kept.values())), "utf-8")
+    DRAWING.write_text(drawing.draw(list(kept.values())), "utf-8")
+
+
+def text(kept: Sequence[dict[str, Any]]) -> str:
+    """Return ``RESULTS.md``: one table of all cases, and a section for each."""
+    lines = ["# Results", "", "Last results of `python -m benchmarks --save`; every ratio is within one run.", ""]
+    lines += ["![How many times as long as ours the other readers take](results.svg)", ""]
+    lines += ["| case | ours, seconds | the others, times as long | goals reached |", "|---|---:|---|---|"]
+    lines += ["| " + " | ".join(row) + " |" for row in _overview(kept)] + [""]
+    for case in kept:
+        lines += [f"## {case['case']}", "", f"Goal: {case['goal']}.", ""]
+        lines += [f"- {Verdict(**goal)}" for goal in case["goals"]] + [""]
         lines += ["| " + " | ".join(_COLUMNS) + " |", "|---" + "|---:" * (len(_COLUMNS) - 1) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in rows(result)]
-        if shares(result):
+        lines += ["| " + " | ".join(row) + " |" for row in case["rows"]]
+        if case["shares"]:
             lines += ["", "Seconds of the processor by stage, over all threads, with what the profiler adds:", ""]
-            lines += [f"- {share}" for share in shares(result)]
-        lines += ["", f"Measured on {machine()}."]
-        sections[result.case.name] = "\n".join(lines) + "\n"
-    head = "# Results\n\nLast results of `python -m benchmarks --save`; every ratio is within one run.\n\n"
-    RESULTS.write_text(head + "\n".join(sections.values()), "utf-8")
+            lines += [f"- {share}" for share in case["shares"]]
+        lines += ["", f"Measured on {case['machine']}.", ""]
+    return "\n".join(lines)
 
 
 def machine() -> str:
@@ -85,10 +142,3 @@ def machine() -> str:
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, "
         f"{', '.join(versions)}; incumbent {INCUMBENT} {peer}"
     )
-
-
-def _saved() -> dict[str, str]:
-    if not RESULTS.exists():
-        return {}
-    parts = re.split(r"(?m)^(?=## )", RESULTS.read_text(encoding="utf-8"))[1:]
-    return {part.splitlines()[0].removeprefix("## "): part.rstrip("\n") + "\n" for part in parts}

@@ -6,12 +6,14 @@ import json
 import pathlib
 import sys
 import threading
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 import delta_sharing_client as ds
 from benchmarks import __main__ as program
-from benchmarks import goals, measure, results
+from benchmarks import drawing, goals, measure, results
 from benchmarks.cases import CASES
 from benchmarks.long_listing import ROWS, LongListing
 from benchmarks.profiler import profiled
@@ -63,7 +65,8 @@ def test_a_run_prints_and_writes_what_it_found(
 ) -> None:
     monkeypatch.setattr(measure, "run", lambda case: made(case.name))
     monkeypatch.setattr(results, "machine", lambda: "this machine")
-    monkeypatch.setattr(results, "RESULTS", tmp_path / "RESULTS.md")
+    for name in ("RESULTS", "KEPT", "DRAWING"):
+        monkeypatch.setattr(results, name, tmp_path / getattr(results, name).name)
 
     program.main(case=["limit", "cpu"], json_file=tmp_path / "found.json", save=True)
 
@@ -77,6 +80,37 @@ def test_a_run_prints_and_writes_what_it_found(
     saved = (tmp_path / "RESULTS.md").read_text()
     assert "## limit" in saved
     assert "- x: 1.000 s, 100%" in saved
+    assert "| limit | 1.000 | polars 1.00, incumbent-delta 1.00, incumbent-parquet 1.00 | 1 of 1 |" in saved
+    # What was measured before stays, in the order of the cases; the same numbers make the same picture.
+    picture = (tmp_path / "results.svg").read_text()
+    program.main(case=["pages"], save=True)
+    saved = (tmp_path / "RESULTS.md").read_text()
+    assert saved.index("## pages") < saved.index("## limit") < saved.index("## cpu")
+    program.main(case=["cpu"], repeats=1, save=True)
+    assert (tmp_path / "RESULTS.md").read_text() == saved
+    assert picture != (tmp_path / "results.svg").read_text()
+    kept = list(json.loads((tmp_path / "results.json").read_text()).values())
+    assert (tmp_path / "results.svg").read_text() == drawing.draw(kept)
+    assert results.text(kept) == saved
+
+
+def test_a_picture_has_a_bar_for_each_peer_as_long_as_its_ratio() -> None:
+    def case(name: str, **seconds: float) -> dict[str, Any]:
+        measured = [{"contender": who.replace("_", "-"), "median": value} for who, value in seconds.items()]
+        return {"case": name, "measured": measured}
+
+    picture = drawing.draw(
+        [case("<a>", ours=1, polars=2, local=3), case("b", ours=2, polars=1, incumbent_delta=500), case("c", ours=1)]
+    )
+
+    root = ElementTree.fromstring(picture)
+    widths = [float(bar.get("width", "")) for bar in root.findall(".//{*}rect") if bar.get("height") == "10"][3:]
+    assert len(widths) == 3
+    assert widths[0] == pytest.approx(widths[1], abs=0.2)  # twice and half
+    assert widths[2] > 6 * widths[0]  # as far as the axis goes
+    texts = [text.text for text in root.findall(".//{*}text")]
+    assert {"<a>", "b", "2.0", "0.5", "250.0"} <= set(texts)
+    assert "c" not in texts
 
 
 @pytest.mark.parametrize("python", ["no-such-python", sys.executable], ids=["no program", "no package"])
