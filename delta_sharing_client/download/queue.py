@@ -32,7 +32,7 @@ _MEASURED_SECONDS = 0.1
 _FIRST_FLIGHT = 32
 _PROMPT_FLIGHT = 8
 _FLIGHT_STEP = 16
-_FLIGHT_GROWTH = 1.05
+_FLIGHT_GROWTH = 1.15
 # So many requests must go well, for each that is in flight, before a server is asked again for more than it took.
 _PATIENCE = 64
 
