@@ -40,6 +40,9 @@ class Shortcuts:
     direct_targets:
         Signed URLs are sent as they are (``connections.Pool.get``), by private methods of urllib3. Without it urllib3
         takes each apart and puts it together byte by byte, which is the dearest step of a small file's request.
+    columns_as_stored:
+        Columns that need no conversion go from the file's batch to ours in one piece (``scan.decode``). Without it each
+        is looked up, asked what it needs, and put in its place. Benchmark: ``tiny-crowd``.
     open_once:
         A file that is all in memory is opened once, for its footer and its rows (``parquet.footer.open_file``). Without
         it a reader is made for each.
@@ -66,6 +69,7 @@ class Shortcuts:
     adaptive_flight: bool = True
     late_columns: bool = True
     direct_targets: bool = True
+    columns_as_stored: bool = True
     open_once: bool = True
     decode_at_once: bool = True
     plain_heads: bool = True

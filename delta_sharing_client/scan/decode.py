@@ -31,6 +31,7 @@ from delta_sharing_client.scan.align import FileColumn
 from delta_sharing_client.scan.columns import Origin, ReadColumn
 from delta_sharing_client.scan.layout import Layout, Shape
 from delta_sharing_client.scan.tasks import FileTask
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 T = TypeVar("T")
 
@@ -273,7 +274,13 @@ class _Columns:
         return self._assemble(columns, layout.alignment.filter, pa.schema([column.arrow for column in columns]))
 
     def output_batch(self) -> pa.RecordBatch:
-        context = self._decoder.shape.context
+        context, alignment = self._decoder.shape.context, self._decoder.layout.alignment
+        if SHORTCUTS.columns_as_stored and alignment.as_stored is not None and self._raw is not None:
+            found = self._raw.columns
+            for place, column in alignment.looked_at:
+                column.apply(found[place])
+            arrays = [found[place] for place in alignment.as_stored]
+            return pa.RecordBatch.from_arrays(arrays, schema=context.output_schema)
         return self._assemble(context.output, self._decoder.layout.alignment.output, context.output_schema)
 
     def _assemble(

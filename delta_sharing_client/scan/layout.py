@@ -138,7 +138,8 @@ class Alignment:
     """A file's schema against the scan; the same for all files with that schema.
 
     ``columns`` counts the schema's Parquet columns; ``leaves`` are those that are needed, and ``tops`` the places of
-    their top-level columns among what is read.
+    their top-level columns among what is read. ``as_stored`` are the places of the output's columns, where all of them
+    are handed through; of these, ``looked_at`` are looked at.
     """
 
     columns: int
@@ -149,6 +150,8 @@ class Alignment:
     row_commit_version: FileColumn | None
     leaves: tuple[int, ...]
     tops: dict[int, int]
+    as_stored: tuple[int, ...] | None
+    looked_at: tuple[tuple[int, FileColumn], ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -301,6 +304,8 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
         if lineage.row_commit_version_column is not None and Origin.ROW_COMMIT_VERSION in shape.origins:
             row_version = aligner.column(StructField(lineage.row_commit_version_column, _LONG))
     used = [column for column in (*output, *filters, row_id, row_version) if column is not None and column.leaves]
+    tops = {top: position for position, top in enumerate(sorted({column.top for column in used}))}
+    stored = [column for column in output if column is not None and column.is_as_stored]
     return Alignment(
         columns=aligner.leaves,
         filter_aligner=filter_aligner,
@@ -309,7 +314,9 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
         row_id=row_id,
         row_commit_version=row_version,
         leaves=tuple(sorted({leaf for column in used for leaf in column.leaves})),
-        tops={top: position for position, top in enumerate(sorted({column.top for column in used}))},
+        tops=tops,
+        as_stored=tuple(tops[column.top] for column in stored) if output and len(stored) == len(output) else None,
+        looked_at=tuple((tops[column.top], column) for column in stored if column.is_looked_at),
     )
 
 

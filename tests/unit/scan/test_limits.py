@@ -127,6 +127,7 @@ def test_every_error_of_arrow_comes_out_as_ours(
             self.reader = mock.Mock(metadata=reader.metadata, schema_arrow=reader.schema_arrow, iter_batches=fails)
 
     if place == "converting":
+        monkeypatch.setattr(SHORTCUTS, "columns_as_stored", False)
         monkeypatch.setattr(FileColumn, "apply", fails)
     else:
         monkeypatch.setattr(pq.ParquetFile, "__init__", counted)

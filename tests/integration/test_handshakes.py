@@ -1,0 +1,35 @@
+"""Reads over TLS: a handshake for each request that is in flight at once, and not for each file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import delta_sharing_client as ds
+from benchmarks import data
+from mock_server import running
+
+FILES = 60
+MOST = 6
+
+
+def test_connections_are_as_many_as_requests_in_flight_and_are_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "ROOT", tmp_path)
+    with running(data.wide_table("t", files=FILES, rows=10), tls=True) as server:
+        options = ds.ReadOptions(ca_bundle=str(server.ca_path), max_concurrent_requests=MOST)
+        with ds.SharingClient(server.profile_path, options=options) as client:
+            table = client.table("bench.default.t")
+            first = table.scan().to_arrow()
+            stats = server.stats()
+            # One more for the questions of the server's own address, and one for this one.
+            assert stats["requests"]["data"] == FILES
+            assert stats["connections"] <= MOST + 2
+            server.reset_stats()
+            again = table.scan().to_arrow()
+            stats = server.stats()
+            assert stats["connections"] <= MOST + 2
+        assert first.equals(again)
+        assert sorted(first["id"].to_pylist()) == list(range(FILES * 10))
