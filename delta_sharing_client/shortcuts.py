@@ -43,6 +43,9 @@ class Shortcuts:
     columns_as_stored:
         Columns that need no conversion go from the file's batch to ours in one piece (``scan.decode``). Without it each
         is looked up, asked what it needs, and put in its place. Benchmark: ``tiny-crowd``.
+    texts_alone_measured:
+        Before a row group is decoded, only its texts are looked at for what they unpack to (``scan.decode``). Without
+        it every column chunk's entry in the footer is. Benchmark: ``latency-many``.
     open_once:
         A file that is all in memory is opened once, for its footer and its rows (``parquet.footer.open_file``). Without
         it a reader is made for each.
@@ -70,6 +73,7 @@ class Shortcuts:
     late_columns: bool = True
     direct_targets: bool = True
     columns_as_stored: bool = True
+    texts_alone_measured: bool = True
     open_once: bool = True
     decode_at_once: bool = True
     plain_heads: bool = True

@@ -99,6 +99,11 @@ class Chunks:
             raise DataError(f"The footer has no column chunk {leaf} in row group {group}.") from None
 
     @property
+    def is_decoded(self) -> bool:
+        """Whether the footer's bytes have been gone through."""
+        return "_decoded" in self.__dict__
+
+    @property
     def created_by(self) -> str:
         """The writer's name. Errors are those of ``get``."""
         return self._decoded[0].decode("utf-8", "replace")

@@ -344,6 +344,7 @@ _BATCH_SHARE = 4
 # Physical types (Apache Parquet, parquet.thrift), and how many bytes a value takes in Arrow at least.
 _BYTE_ARRAY = 6
 _FIXED_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 8, 4: 4, 5: 8, _BYTE_ARRAY: 4}
+_PLAIN_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 # Batches of fewer rows cost more than to look at every text's length first.
 _FEW_ROWS = 4096
 # However little may be in flight, so much is read of a file.
@@ -371,8 +372,16 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     schema = layout.footer.metadata.schema
     fixed = texts = 0
     suspects: dict[int, ChunkPages] = {}
-    for leaf in layout.leaves:
-        chunk, column = layout.chunks.get(group, leaf), schema.column(leaf)
+    # Numbers in no list take what their type says, and the footer's word that no page is too long is as good for all
+    # chunks together as for each: it is texts that need a look.
+    plain = SHORTCUTS.texts_alone_measured and whole <= most and not layout.has_lists
+    widths = {leaf: _PLAIN_WIDTHS.get(schema.column(leaf).physical_type) if plain else None for leaf in layout.leaves}
+    chunks = layout.chunks_of(leaf for leaf, width in widths.items() if width is None)
+    for leaf, width in widths.items():
+        if width is not None:
+            fixed += rows * width
+            continue
+        chunk, column = chunks.get(group, leaf), schema.column(leaf)
         fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, max(column.length, 0)))
         is_suspect = chunk.physical == _BYTE_ARRAY and wanted * chunk.uncompressed > bound
         if not is_suspect and chunk.uncompressed <= most:

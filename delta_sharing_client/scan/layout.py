@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Union
 
 import pyarrow as pa
@@ -184,6 +184,10 @@ class Layout:
         """Whether a row may have any number of values in one of the columns to read."""
         schema = self.footer.metadata.schema
         return any(schema.column(leaf).max_repetition_level > 0 for leaf in self.leaves)
+
+    def chunks_of(self, leaves: Iterable[int]) -> Chunks:
+        """Return the chunks of ``leaves`` at least; to decode those of all columns takes longer."""
+        return self.chunks if self.chunks.is_decoded else Chunks(self.footer.data, frozenset(leaves), self.footer.start)
 
     def rows(self, group: int) -> int:
         return self.row_starts[group + 1] - self.row_starts[group]
