@@ -8,6 +8,7 @@ from collections.abc import Iterator
 # Each part grows on its own, so that growing takes little memory beside what is there.
 _PARTS = 64
 _FIRST_WORDS = 32
+_MANY_WORDS = 512
 
 Fingerprint = tuple[int, int]
 
@@ -46,10 +47,28 @@ class Fingerprints:
         old = self._parts[part]
         self._parts[part] = new = _words(len(old) * 3 // 4 * 2)
         self._left[part] = _room(len(new)) - _room(len(old))
-        for item in pairs(old):
+        for item in pairs(old) if len(old) < _MANY_WORDS else _moved(old, new):
             if item[1]:
                 place = _place(new, item)
                 new[place], new[place + 1] = item
+
+
+def _moved(old: array.array[int], new: array.array[int]) -> list[Fingerprint]:
+    """Move what stands in ``old`` to ``new``, and return what would lie beyond its end."""
+    # A short listing needs no NumPy.
+    import numpy as np
+
+    items = np.frombuffer(old, np.int64).reshape(-1, 2)
+    items = items[items[:, 1] != 0]
+    places = np.frombuffer(new, np.int64).reshape(-1, 2)
+    home = items[:, 0] // _PARTS % len(places)
+    order = np.argsort(home, kind="stable")
+    # In order of their homes, each stands at home or right behind the one before.
+    rank = np.arange(len(items))
+    at = np.maximum.accumulate(home[order] - rank) + rank
+    fits = at < len(places)
+    places[at[fits]] = items[order[fits]]
+    return [(first, second) for first, second in items[order[~fits]].tolist()]
 
 
 def _place(words: array.array[int], item: Fingerprint) -> int:
