@@ -50,6 +50,8 @@ from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
 _log = logging.getLogger(__name__)
 
+_HELD_NAMES = 100_000
+
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
 PlanT = TypeVar("PlanT", ScanPlan, ScanStream, Union[ScanPlan, ScanStream])
@@ -330,8 +332,8 @@ def _state(rest: RestClient, table: TableName, answer: TableAnswer | TableHead) 
 def _live_files(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:
     """Yield the files of a snapshot answer as they arrive, each logical file (path and deletion vector) once."""
     seen = Fingerprints()
-    # Of the few files that have one.
-    vectors: dict[str, str] = {}
+    # The first names themselves, which is faster, and later on those of the files that have a vector; each with it.
+    held: dict[str, str | None] = {}
     for action in answer.actions:
         if not isinstance(action, AddFile):
             raise ProtocolError(
@@ -342,10 +344,10 @@ def _live_files(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:
             )
         key = logical_file_key(action)
         name, vector = (key, None) if isinstance(key, str) else key
-        if seen.add(fingerprint(name)):
-            if vector is not None:
-                vectors[name] = vector
-        elif vectors.get(name) == vector:
+        if name not in held and (len(held) < _HELD_NAMES or seen.add(fingerprint(name))):
+            if vector is not None or len(held) < _HELD_NAMES:
+                held[name] = vector
+        elif held.get(name) == vector:
             continue
         else:
             raise ProtocolError(

@@ -47,6 +47,7 @@ _MAX_BLANK_LINES = 10_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
 # After so many more actions, an answer that breaks off has all its tries again.
 _PROGRESS = 1000
+_NAMES_AT_ONCE = 1 << 16
 # What a line may hold: the attribute of ``Line``, and the key on the wire.
 _KEYS = {
     "protocol": "protocol",
@@ -556,20 +557,29 @@ class _Files:
     """Of a snapshot, which lists each file once: ten million of them need not be kept for that."""
 
     def __init__(self) -> None:
+        self._names: list[str] = []
         self._words = array.array("q")
         self._before: Fingerprints | None = None
 
     def begin_again(self) -> None:
+        self._pack()
         self._before = Fingerprints()
         for item in pairs(self._words):
             self._before.add(item)
 
     def is_new(self, action: TableAction) -> bool:
-        item = fingerprint(action.file_id or without_query(action.path))  # type: ignore[union-attr]
-        if self._before is not None and item in self._before:
+        name = action.file_id or without_query(action.path)  # type: ignore[union-attr]
+        if self._before is not None and fingerprint(name) in self._before:
             return False
-        self._words.extend(item)
+        self._names.append(name)
+        if len(self._names) >= _NAMES_AT_ONCE:
+            self._pack()
         return True
+
+    def _pack(self) -> None:
+        for name in self._names:
+            self._words.extend(fingerprint(name))
+        self._names.clear()
 
 
 class _Changes:

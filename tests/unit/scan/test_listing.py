@@ -276,7 +276,11 @@ def test_a_listing_without_an_end_that_was_not_promised_is_whole(listed: Any) ->
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_listing_that_is_cut_is_resumed_and_gives_each_file_once(listed: Any, form: dict[str, Any]) -> None:
+@pytest.mark.parametrize("at_once", [1, 10, 1000])
+def test_a_listing_that_is_cut_is_resumed_and_gives_each_file_once(
+    listed: Any, form: dict[str, Any], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delta_sharing_client.protocol.pages._NAMES_AT_ONCE", at_once)
     server, table = listed(**form)
     cuts = iter((12, 25))
     due = [next(cuts)]
@@ -316,11 +320,13 @@ def test_a_listing_that_goes_on_between_its_cuts_has_all_its_tries_again(
             scan.to_arrow()
 
 
+@pytest.mark.parametrize("held", [100_000, 2, 0])
 @pytest.mark.parametrize("far", [5, 3000])
 @pytest.mark.parametrize("same", [True, False])
 def test_a_file_that_is_listed_twice_is_read_once_or_refused(
-    monkeypatch: pytest.MonkeyPatch, listed: Any, far: int, same: bool
+    monkeypatch: pytest.MonkeyPatch, listed: Any, far: int, same: bool, held: int
 ) -> None:
+    monkeypatch.setattr(planning, "_HELD_NAMES", held)
     server, table = listed()
     line = server.line
 
