@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tests.vectors import encode_inline
 
@@ -238,7 +239,10 @@ def _padded(table: pa.Table, row_group_size: int | None, padding: int, name: str
     buffer = io.BytesIO()
     with pq.ParquetWriter(buffer, table.schema, store_schema=False) as writer:
         writer.write_table(table, row_group_size=row_group_size)
-        writer.add_key_value_metadata({name: "x" * padding})
+        if hasattr(writer, "add_key_value_metadata"):
+            writer.add_key_value_metadata({name: "x" * padding})
+        elif padding:
+            pytest.skip("this pyarrow cannot make a file of a given size")
     return buffer.getvalue()
 
 

@@ -253,11 +253,13 @@ class Aligner:
             key_values, item_values = array.keys, array.items
             if not target.value_contains_null and item_values.null_count and _items(array).null_count:
                 raise DataError(f"Column {dotted(path)!r} has no null values in the table, but the file holds some.")
+            if keys is not None:
+                key_values = keys(key_values)
+            if key_values.null_count:
+                raise DataError(f"Column {dotted(path)!r} has a map with a null key, which no map may have.")
+            # Now the count of nulls is known; pyarrow 14 ends the process where it is not.
             entries = pa.StructArray.from_arrays(
-                [
-                    key_values if keys is None else keys(key_values),
-                    item_values if items is None else items(item_values),
-                ],
+                [key_values, item_values if items is None else items(item_values)],
                 fields=[arrow.key_field, arrow.item_field],
             )
             return pa.Array.from_buffers(

@@ -19,6 +19,7 @@ from deltalake import write_deltalake
 
 import delta_sharing_client as ds
 import mock_server
+from tests.versions import PYARROW
 
 FILES, ROWS = 8, 20_000
 DAY = datetime.date(2024, 1, 1)
@@ -78,6 +79,9 @@ QUERIES = {
     "text": (["id"], "name = 'name 7'"),
     "nothing": (["id"], "id < 0"),
 }
+if PYARROW < 19:
+    # Its lists of an engine's filter are not read here, so that more is fetched; the rows are the same.
+    del QUERIES["a list"]
 
 
 @pytest.mark.parametrize("query", QUERIES)

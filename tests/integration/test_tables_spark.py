@@ -18,12 +18,15 @@ from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.errors import DeltaSharingError, UnsupportedFeatureError
 from tests.integration import spark_rows
 from tests.integration.spark_rows import SparkTable
+from tests.versions import PYARROW
 
 TABLES = spark_rows.tables()
 FORMATS = ("delta", "parquet")
 
-by_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-by_feed = pytest.mark.parametrize("table", [t for t in TABLES if t.change_queries], ids=lambda table: table.name)
+# Files with the Parquet type VARIANT are refused before pyarrow 22; tests/golden holds how.
+READ = [table for table in TABLES if PYARROW >= 22 or "variant" not in table.name]
+by_table = pytest.mark.parametrize("table", READ, ids=lambda table: table.name)
+by_feed = pytest.mark.parametrize("table", [t for t in READ if t.change_queries], ids=lambda table: table.name)
 by_format = pytest.mark.parametrize("wire", FORMATS)
 
 
@@ -90,7 +93,7 @@ def test_change_feed_has_the_rows_that_spark_reads(client: ds.SharingClient, tab
 
 
 @pytest.mark.parametrize(
-    "table", [table for table in TABLES if "row_lineage" in table.expected], ids=lambda table: table.name
+    "table", [table for table in READ if "row_lineage" in table.expected], ids=lambda table: table.name
 )
 def test_row_lineage_is_what_spark_reads(client: ds.SharingClient, table: SparkTable) -> None:
     lineage = [{"name": name, "type": "long"} for name in ("_row_id", "_row_commit_version")]
