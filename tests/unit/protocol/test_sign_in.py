@@ -154,7 +154,9 @@ def test_grant_that_an_endpoint_repeats_is_masked(server, wire, where):
 
 
 @pytest.mark.parametrize(
-    ("key", "algorithm"), [("planted", "RS256"), (pem(KEYS["ES256"]), "RS256"), (pem(KEYS["RS256"]), "ES256")]
+    ("key", "algorithm"),
+    [("planted", "RS256"), (pem(KEYS["ES256"]), "RS256"), (pem(KEYS["RS256"]), "ES256")],
+    ids=["no key", "an elliptic one", "one of RSA"],
 )
 def test_key_that_cannot_sign_is_named_by_its_algorithm_and_not_shown(server, key, algorithm):
     rest = RestClient(Profile.load(signing(server, {"privateKey": key}, algorithm)), OPTIONS)
