@@ -28,11 +28,14 @@ _SMALL = 2 * 1024 * 1024
 # Over before it could be in anyone's way: a footer, a deletion vector.
 _TINY = 64 * 1024
 _MEASURED_SECONDS = 0.1
+# An answer that begins sooner has no way to go.
+_AT_ONCE = 0.01
 # Requests in flight: at first, and where answers come at once; each step up, and what it must bring.
 _FIRST_FLIGHT = 32
 _PROMPT_FLIGHT = 8
 _FLIGHT_STEP = 16
 _FLIGHT_GROWTH = 1.15
+_QUEUED = 2.0
 # So many requests must go well, for each that is in flight, before a server is asked again for more than it took.
 _PATIENCE = 64
 
@@ -50,6 +53,7 @@ class Downloads(Workers):
         self._pace = Pace(clock)
         self._flight = Flight(max(1, max_concurrent), clock)
         self._flying = 0
+        self._first_sent = float("inf")
         # Threads that do not fly although they run: they sleep before another try.
         self._landed: set[int] = set()
         self._returning = 0
@@ -61,7 +65,10 @@ class Downloads(Workers):
         me = threading.get_ident()
         with self._lock:
             if (sent := self._sent.pop(me, None)) is not None:
+                unknown = self._flight.is_unknown
                 self._flight.answered(self._clock() - sent[0])
+                if unknown:
+                    self._wake()
             if self._asked.pop(me, None) is not None:
                 self._transferring.add(me)
 
@@ -112,6 +119,7 @@ class Downloads(Workers):
         me, now = threading.get_ident(), self._clock()
         self._flying += 1
         self._sent[me] = (now, self._flight.generation)
+        self._first_sent = min(self._first_sent, now)
         if nbytes > _SMALL:
             self._transferring.add(me)
         elif nbytes > _TINY:
@@ -124,6 +132,17 @@ class Downloads(Workers):
         self._flight.finished(nbytes, saturated=saturated)
         if nbytes > _TINY:
             self._pace.finished(nbytes, saturated=saturated)
+
+    def _held(self, now: float) -> float:
+        """For how many seconds no more fly: all at once would keep the first answer waiting, and hide how soon it
+        comes."""
+        unknown = self._flight.is_unknown and self._flying >= _PROMPT_FLIGHT
+        return self._first_sent + _AT_ONCE - now if unknown else 0.0
+
+    def _wake(self) -> None:
+        # One thread is enough to wait for that.
+        if self._threads <= self._flying or self._held(self._clock()) <= 0:
+            super()._wake()
 
     def _is_surplus(self) -> bool:
         small = not self._waiting or self._waiting[0][2] <= _SMALL
@@ -148,9 +167,11 @@ class Downloads(Workers):
             most = min(most, _PROMPT_FLIGHT)
         if self._flying + self._returning >= most:
             return None
+        now = self._clock()
+        if nbytes <= _SMALL and (held := self._held(now)) > 0:
+            return held
         if nbytes <= _TINY:
             return 0
-        now = self._clock()
         prompt = [began for began in self._asked.values() if now - began < _PROMPT]
         if len(self._transferring) + len(prompt) < self._pace.limit:
             return 0
@@ -181,11 +202,18 @@ class Flight:
     @property
     def prompt(self) -> bool:
         """Whether answers come at once, without a way to go."""
-        return SHORTCUTS.adaptive_flight and self._soonest < _PROMPT
+        return SHORTCUTS.adaptive_flight and self._soonest < _AT_ONCE
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether no answer has come yet, which would tell."""
+        return SHORTCUTS.adaptive_flight and self._soonest == float("inf") and not self._refusals
 
     def answered(self, seconds: float) -> None:
         """Take note of an answer that began after so many ``seconds``."""
         self._soonest = min(self._soonest, seconds)
+        self._waited += seconds
+        self._answers += 1
 
     def refused(self, generation: int) -> None:
         """Take note of a refused request that began in ``generation``."""
@@ -212,7 +240,9 @@ class Flight:
         elif self.limit < self._most and not self.prompt and self._requests >= self.limit:
             elapsed = self._clock() - self._since
             rate = self._requests / elapsed if elapsed > 0 else 0.0
-            if self._full == self._requests and rate > _FLIGHT_GROWTH * self._rate:
+            # Where answers wait for each other at the server, more of them would only wait longer.
+            queued = self._waited > _QUEUED * self._soonest * self._answers
+            if self._full == self._requests and rate > _FLIGHT_GROWTH * self._rate and not queued:
                 self.limit = min(self._most, self.limit + _FLIGHT_STEP)
                 self._begin_round(rate)
             else:
@@ -233,7 +263,8 @@ class Flight:
     def _begin_round(self, rate: float) -> None:
         self._rate = rate
         self._since = self._clock()
-        self._requests = self._full = 0
+        self._requests = self._full = self._answers = 0
+        self._waited = 0.0
 
 
 class Pace:

@@ -102,6 +102,43 @@ def test_no_more_are_in_flight_where_that_changes_nothing() -> None:
     assert flight.limit == 48
 
 
+def test_no_more_are_in_flight_where_answers_wait_for_each_other() -> None:
+    now = 0.0
+    flight = Flight(256, lambda: now)
+    flight.answered(0.02)
+    for number in range(5_000):
+        now += 0.001 / (1 + number // 64)  # ever faster, by chance
+        flight.answered(0.06)
+        flight.finished(1, saturated=True)
+    assert flight.limit == 32
+
+
+def test_few_are_asked_until_the_first_answer_tells_how_soon_they_come() -> None:
+    flying: list[int] = []
+    go_on = threading.Event()
+    now = 0.0
+
+    def call() -> None:
+        flying.append(1)
+        assert go_on.wait(30)
+        downloads.answered()
+
+    with Downloads(32, lambda: now) as downloads:
+        futures = [downloads.submit((number,), 100, call) for number in range(100)]
+        deadline = time.monotonic() + 30
+        while len(flying) < 8 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        assert len(flying) == 8
+        # Nobody answers at once: so all that are allowed are asked.
+        now = 0.05
+        while len(flying) < 32 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert len(flying) == 32
+        go_on.set()
+        assert not wait(futures, 60).not_done
+
+
 def test_a_small_number_is_kept_to() -> None:
     for most in (1, 3, 10):
         line = Line(0.05, most=most)
