@@ -53,7 +53,7 @@ class Case:
     arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
     latency: float = 0.0
     bandwidth: int | None = None
-    repeats: int = 5
+    repeats: int = 4
     baselines: Mapping[str, Callable[[], pathlib.Path]] = dataclasses.field(default_factory=dict)
     special: Mapping[str, Mapping[str, object]] = dataclasses.field(default_factory=dict)
     tls: bool = False
@@ -137,7 +137,7 @@ CASES = {
                 contenders=contenders,
                 latency=latency,
                 goal=goal,
-                repeats=3,
+                repeats=2 if table is tiny_crowd else 3,
                 once=("incumbent-delta",),
             )
             for name, table, latency, contenders, goal in (
@@ -289,7 +289,7 @@ CASES = {
             table=lambda: data.deleted_table("deleted", files=16, rows=100_000, fraction=0.1),
             contenders=("ours", "ours-undeleted", "incumbent-delta"),
             baselines={"ours-undeleted": full},
-            repeats=7,
+            repeats=5,
             goal="within 1.2x of the same data without deletion vectors; at most one more request per file",
         ),
         *(
@@ -298,7 +298,7 @@ CASES = {
                 table=table,
                 contenders=("spark-ours", "spark-local"),
                 action=f"spark-{name}",
-                repeats=3,
+                repeats=2,
                 goal=goal,
             )
             for name, table, goal in (
