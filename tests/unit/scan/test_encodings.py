@@ -23,6 +23,7 @@ from delta_sharing_client.scan.plan_changes import plan_changes
 from delta_sharing_client.scan.request import ChangesRequest
 from tests.unit.scan.support import Storage, Table, fast_options, metadata, rows_of, table_state
 from tests.vectors import encode_inline
+from tests.versions import PYARROW
 
 # Before pyarrow 16 nobody can write such files with it; that it reads them is tested in test_old_readers.py.
 pytestmark = pytest.mark.skipif(
@@ -140,7 +141,8 @@ def expected(keep: Callable[[int], bool] = lambda _: True, columns: list[str] | 
 
 
 def test_the_files_are_what_they_claim_to_be(encoding: str) -> None:
-    if encoding in ("views", "large", "dictionaries"):
+    # Older ones hand out a view as a string by themselves.
+    if encoding in ("views", "large", "dictionaries")[PYARROW < 22 :]:
         found = pq.ParquetFile(pa.BufferReader(written(encoding))).schema_arrow
         assert found.field("s").type == ENCODINGS[encoding][0]
 
