@@ -22,6 +22,7 @@ from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Stale, Transfers
 from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.download.workers import forget_frames
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import RetryPolicy
@@ -95,7 +96,8 @@ class Copies:
             first = under_way[0]
             try:
                 digest = first.finish(tick)
-            except Stale:
+            except Stale as stale:
+                forget_frames(stale)
                 first.discard()
                 first = under_way[0] = self._begin(first.number, first.task, first.target, again=True)
                 digest = first.finish(tick)

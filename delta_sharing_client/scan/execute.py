@@ -13,18 +13,21 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from types import GeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from delta_sharing_client.download.remote_file import Stale
 from delta_sharing_client.download.report import ScanReport
+from delta_sharing_client.download.workers import forget_frames
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.engine import Engine
 from delta_sharing_client.scan.listing import Listing
 from delta_sharing_client.scan.resources import Unit
 from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
+
+T = TypeVar("T")
 
 _DONE = object()
 # Seconds to wait for the listing to tell whether a table has few files.
@@ -199,9 +202,10 @@ def _batches(
                 given = True
                 listing.hurry()
                 yield batch
-        except Stale:
+        except Stale as stale:
             if given or task.version is not None:
                 raise  # rows of it were given out, here or by another task
+            forget_frames(stale)
             _drain(engine, units)
             yield from opened.batches(engine.open(number, task, again=True))
         opened.done()
@@ -269,10 +273,20 @@ class _Opened:
 
 def _drain(engine: Engine, opened: Future[list[Future[Unit]]]) -> None:
     """Wait for what was begun of a file, and give its memory back."""
-    with contextlib.suppress(DeltaSharingError):
-        for future in engine.closing.result(opened):
-            with contextlib.suppress(DeltaSharingError):
-                engine.closing.result(future).release()
+    for future in _result(engine, opened) or ():
+        unit = _result(engine, future)
+        if unit is not None:
+            unit.release()
+
+
+def _result(engine: Engine, future: Future[T]) -> T | None:
+    """Return the result of ``future``, ``None`` if it failed."""
+    try:
+        return engine.closing.result(future)
+    except DeltaSharingError as error:
+        # Its future keeps it, and its frames keep the future.
+        forget_frames(error)
+        return None
 
 
 def _watch(opened: Future[list[Future[Unit]]], failures: deque[BaseException]) -> None:

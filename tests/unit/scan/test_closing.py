@@ -51,7 +51,7 @@ def large(make_table: MakeTable) -> Table:
     return table
 
 
-def begun(table: Table, **options: int) -> Batches:
+def begun(table: Table, **options: Any) -> Batches:
     return execute(
         table.plan(options=fast_options(**{"max_bytes_in_flight": 4_000_000, "batch_rows": 5_000, **options}))
     )
@@ -255,14 +255,24 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
-@pytest.mark.parametrize("end", ["closed", "error", pytest.param("interrupted", marks=pytest.mark.alone), "retried"])
-def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, end: str) -> None:
+@pytest.mark.parametrize(
+    "end", ["closed", "error", pytest.param("interrupted", marks=pytest.mark.alone), "retried", "stale"]
+)
+def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, end: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {}
+    if end == "stale":
+        # What does not decode and comes from the cache may be the cache's fault: it is fetched once more.
+        options["cache_directory"] = str(tmp_path)
+        large.storage.files["part-7.parquet"] = bytes(len(large.storage.files["part-7.parquet"]))
+        with pytest.raises(DataError):
+            list(begun(large, **options))
+        gc.collect()
     before = pa.total_allocated_bytes()
     if end == "error":
         large.storage.faults["part-7.parquet"] = [status(404)] * 5
     if end == "retried":
         large.storage.faults["part-3.parquet"] = [stalls(threading.Event(), 1000), status(503)]
-    batches = begun(large, read_timeout=1, max_bytes_in_flight=32_000_000)
+    batches = begun(large, read_timeout=1, max_bytes_in_flight=32_000_000, **options)
     try:
         for number, _ in enumerate(batches):
             if end == "closed" and number == 2:
