@@ -67,6 +67,7 @@ def serve_demo(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
     return serve(tables=demo.build(tmp_path_factory.mktemp("demo")))
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist looks at the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     no_golden = pytest.mark.skip(reason=f"{GOLDEN_VARIABLE} is not set; it names a folder of conformance tables")
     for item in items:
