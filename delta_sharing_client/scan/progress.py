@@ -188,10 +188,16 @@ def one_line(title: str, progress: Progress | None, seconds: float) -> str:
 
 def _has_widgets() -> bool:
     """Whether a bar can be drawn: on a terminal always, in a notebook by ipywidgets, without which rich warns."""
-    return "ipykernel" not in sys.modules or importlib.util.find_spec("ipywidgets") is not None
+    return not _in_notebook() or importlib.util.find_spec("ipywidgets") is not None
 
 
 def _someone_watches() -> bool:
     # A notebook's kernel has no terminal, and draws all the same.
     stderr: Any = sys.stderr
-    return "ipykernel" in sys.modules or (stderr is not None and stderr.isatty())
+    return _in_notebook() or (stderr is not None and stderr.isatty())
+
+
+def _in_notebook() -> bool:
+    # Others import IPython as well; only a notebook's shell has a kernel.
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")

@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Make standard error a terminal, from here on: pytest puts its own there for each test; return what it shows."""
     out = Terminal()
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # other tests may have imported it here
     monkeypatch.setattr(module, "_EVERY", 0.02)
     return out
 
@@ -101,7 +101,6 @@ def test_a_long_read_shows_a_bar_before_its_first_file_is_done(table: Table, mon
 def test_nobody_watching_means_no_bar(table: Table, monkeypatch: pytest.MonkeyPatch, wanted: bool | None) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     monkeypatch.setattr(module, "_PATIENCE", 0.0)
     read(table, wanted)
     assert out.getvalue() == ""
@@ -196,7 +195,9 @@ def test_what_a_server_says_does_not_drive_the_terminal(monkeypatch: pytest.Monk
 
 
 def test_a_notebook_without_widgets_gets_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=None))
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    assert module._someone_watches()
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ipywidgets" else found(name))
     assert not module._has_widgets()
