@@ -52,13 +52,14 @@ class Batches(Iterator[pa.RecordBatch]):
         self._began = 0.0
         self._ended = plan.limit == 0 or (self._listing.is_whole and not self._listing.files)
         self._closed = False
-        self._at_end: list[Callable[[], None]] = []
+        self._meanwhile: list[Callable[[], Callable[[], None]]] = []
         if self._ended:
             self._listing.close()
 
-    def at_end(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called once the read has ended, however it did, if it began at all; on any thread."""
-        self._at_end.append(call)
+    def meanwhile(self, begin: Callable[[], Callable[[], None]]) -> None:
+        """Have ``begin`` called when the read begins, and what it returns once the read has ended, however it did, on
+        any thread."""
+        self._meanwhile.append(begin)
 
     def close(self) -> None:
         """End the read, from any thread; one that waits for a batch raises ``UsageError``, as does any later one."""
@@ -115,7 +116,7 @@ class Batches(Iterator[pa.RecordBatch]):
         self._began = time.perf_counter()
         self._engine = engine = Engine(self._context, self._listing, self._report, self._limit)
         rows = _run(engine, self._listing, self._context.options, self._limit, self._report)
-        for call in (rows.close, *self._at_end):
+        for call in (rows.close, *(begin() for begin in self._meanwhile)):
             engine.closing.keep(call)
         assert isinstance(rows, GeneratorType)
         self._rows = rows

@@ -41,9 +41,12 @@ def watched(report: ScanReport, batches: Batches, *, title: str, wanted: Wanted)
     error is a terminal or the program is a notebook; anything that can be called gets a ``Progress`` in place of a
     person. Call it before the first batch is taken.
     """
-    bar = _bar(title, wanted, report)
-    if bar is not None:
-        batches.at_end(bar.close)
+
+    def begin() -> Callable[[], None]:
+        bar = _bar(title, wanted, report)
+        return (lambda: None) if bar is None else bar.close
+
+    batches.meanwhile(begin)
     return batches
 
 

@@ -20,7 +20,6 @@ import os
 import random
 import sys
 import time
-import types
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +30,7 @@ import requests.structures
 import urllib3
 
 from delta_sharing_client.client import SharingClient
+from delta_sharing_client.connections import Interrupt
 from delta_sharing_client.delta.log.lines import read_actions
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json, to_arrow_schema
 from delta_sharing_client.errors import DeltaSharingError
@@ -39,7 +39,6 @@ from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.json_hints import from_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.protocol import pages
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.scan.explain import explain
@@ -292,7 +291,7 @@ def run_one(name: str, data: bytes) -> bool:
     start = time.process_time()
     again = f"run again: python -m tests.fuzz.fuzz_wire --target {name} --input {data.hex()[:20000]}"
     accepted = True
-    real, pages.time = pages.time, types.SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None)  # type: ignore
+    real, Interrupt.sleep = Interrupt.sleep, lambda self, seconds: None  # type: ignore[method-assign, assignment]
     try:
         TARGETS[name](data)
     except DeltaSharingError as error:
@@ -304,7 +303,7 @@ def run_one(name: str, data: bytes) -> bool:
     except Exception as error:
         raise Failed(f"{type(error).__name__}: {str(error)[:500]}\n{again}") from error
     finally:
-        pages.time = real  # type: ignore
+        Interrupt.sleep = real  # type: ignore[method-assign]
     if (seconds := time.process_time() - start) > SLOW:
         raise Failed(f"it took {seconds:.1f} seconds\n{again}")
     return accepted

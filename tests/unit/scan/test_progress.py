@@ -60,7 +60,7 @@ def read(table: Table, progress: Any, **options: Any) -> ScanReport:
     plan, report = table.plan(options=fast_options(progress=progress, **options)), ScanReport()
     batches = watched(report, execute(plan, report), title="reading t", wanted=progress)
     assert sum(batch.num_rows for batch in batches) == 4 * ROWS
-    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
+    assert drawing() == []
     return report
 
 
@@ -95,6 +95,25 @@ def test_a_long_read_shows_a_bar_before_its_first_file_is_done(table: Table, mon
     batches = watched(report, execute(plan, report), title="reading t", wanted=None)
     assert sum(batch.num_rows for batch in batches) == 4 * ROWS
     assert [found for found in seen if found.files_done == 0 and 0 < found.bytes_fetched < found.bytes_expected]
+
+
+def test_a_read_that_never_begins_draws_nothing_and_leaves_no_thread(
+    make_table: MakeTable, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = terminal(monkeypatch)
+    for plan in (make_table(pa.schema([("a", pa.int64())])).plan(), table.plan(), table.plan(limit=0)):
+        report = ScanReport()
+        batches = watched(report, execute(plan, report), title="reading t", wanted=True)
+        batches.close()
+        del batches
+    empty = execute(make_table(pa.schema([("a", pa.int64())])).plan(), report)
+    assert list(watched(report, empty, title="reading t", wanted=True)) == []
+    assert drawing() == []
+    assert drawn.getvalue() == ""
+
+
+def drawing() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "progress"]
 
 
 @pytest.mark.parametrize("wanted", [False, None])
@@ -143,7 +162,7 @@ def test_the_bar_ends_when_the_read_is_given_up(table: Table, monkeypatch: pytes
     batches = watched(report, execute(plan, report), title="reading t", wanted=True)
     next(batches)
     batches.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
+    assert drawing() == []
 
 
 def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
