@@ -39,7 +39,7 @@ _START_SECONDS = 300.0
 _END_SECONDS = 420.0
 _COMMITS_BEFORE = 25
 # Streams must not come to the end of their tables before the end of the soak, nor stay far behind it.
-_COMMITS_IN_ALL, _COMMITS_IN_ALL_BY_HAND = 90, 1500
+_COMMITS_IN_ALL, _COMMITS_IN_ALL_BY_HAND = 600, 1500
 Row = tuple[int, str]
 
 
