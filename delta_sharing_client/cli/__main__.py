@@ -1,7 +1,5 @@
 """``python -m delta_sharing_client.cli``, for where the command ``delta-sharing`` is not on the path."""
 
-import sys
+from delta_sharing_client.cli.run import process
 
-from delta_sharing_client.cli.run import main
-
-sys.exit(main())
+process()
