@@ -1,5 +1,7 @@
 """``python -m delta_sharing_client.cli``, for where the command ``delta-sharing`` is not on the path."""
 
-from delta_sharing_client.cli.run import process
+import sys
 
-process()
+from delta_sharing_client.cli.run import main
+
+sys.exit(main())

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from delta_sharing_client.cli.commands import app
 from delta_sharing_client.cli.exits import ExitCode, Stopped, exit_code, one_line
@@ -48,19 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if usage is not None:
             return _fail(usage, ExitCode.USAGE)
         return _fail(f"unexpected {type(error).__name__}: {one_line(error)}; please report this", ExitCode.INTERNAL)
-
-
-def process() -> NoReturn:
-    """Run the command line of this process and end it; the command ``delta-sharing``.
-
-    The interpreter is not taken apart: a thread that is inside of Arrow then would take the process down.
-    """
-    code = main()
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
 
 
 def _usage_message(error: Exception) -> str | None:

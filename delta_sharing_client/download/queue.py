@@ -41,10 +41,16 @@ _PATIENCE = 64
 
 
 class Downloads(Workers):
-    """A pool of threads for data requests."""
+    """A pool of threads for data requests; ``held`` as of ``Workers``."""
 
-    def __init__(self, max_concurrent: int, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(max_concurrent, "download")
+    def __init__(
+        self,
+        max_concurrent: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        held: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__(max_concurrent, "download", held=held)
         self._clock = clock
         # By thread: when its request began, and in which generation of the flight; then, that it is on the line.
         self._sent: dict[int, tuple[float, int]] = {}

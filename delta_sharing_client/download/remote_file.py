@@ -88,7 +88,23 @@ class Transfers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: set[Line] = set()
+        self._elsewhere = 0
         self.cancelled = threading.Event()
+
+    def held(self) -> int:
+        """Return how many threads are in a request, where a system call may hold them."""
+        return len(self._open) + self._elsewhere
+
+    @contextlib.contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Count the calling thread among those ``held`` in the block: its request is not one of these."""
+        with self._lock:
+            self._elsewhere += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._elsewhere -= 1
 
     def enter(self) -> Line:
         """Begin a request; raises ``CancelledError`` once the scan is closed."""
@@ -229,7 +245,7 @@ class RemoteFile:
         """Return another URL than ``rejected``; ask for it unless another thread has already."""
         if self._reader.urls is None:
             raise self.error(TransportError, "the storage refused the file's URL, and no new one can be asked for")
-        with self._lock:
+        with self._reader.transfers.elsewhere(), self._lock:
             if self._url == rejected:
                 self._url = self._reader.urls.url_for(self._key, rejected)
                 self._expiration_ms = None

@@ -19,21 +19,25 @@ from delta_sharing_client.errors import DeltaSharingError
 
 T = TypeVar("T")
 Order = tuple[int, ...]
-# An interpreter that ends while a thread is inside of Arrow takes the process down with it (std::terminate).
+# An interpreter that ends while a thread is inside of Arrow, be it to drop what it made, takes the process down with
+# it (std::terminate).
 _SECONDS_AT_EXIT = 10.0
+_SECONDS_TO_LOOK_AGAIN = 0.02
 _Task = tuple[Order, int, int, Callable[[], Any], "Future[Any]"]
 
 
 class Workers:
     """At most ``most`` threads, started as they are needed; a context manager.
 
-    They are daemons: a call that never returns must not keep the interpreter from ending. Calls that are ``finite``,
-    as work of the processor is, it waits for. No callback of a future runs while the lock is held.
+    They are daemons: a call that never returns must not keep the interpreter from ending. It waits for all but as many
+    as ``held`` says that a system call may hold at the moment; for none without. No callback of a future runs while the
+    lock is held.
     """
 
-    def __init__(self, most: int, name: str, *, finite: bool = False) -> None:
-        if finite:
-            _finite.add(self)
+    def __init__(self, most: int, name: str, *, held: Callable[[], int] | None = None) -> None:
+        self._held_now = held
+        if held is not None:
+            _waited_for.add(self)
         self._most = max(1, most)
         self._name = name
         # The lock is taken by itself: Condition.__enter__ is Python code, and Ctrl-C within it leaves it locked.
@@ -88,6 +92,14 @@ class Workers:
         with self._lock:
             while (self._threads or self._guests) and (left := deadline - time.monotonic()) > 0:
                 self._news.wait(left)
+
+    def let_finish(self, deadline: float) -> None:
+        """Wait as the end of the interpreter does: until no thread is left but those that a system call holds, which
+        end where they are."""
+        held = self._held_now or (lambda: self._threads + self._guests)
+        with self._lock:
+            while self._threads + self._guests > held() and (left := deadline - time.monotonic()) > 0:
+                self._news.wait(min(left, _SECONDS_TO_LOOK_AGAIN))
 
     def forget(self) -> None:
         # What waits stays: a parent's thread may have been in the midst of it, so that it cannot be taken apart.
@@ -168,20 +180,20 @@ class Workers:
             return task
 
 
-_finite: weakref.WeakSet[Workers] = weakref.WeakSet()
+_waited_for: weakref.WeakSet[Workers] = weakref.WeakSet()
 
 
 @atexit.register
 def _let_finish() -> None:
     deadline = time.monotonic() + _SECONDS_AT_EXIT
-    for workers in list(_finite):
+    for workers in list(_waited_for):
         workers.stop()
-        workers.join(deadline)
+        workers.let_finish(deadline)
 
 
 if hasattr(os, "register_at_fork"):
     # The threads are the parent's, and so are their locks.
-    os.register_at_fork(after_in_child=_finite.clear)
+    os.register_at_fork(after_in_child=_waited_for.clear)
 
 
 def forget_frames(error: BaseException) -> None:

@@ -111,7 +111,11 @@ class Closing:
                     self._token.append(None)
                     return
                 self._run()
-        if wait and self._ended.acquire(timeout=SECONDS + 0.1):
+        if wait:
+            self._wait_for_end(SECONDS + 0.1)
+
+    def _wait_for_end(self, seconds: float) -> None:
+        if self._ended.acquire(timeout=seconds):
             self._ended.release()
 
     def _take(self) -> bool:
@@ -165,14 +169,17 @@ _parents: list[Closing] = []
 
 @atexit.register
 def _close_all() -> None:
-    # Threads that go on while the interpreter is taken down may crash it.
-    mine = [closing for closing in list(_open) if closing._take()]
+    # Threads that go on while the interpreter is taken down may crash it: also those that another thread is ending.
+    every = list(_open)
+    mine = [closing for closing in every if closing._take()]
     for closing in mine:
         closing._stop()
     deadline = time.monotonic() + SECONDS
     for closing in mine:
         closing._join(deadline)
         closing._finish()
+    for closing in every:
+        closing._wait_for_end(max(0.0, deadline - time.monotonic()))
 
 
 def _after_fork() -> None:

@@ -39,7 +39,7 @@ class Engine:
     def __init__(self, context: ScanContext, listing: Closable, report: ScanReport, limit: int | None = None) -> None:
         options = context.options
         transfers = Transfers()
-        downloads = Downloads(options.max_concurrent_requests)
+        downloads = Downloads(options.max_concurrent_requests, held=transfers.held)
         cache = FileCache.from_options(options, context.table_id)
         reader = Reader(
             context.files or Http(options, context.allow_http, context.table),
@@ -57,7 +57,7 @@ class Engine:
             limit=limit,
             reader=reader,
             downloads=downloads,
-            decoders=Workers(pa.cpu_count(), "decode", finite=True),
+            decoders=Workers(pa.cpu_count(), "decode", held=lambda: 0),
             buffers=Buffers(options.max_bytes_in_flight * 3 // 8),
             # Apart: bytes that wait to be decoded must not keep decoded rows from being made, nor the reverse. Most is
             # for bytes, so that a large row group can be fetched while the one before it is decoded; the rest is for

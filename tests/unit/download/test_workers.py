@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """
 import os, sys, time
 from delta_sharing_client.download.workers import Workers
-workers = Workers(2, "w", finite={finite})
+workers = Workers(2, "w", held={held})
 def work():
     began.append(1)
     time.sleep(1.0)
@@ -27,10 +27,19 @@ while len(began) < 2:
 """
 
 
-@pytest.mark.parametrize(("finite", "printed"), [(True, "done\ndone\n"), (False, "")])
-def test_the_interpreter_waits_for_what_began_and_is_finite_alone(finite: bool, printed: str) -> None:
+@pytest.mark.parametrize(
+    ("held", "printed"),
+    [
+        ("lambda: 0", "done\ndone\n"),
+        ("lambda: 2", ""),
+        ("None", ""),
+        # Two that enter a system call while they are waited for.
+        ("lambda counts=iter([0, 1]): next(counts, 2)", ""),
+    ],
+)
+def test_the_interpreter_waits_for_what_began_but_not_for_what_a_system_call_holds(held: str, printed: str) -> None:
     run = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(finite=finite)],
+        [sys.executable, "-c", SCRIPT.format(held=held)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -43,7 +52,7 @@ def test_the_interpreter_waits_for_what_began_and_is_finite_alone(finite: bool, 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 def test_a_forked_process_does_not_wait_for_its_parents_work() -> None:
     fork = (
-        SCRIPT.format(finite=True)
+        SCRIPT.format(held="lambda: 0")
         + "if os.fork() == 0:\n    sys.exit(7)\nprint(os.wait()[1] >> 8, len(began), flush=True)\n"
     )
     began = time.monotonic()

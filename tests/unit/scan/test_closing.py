@@ -475,3 +475,24 @@ def test_a_thread_that_is_stuck_is_not_waited_for_longer_than_the_deadline() -> 
     assert time.monotonic() - began < SOON
     assert ended == ["kept"]
     release.set()
+
+
+def test_the_interpreter_waits_for_an_end_that_another_thread_is_about() -> None:
+    script = """
+    import os, time
+    from delta_sharing_client.scan.closing import Closing
+    class Slow:
+        def stop(self): pass
+        def join(self, deadline):
+            time.sleep(0.4)
+            os.write(1, b"joined")
+    Closing((Slow(),)).close(wait=False)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "joined", "")
