@@ -1,4 +1,4 @@
-"""How far a long read has come, where a person is watching: bytes as they arrive; never in a log."""
+"""How far a long read has come, where a person is watching: bytes as they arrive; in a log only when asked for."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ Draw = Callable[[State, threading.Event], None]
 _PATIENCE = 2.0
 _EVERY = 0.2
 _TOLD = 2.0
+# In a log, a line.
+_EVERY_LINE = 10.0
 
 
 def watched(report: ScanReport, batches: Batches, *, title: str, wanted: Wanted) -> Batches:
@@ -108,7 +110,7 @@ class Bar:
     def _run(self) -> None:
         try:
             if not self._closed.wait(self._patience):
-                draw = self._draw or (on_a_bar if _has_widgets() else on_one_line)
+                draw = self._draw or _way_to_draw()
                 draw(self._state, self._closed)
         except Exception:
             # Whatever goes wrong with a picture is no reason for the read to fail.
@@ -170,6 +172,15 @@ def on_one_line(state: State, closed: threading.Event, out: TextIO | None = None
             return
 
 
+def on_lines(state: State, closed: threading.Event) -> None:
+    """Write a line on standard error now and then, and one at the end: for a log."""
+    began, is_over = time.monotonic(), False
+    while not is_over:
+        is_over = closed.wait(_EVERY_LINE)
+        sys.stderr.write(one_line(*state(), time.monotonic() - began) + "\n")
+        sys.stderr.flush()
+
+
 def _told_to(call: Callable[[Progress], object], state: State, closed: threading.Event) -> None:
     """Tell a program: a few times a second, and once at the end."""
     is_over = False
@@ -189,15 +200,21 @@ def one_line(title: str, progress: Progress | None, seconds: float) -> str:
     return f"{title}: {done / 1e6:,.1f} of {whole / 1e6:,.1f} MB, {rate / 1e6:,.1f} MB/s{left}"
 
 
-def _has_widgets() -> bool:
-    """Whether a bar can be drawn: on a terminal always, in a notebook by ipywidgets, without which rich warns."""
-    return not _in_notebook() or importlib.util.find_spec("ipywidgets") is not None
+def _way_to_draw() -> Draw:
+    if _in_notebook():
+        # Without ipywidgets rich warns, and draws nothing.
+        return on_one_line if importlib.util.find_spec("ipywidgets") is None else on_a_bar
+    return on_a_bar if _is_terminal() else on_lines
 
 
 def _someone_watches() -> bool:
     # A notebook's kernel has no terminal, and draws all the same.
+    return _in_notebook() or _is_terminal()
+
+
+def _is_terminal() -> bool:
     stderr: Any = sys.stderr
-    return _in_notebook() or (stderr is not None and stderr.isatty())
+    return stderr is not None and stderr.isatty()
 
 
 def _in_notebook() -> bool:

@@ -125,6 +125,18 @@ def test_nobody_watching_means_no_bar(table: Table, monkeypatch: pytest.MonkeyPa
     assert out.getvalue() == ""
 
 
+def test_in_a_log_lines_are_written_where_they_are_wanted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr(module, "_EVERY_LINE", 0.05)
+    table.storage.faults["part-0.parquet"] = [slow]
+    read(table, True)
+    *first, last = out.getvalue().splitlines()
+    assert first
+    assert all(line.startswith("reading t: ") and line.isprintable() for line in (*first, last))
+    assert "0.6 of 0.6 MB" in last
+
+
 def test_bytes_are_seen_as_they_arrive(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_EVERY", 0.01)
     for part in range(4):
@@ -180,7 +192,7 @@ def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path, monkeypatch: p
 def test_it_says_why_nothing_moves(table: Table, monkeypatch: pytest.MonkeyPatch, on_terminal: bool) -> None:
     drawn = terminal(monkeypatch)
     if not on_terminal:
-        monkeypatch.setattr(module, "_has_widgets", lambda: False)
+        monkeypatch.setattr(module, "_way_to_draw", lambda: on_one_line)
     monkeypatch.setattr(module, "on_a_bar", lambda state, closed: on_a_bar(state, closed, wide(drawn)))
     table.storage.faults["part-1.parquet"] = [status(503, {"Retry-After": "2"})]
     read(table, True, max_concurrent_requests=1)
@@ -219,7 +231,7 @@ def test_a_notebook_without_widgets_gets_a_line(monkeypatch: pytest.MonkeyPatch)
     assert module._someone_watches()
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ipywidgets" else found(name))
-    assert not module._has_widgets()
+    assert module._way_to_draw() is on_one_line
     out, closed = io.StringIO(), threading.Event()
     closed.set()
     on_one_line(lambda: ("t", Progress(0, 2, 0, 8_000_000, 0, 1_500_000, 4_000_000)), closed, out)
