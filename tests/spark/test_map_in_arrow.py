@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -10,8 +11,10 @@ import pyspark
 import pytest
 
 import delta_sharing_client as ds
+import mock_server
 from delta_sharing_client.spark import to_spark
 from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from mock_server import catalog
 from tests.spark.streams import FEED, ID, changed_table
 from tests.tables import TableWriter, rows_of
 
@@ -48,6 +51,22 @@ def test_change_feed(spark: Any, lake: Any) -> None:
         (1, "insert", 1),
         (2, "insert", 1),
     ]
+
+
+def test_a_directory_is_read_in_tasks(spark: Any, tmp_path: pathlib.Path) -> None:
+    writer = TableWriter(tmp_path / "t", ID, properties=FEED)
+    for i in range(3):
+        writer.insert(rows_of([i]))
+    # By its directory alone: nothing else could have given the rows.
+    shared = catalog.from_mapping({"s.d.t": writer.path})
+    only = catalog.build([dataclasses.replace(entry, modes=("dir",)) for entry in shared.tables])
+    with (
+        mock_server.running(tables=only, local_directories=True) as server,
+        ds.SharingClient(server.profile, options=ds.ReadOptions(access_mode=ds.AccessMode.DIR)) as client,
+    ):
+        table = client.table("s.d.t")
+        assert sorted(row.id for row in table.scan().to_spark(spark).collect()) == [0, 1, 2]
+        assert [row.id for row in table.changes(starting_version=3).to_spark(spark).collect()] == [2]
 
 
 def test_urls_that_expired_since_the_plan_are_renewed_and_a_lost_file_names_the_table(spark: Any, lake: Any) -> None:
