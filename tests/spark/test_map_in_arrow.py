@@ -12,6 +12,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client import compat as delta_sharing
 from delta_sharing_client.spark import to_spark
 from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
 from mock_server import catalog
@@ -51,6 +52,17 @@ def test_change_feed(spark: Any, lake: Any) -> None:
         (1, "insert", 1),
         (2, "insert", 1),
     ]
+
+
+def test_spark_scripts_of_the_package_delta_sharing_run_with_their_import_changed(spark: Any, lake: Any) -> None:
+    table = TableWriter(lake.root / "t", ID, properties=FEED)
+    table.insert(rows_of([1, 2]))
+    table.insert(rows_of([3]))
+    table_url = lake.url("t")
+    assert delta_sharing.load_as_spark(table_url).count() == 3
+    assert delta_sharing.load_as_spark(table_url, version=1).count() == 2
+    changes = delta_sharing.load_table_changes_as_spark(table_url, starting_version=1, ending_version=2)
+    assert sorted(row.id for row in changes.where("_change_type = 'insert'").collect()) == [1, 2, 3]
 
 
 def test_a_directory_is_read_in_tasks(spark: Any, tmp_path: pathlib.Path) -> None:

@@ -110,6 +110,6 @@ def test_a_watched_copy_follows_until_it_is_interrupted(serve_demo: Any, tmp_pat
         assert "holds version" in process.stdout.readline()
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(120) == 130
         # Nothing new was shared, so nothing more was said.
         assert process.stdout.read() == ""

@@ -345,12 +345,12 @@ def test_cancelling_ends_a_read_that_waits(remote: MakeRemote, storage: Storage)
         handler.end_headers()
         handler.wfile.write(data[:100])
         handler.wfile.flush()
-        released.wait(20)
+        released.wait(200)
         handler.close_connection = True
         return True
 
     storage.faults["f"] = [stall]
-    file = remote(read_timeout=30.0)
+    file = remote(read_timeout=200.0)
     ended = threading.Event()
 
     def work() -> None:
@@ -365,7 +365,7 @@ def test_cancelling_ends_a_read_that_waits(remote: MakeRemote, storage: Storage)
     ended.wait(0.1)
     file.reader.transfers.stop()
     try:
-        assert ended.wait(5)
+        assert ended.wait(60)
     finally:
         released.set()
         thread.join()

@@ -51,7 +51,7 @@ def test_the_demo_serves_writes_its_profile_and_says_what_to_try(demo: tuple[sub
     tables = requests.get(profile["endpoint"] + "shares/demo/all-tables", headers=headers).json()["items"]
     assert {table["name"] for table in tables} == {"orders", "products", "readings"}
     child.send_signal(signal.SIGTERM)
-    output, _ = child.communicate(timeout=20)
+    output, _ = child.communicate(timeout=120)
     assert child.returncode == 0
     assert not path.exists()
     assert str(path) in output
@@ -116,7 +116,7 @@ def test_ctrl_c_during_the_start_is_no_traceback(stream: str, sign: str) -> None
     with child:
         assert any(sign in line for line in getattr(child, stream))  # by then it is in its imports, or builds tables
         child.send_signal(signal.SIGINT)
-        output, complaint = child.communicate(timeout=20)
+        output, complaint = child.communicate(timeout=120)
     assert "Traceback" not in output + complaint
     assert child.returncode == 130
 

@@ -66,15 +66,15 @@ def test_tiny_downloads_wait_for_nobody() -> None:
 
     def call() -> None:
         started.release()
-        release.wait(5)
+        release.wait(300)
 
     with Downloads(12) as downloads:
         large = [downloads.submit((number,), 8 * 1024 * 1024, call) for number in range(4)]
         tiny = [downloads.submit((number, -1), 16 * 1024, call) for number in range(8)]
-        arrived = [started.acquire(timeout=5) for _ in range(12)]
+        arrived = [started.acquire(timeout=60) for _ in range(12)]
         release.set()
         for future in [*large, *tiny]:
-            future.result(5)
+            future.result(60)
 
     assert all(arrived)
 
