@@ -260,6 +260,10 @@ class Read(abc.ABC):
         """As ``to_parquet``, into an Arrow IPC file (also known as Feather)."""
         return self._to_file(path, FileFormat.ARROW)
 
+    def to_jsonl(self, path: str | os.PathLike[str]) -> int:
+        """As ``to_parquet``, into a file of one JSON object a line, with the values that ``--json`` prints."""
+        return self._to_file(path, FileFormat.JSONL)
+
     def _to_file(self, path: str | os.PathLike[str], file_format: FileFormat) -> int:
         from delta_sharing_client.outputs.files import write_file
 

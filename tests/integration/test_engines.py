@@ -1,21 +1,27 @@
-"""The recipes of docs/reading.md for other engines' workers: parts of a read travel and give all rows once."""
+"""The recipes of docs for other engines: parts of a read have all rows once, queries fetch what they need."""
 
 from __future__ import annotations
 
 import multiprocessing
 import pathlib
+import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import delta_sharing_client as ds
 import mock_server
 from tests.regressions.hand_made import HandMadeTable
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "reading.md"
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "reading.md"
+ROWS = 20_000
+
+Fetched = Callable[[Callable[[], Any]], tuple[Any, int]]
 
 
 def read_part(part: ds.Partition) -> pa.Table:
@@ -31,14 +37,36 @@ def scan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.Scan]:
         yield client.table("s.s.t").scan(filter="id > 0")
 
 
-def recipe(engine: str) -> str:
-    blocks: list[str] = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ds.SharedTable, Fetched]]:
+    """A table of a file for each of four countries, and what counts the bytes of data that a query fetches."""
+    root = tmp_path_factory.mktemp("engines") / "orders"
+    columns = [("order_id", pa.int64()), ("amount", pa.int64()), ("note", pa.binary()), ("country", pa.string())]
+    made = HandMadeTable(root).create(pa.schema(columns), partition_by=["country"])
+    source = random.Random(5)
+    for number, country in enumerate(("DE", "FR", "US", "XX")):
+        ids = range(number * ROWS, (number + 1) * ROWS)
+        notes = [source.randbytes(24) for _ in ids]
+        rows = pa.table({"order_id": ids, "amount": [one % 1000 for one in ids], "note": pa.array(notes, pa.binary())})
+        made.commit(made.file(rows, {"country": country}))
+    with mock_server.running(tables={"s.s.t": root}) as server, ds.SharingClient(server.profile) as client:
+
+        def fetched(query: Callable[[], Any]) -> tuple[Any, int]:
+            server.reset_stats()
+            result = query()
+            return result, server.stats()["bytes"].get("data", 0)
+
+        yield client.table("s.s.t"), fetched
+
+
+def recipe(engine: str, page: pathlib.Path) -> str:
+    blocks: list[str] = re.findall(r"```py\n(.*?)```", page.read_text(), re.DOTALL)
     [found] = [block for block in blocks if block.startswith(f"# {engine}")]
     return found
 
 
-def run(engine: str, **names: Any) -> dict[str, Any]:
-    exec(compile(recipe(engine), PAGE.name, "exec"), names)
+def run(engine: str, page: pathlib.Path = PAGE, **names: Any) -> dict[str, Any]:
+    exec(compile(recipe(engine, page), page.name, "exec"), names)
     return names
 
 
@@ -63,6 +91,48 @@ def test_dask(scan: ds.Scan) -> None:
         frame = run("Dask", dask=dask, scan=scan, read_part=read_part)["frame"]
         assert frame.npartitions == 8
         assert sorted(frame.compute()["id"]) == list(range(1, 40))
+
+
+def test_dask_reads_of_a_dataset_what_a_computation_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
+    pytest.importorskip("dask.dataframe", reason="bash .ci/engines runs this with Dask")
+    import dask
+
+    table, fetched = orders
+    explicit, least = fetched(lambda: table.scan(["amount"], "country IN ('DE', 'FR', 'US')").to_arrow())
+    with dask.config.set(scheduler="processes", num_workers=2):
+        dataset = table.scan().to_dataset()
+        found, bytes_ = fetched(lambda: run("Dask", DOCS / "engines.md", dask=dask, pc=pc, dataset=dataset))
+    assert found["frame"].npartitions == 3
+    assert found["total"] == sum(explicit["amount"].to_pylist())
+    assert bytes_ <= 1.1 * least
+
+
+def test_ibis_reads_of_a_dataset_what_a_query_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
+    ibis = pytest.importorskip("ibis", reason="bash .ci/engines runs this with Ibis")
+
+    table, fetched = orders
+    explicit, least = fetched(lambda: table.scan(["order_id", "amount"], "amount > 900").to_arrow())
+    found, bytes_ = fetched(lambda: run("Ibis", DOCS / "engines.md", ibis=ibis, dataset=table.scan().to_dataset()))
+    assert sorted(found["frame"]["order_id"]) == sorted(explicit["order_id"].to_pylist())
+    assert len(found["frame"]) == 4 * ROWS * 99 // 1000
+    assert bytes_ <= 1.1 * least
+
+    taken = found["orders"].filter(found["orders"].country == "FR").select("order_id")
+    least = fetched(lambda: table.scan(["order_id"], "country = 'FR'").to_arrow())[1]
+    frame, bytes_ = fetched(taken.execute)
+    assert sorted(frame["order_id"]) == list(range(ROWS, 2 * ROWS))
+    assert bytes_ <= 1.1 * least
+
+
+def test_ibis_works_on_a_connection_with_attached_shares(orders: tuple[ds.SharedTable, Fetched]) -> None:
+    ibis = pytest.importorskip("ibis", reason="bash .ci/engines runs this with Ibis")
+    import duckdb
+
+    table, _ = orders
+    with duckdb.connect() as connection:
+        ds.attach(connection, table.rest.profile)
+        shared = ibis.duckdb.from_connection(connection).table("t", database=("s", "s"))
+        assert shared.filter(shared.country == "US").amount.sum().execute() == sum(range(1000)) * ROWS // 1000
 
 
 def test_ray(scan: ds.Scan) -> None:
