@@ -11,12 +11,11 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
-import typer.core
 
-from delta_sharing_client.cli.exits import ExitCode, Stopped
+from delta_sharing_client.cli.program import Program
 from delta_sharing_client.cli.target import (
     Settings,
     names_of_tables,
@@ -34,30 +33,15 @@ if TYPE_CHECKING:
     from delta_sharing_client.reads import Read
 
 
-class _Commands(typer.core.TyperGroup):
-    """The commands; says why one stopped before typer, whose releases differ in that, makes an exit code of it."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError as error:
-            raise Stopped(ExitCode.BROKEN_PIPE) from error
-        except KeyboardInterrupt as error:
-            raise Stopped(ExitCode.INTERRUPTED) from error
-
-
 def _print_version(asked: bool) -> None:
     if asked:
         sys.stdout.write(f"delta-sharing-client {importlib.metadata.version('delta-sharing-client')}\n")
         raise typer.Exit
 
 
-app = typer.Typer(
+app = Program(
     name="delta-sharing",
-    cls=_Commands,
     help="Look at and read tables shared over the Delta Sharing protocol.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -212,7 +196,7 @@ def share_details(
     output.print_json(found) if settings.as_json else output.print_facts(found)
 
 
-profile_app = typer.Typer(help="Look at profiles.", no_args_is_help=True)
+profile_app = Program(help="Look at profiles.")
 app.add_typer(profile_app, name="profile")
 
 
@@ -237,7 +221,10 @@ def profile_check(context: typer.Context, profile: ProfileOption = None, as_json
         "shares": shares,
         "numTables": sum(len(client.list_all_tables(share)) for share in shares),
     }
-    output.print_json(facts) if settings.as_json else output.print_facts(facts)
+    if settings.as_json:
+        output.print_json(facts)
+    else:
+        output.print_facts({**facts, "tokenExpires": facts["tokenExpires"] or "not told by the profile"})
 
 
 # === One table ===
@@ -361,7 +348,7 @@ def explain(
     """Say which files, columns and bytes a read would fetch, and what is left out and why.
 
     Example: delta-sharing explain demo.shop.orders
-    Example: delta-sharing explain demo.shop.orders --columns amount --filter "order_id = 7"
+    Example: delta-sharing explain demo.shop.orders -c amount -f "order_id = 7"
     """
     from delta_sharing_client.cli import output
 
@@ -478,7 +465,7 @@ def read_table(
     """Read a table into a file, or to stdout.
 
     Example: delta-sharing read demo.shop.orders --limit 5
-    Example: delta-sharing read demo.shop.orders --filter "amount > 100" -o orders.parquet
+    Example: delta-sharing read demo.shop.orders -f "amount > 100" -o big.parquet
     """
     settings = Settings.of(context, profile, as_json, verbose)
     read = open_table(settings.profile, table).scan(
@@ -503,8 +490,8 @@ def sql(
 ) -> None:
     """Run SQL over shared tables with DuckDB; only the columns and rows that it needs are fetched.
 
-    Example: delta-sharing sql "SELECT country, count(*) AS orders FROM demo.shop.orders GROUP BY country"
-    Example: delta-sharing sql "SELECT * FROM demo.shop.orders WHERE amount > 900" -o large.parquet
+    Example: delta-sharing sql "SELECT max(amount) FROM demo.shop.orders"
+    Example: delta-sharing sql "SELECT * FROM demo.shop.orders" -o all.parquet
     """
     from delta_sharing_client.cli import output
     from delta_sharing_client.outputs.files import json_rows
@@ -546,7 +533,7 @@ def read_changes(
     """Read a table's change data feed into a file, or to stdout.
 
     Example: delta-sharing changes demo.shop.orders --starting-version 2
-    Example: delta-sharing changes demo.shop.orders --starting-version 2 --ending-version 3 -o changes.csv
+    Example: delta-sharing changes demo.shop.orders --starting-version 3 --json
     """
     if (starting_version is None) == (starting_timestamp is None):
         raise UsageError("The command changes needs one start: --starting-version N or --starting-timestamp ISO8601.")

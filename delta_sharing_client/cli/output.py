@@ -82,9 +82,17 @@ def print_tree(title: str, tree: Mapping[str, Mapping[str, Sequence[str]]]) -> N
 
 
 def print_text(text: str) -> None:
-    """Print ``text`` as it is, except for control characters inside its lines."""
+    """Print ``text`` as it is, except for control characters inside its lines.
+
+    What is too long for a terminal goes on in the next line, further to the right than it began.
+    """
+    console = _console(sys.stdout)
     for line in text.splitlines():
-        _print(cell(line))
+        start = " " * (len(line) - len(line.lstrip()))
+        first, *more = cell(line.lstrip()).wrap(console, max(_NARROWEST_COLUMN, console.width - len(start) - _GAP))
+        _print(Text(start) + first)
+        for part in more:
+            _print(Text(start + " " * _GAP) + part)
 
 
 def print_note(text: str) -> None:

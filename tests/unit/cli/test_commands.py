@@ -73,6 +73,32 @@ def test_every_command_has_two_examples_and_they_run(
         assert main(words[1:]) == (5 if command in _REFUSED else 0), (example, capfd.readouterr().err)
 
 
+# The help of ``serve`` is that of mock_server.
+@pytest.mark.parametrize("command", ["", "profile", *(name for name in _commands() if name != "serve")])
+def test_help_fits_80_columns_with_whole_examples_and_no_type_of_a_switch(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert main([*command.split(), "--help"]) == 0
+
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "bool" not in printed.lower()
+    examples = re.findall(r"^Example: (.*)$", _commands().get(command, ""), re.MULTILINE)
+    # Between the margins, behind "Example: ".
+    assert [example for example in examples if len(example) > 69] == []
+
+
+def test_a_profile_that_does_not_tell_when_its_token_expires_is_said_to(
+    serve_demo: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--profile", str(serve_demo.profile_path), "profile", "check"]) == 0
+    assert re.search(r"^tokenExpires +not told by the profile$", capsys.readouterr().out, re.MULTILINE)
+    assert main(["--profile", str(serve_demo.profile_path), "profile", "check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokenExpires"] is None
+
+
 def test_names_of_tables_complete(serve_demo: Any) -> None:
     class Context:
         params: dict[str, object] = {"profile": str(serve_demo.profile_path)}  # noqa: RUF012

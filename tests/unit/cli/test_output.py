@@ -50,6 +50,17 @@ class _Terminal(io.StringIO):
         return True
 
 
+def test_what_is_too_long_for_a_terminal_goes_on_further_to_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setattr("sys.stdout", terminal)
+
+    output.print_text("Scan of a.b.c\n\n  files to read: 12 of 12, by their types all of it")
+
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()]
+    assert lines == ["Scan of a.b.c", "", "  files to read: 12 of 12,", "    by their types all of it"]
+
+
 @pytest.mark.parametrize("width", [40, 80, 140])
 def test_no_column_is_lost_on_a_terminal_of_any_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"c{position}" for position in range(8)]
