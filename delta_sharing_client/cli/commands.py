@@ -207,6 +207,7 @@ def profile_check(context: typer.Context, profile: ProfileOption = None, as_json
     Example: delta-sharing profile check --profile demo.share
     Example: delta-sharing profile check --json
     """
+    from delta_sharing_client.cli import facts as told
     from delta_sharing_client.cli import output
 
     settings = Settings.of(context, profile, as_json)
@@ -217,7 +218,7 @@ def profile_check(context: typer.Context, profile: ProfileOption = None, as_json
     facts: dict[str, object] = {
         "endpoint": used.endpoint,
         "credentials": type(used.credentials).__name__,
-        "tokenExpires": None if expires is None else expires.isoformat(),
+        "tokenExpires": None if expires is None else told.instant_text(expires),
         "shares": shares,
         "numTables": sum(len(client.list_all_tables(share)) for share in shares),
     }
@@ -350,14 +351,12 @@ def explain(
     Example: delta-sharing explain demo.shop.orders
     Example: delta-sharing explain demo.shop.orders -c amount -f "order_id = 7"
     """
-    from delta_sharing_client.cli import output
 
     settings = Settings.of(context, profile, as_json)
     scan = open_table(settings.profile, table).scan(
         _split(columns), filter_, limit, version=version, timestamp=timestamp
     )
-    text = scan.explain()
-    output.print_json({"plan": text.splitlines()}) if settings.as_json else output.print_text(text)
+    _print_plan(scan, settings)
 
 
 @app.command()
@@ -373,10 +372,12 @@ def history(
     Example: delta-sharing history demo.shop.orders
     Example: delta-sharing history demo.shop.orders --starting-version 1 --json
     """
+    from delta_sharing_client.cli import facts as told
+
     settings = Settings.of(context, profile, as_json)
     versions = open_table(settings.profile, table).history(starting_version)
     columns = ["version", "timestamp", "inserts", "updates", "deletes"]
-    items = [{**dataclasses.asdict(one), "timestamp": one.timestamp.isoformat()} for one in versions]
+    items = [{**dataclasses.asdict(one), "timestamp": told.instant_text(one.timestamp)} for one in versions]
     _print_listing(items, columns, settings)
 
 
@@ -617,12 +618,17 @@ def serve(words: Annotated[Optional[list[str]], typer.Argument(metavar="OPTIONS"
 def _explain_or_write(
     read: Read, explain: bool, to: Path | None, file_format: FileFormat | None, settings: Settings
 ) -> None:
-    from delta_sharing_client.cli import output
-
     if explain:
-        output.print_text(read.explain())
+        _print_plan(read, settings)
     else:
         _write(read, to, file_format, settings)
+
+
+def _print_plan(read: Read, settings: Settings) -> None:
+    from delta_sharing_client.cli import output
+
+    text = read.explain()
+    output.print_json({"plan": text.splitlines()}) if settings.as_json else output.print_text(text)
 
 
 def _write(read: Read, to: Path | None, file_format: FileFormat | None, settings: Settings) -> None:

@@ -71,6 +71,11 @@ def type_text(data_type: DataType) -> str:
     return data_type.name
 
 
+def instant_text(instant: datetime.datetime) -> str:
+    """Return an instant as rows show theirs: ``2024-01-31T10:00:00Z``."""
+    return instant.astimezone(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+
+
 def retention(days: float) -> datetime.timedelta:
     """Return ``days`` as a duration; ``UsageError`` if it is longer than one can be."""
     try:

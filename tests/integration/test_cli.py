@@ -157,7 +157,9 @@ def test_explain_reads_no_data(run: Callable[..., str], server: Any) -> None:
     server.reset_stats()
 
     assert "file" in run("read", "s.1.d.t", "--explain")
-
+    plan = json.loads(run("explain", "s.1.d.t", "--json"))["plan"]
+    assert plan[0].startswith("Scan of s.1.d.t")
+    assert json.loads(run("read", "s.1.d.t", "--explain", "--json")) == {"plan": plan}
     assert server.stats()["requests"].get("data", 0) == 0
 
 

@@ -99,6 +99,16 @@ def test_a_profile_that_does_not_tell_when_its_token_expires_is_said_to(
     assert json.loads(capsys.readouterr().out)["tokenExpires"] is None
 
 
+def test_instants_are_told_as_those_of_rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = json.loads(serve_demo.profile_path.read_text()) | {"expirationTime": "2099-01-31T10:00:00.5+02:00"}
+    arguments = ["--profile", json.dumps(profile), "--json"]
+
+    assert main([*arguments, "history", "demo.shop.orders"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["timestamp"] == "2026-01-05T08:00:00Z"
+    assert main([*arguments, "profile", "check"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokenExpires"] == "2099-01-31T08:00:00.500000Z"
+
+
 def test_names_of_tables_complete(serve_demo: Any) -> None:
     class Context:
         params: dict[str, object] = {"profile": str(serve_demo.profile_path)}  # noqa: RUF012
