@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
+import uvicorn
 
 from delta_sharing_client.redact import Secret
 
@@ -20,7 +21,7 @@ from .app import SharingServer, create_app
 from .config import ServerConfig
 from .errors import ConfigError
 from .faults import FAULTS, parse_fault
-from .running import authority_path, bind, profile_for, uvicorn_server, write_profile
+from .running import authority_path, bind, profile_for, uvicorn_config, write_profile
 from .tls import Tls, prepare
 
 _LISTED_TABLES = 12
@@ -141,7 +142,7 @@ def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool
         _announce(settings, profile["endpoint"], profile_out)
         if files is not None and files.authority is not None:
             typer.echo(f"certificate to trust: export REQUESTS_CA_BUNDLE={files.authority.resolve()}")
-        running = uvicorn_server(server, files)
+        running = uvicorn.Server(uvicorn_config(server, files))
         # Until uvicorn listens to signals itself, and when it raises them again after its orderly end.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: setattr(running, "should_exit", True))

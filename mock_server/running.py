@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -167,28 +168,62 @@ def authority_path(profile: Path) -> Path:
     return profile.with_suffix(".pem")
 
 
-def uvicorn_server(app: SharingServer, tls: TlsFiles | None = None) -> uvicorn.Server:
-    """Return the uvicorn server for an application: no access log, our connection class, a quick end."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=ServingProtocol,
-            loop="asyncio",
-            ws="none",
-            lifespan="off",
-            log_level=logging.CRITICAL,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            backlog=1024,
-            timeout_keep_alive=60,
-            timeout_graceful_shutdown=1,
-            ssl_certfile=None if tls is None else tls.certificate,
-            ssl_keyfile=None if tls is None else str(tls.key),
-            ssl_keyfile_password=None if tls is None or tls.password is None else tls.password.reveal(),
-        )
+def uvicorn_config(app: SharingServer, tls: TlsFiles | None = None) -> uvicorn.Config:
+    """Return how uvicorn serves an application: no access log, our connection class, a quick end."""
+    return uvicorn.Config(
+        app,
+        http=ServingProtocol,
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_level=logging.CRITICAL,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        backlog=1024,
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=1,
+        ssl_certfile=None if tls is None else tls.certificate,
+        ssl_keyfile=None if tls is None else str(tls.key),
+        ssl_keyfile_password=None if tls is None or tls.password is None else tls.password.reveal(),
     )
+
+
+class _PromptServer(uvicorn.Server):
+    """Ends within milliseconds: uvicorn's own server looks ten times a second whether it should, and then waits.
+
+    Tests start servers by the hundred, so those two tenths of a second each were minutes.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def end(self) -> None:
+        """Begin the end, from any thread; one that has not begun to serve does not."""
+        self.should_exit = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended of its own accord
+                self._loop.call_soon_threadsafe(self._ending.set)
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if not await self.on_tick(0):
+            await self._ending.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listening in (*self.servers, *(sockets or ())):
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        now = asyncio.get_running_loop().time
+        deadline = now() + (self.config.timeout_graceful_shutdown or 0)
+        while (self.server_state.connections or self.server_state.tasks) and now() < deadline:
+            await asyncio.sleep(0.002)
+        for task in list(self.server_state.tasks):
+            task.cancel()
 
 
 @contextlib.contextmanager
@@ -198,7 +233,7 @@ def _in_thread(tables: TablesArgument, directory: Path, options: dict[str, Any])
     app = create_app(config)
     path = directory / "profile.share"
     files = None if config.tls is None else prepare(config.tls, directory, authority_path(path))
-    server = uvicorn_server(app, files)
+    server = _PromptServer(uvicorn_config(app, files))
     with bind(config.host, config.port) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="mock_server", daemon=True)
         thread.start()
@@ -212,7 +247,7 @@ def _in_thread(tables: TablesArgument, directory: Path, options: dict[str, Any])
         try:
             yield _ThreadServer(profile, path, app)
         finally:
-            server.should_exit = True
+            server.end()
             thread.join(timeout=10)
             app.close()
 

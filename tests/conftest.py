@@ -73,8 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("golden") and not os.environ.get(GOLDEN_VARIABLE):
             item.add_marker(no_golden, append=False)
-        # One JVM at a time: two of them do not fit two cores.
-        if item.get_closest_marker("spark"):
+        # One session, and so one JVM, for all that ask for it; what else has to do with Spark may run beside it.
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
     # What one worker does alone begins first, or the others wait for it at the end.
     items.sort(key=lambda item: (not item.get_closest_marker("spark"), not item.get_closest_marker("xdist_group")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -33,9 +34,25 @@ def test_committed_outputs_are_whole_and_belong_to_no_machine(path: Path) -> Non
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
+@pytest.fixture
+def small_sessions(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Sessions of Spark that other processes start are as small and as quick as that of its own tests."""
+    from tests.spark.conftest import SETTINGS, quick_workers
+
+    settings = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
+    (tmp_path / "spark-defaults.conf").write_text(settings)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    with quick_workers(tmp_path_factory):
+        yield
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", NOTEBOOKS)
-def test_a_notebook_runs_and_shows_what_it_is_committed_with(path: Path) -> None:
+def test_a_notebook_runs_and_shows_what_it_is_committed_with(path: Path, request: pytest.FixtureRequest) -> None:
+    if "spark" in path.stem:
+        request.getfixturevalue("small_sessions")
     assert _shown(executed(path)) == _shown(nbformat.read(path, 4))
 
 

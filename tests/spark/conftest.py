@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import sys
@@ -37,6 +38,14 @@ SETTINGS = {
 TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none", "odd", "small", "timed"]
 
 
+def make_bytecode_folder(factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Return the folder for what Python compiles, one for all workers of a run: each would compile the same again."""
+    base = factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "bytecode"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def make_spark_home(home: pathlib.Path) -> pathlib.Path:
     """Make a ``SPARK_HOME`` without the zipped PySpark, which each Python worker would compile anew: a second each."""
     import pyspark
@@ -47,6 +56,16 @@ def make_spark_home(home: pathlib.Path) -> pathlib.Path:
         if entry.name != "python":
             (home / entry.name).symlink_to(entry)
     return home
+
+
+@contextlib.contextmanager
+def quick_workers(factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let Python workers, which Spark starts by the hundred, compile nothing that another one has compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setenv("PYTHONPYCACHEPREFIX", str(make_bytecode_folder(factory)))
+        patch.setenv("SPARK_HOME", str(make_spark_home(factory.mktemp("home") / "spark")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -61,11 +80,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if HAS_DATA_SOURCES:  # PySpark 3.5 comes without the server of Spark Connect
         builder = builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
         builder = builder.config("spark.connect.grpc.binding.port", "0")
-    with pytest.MonkeyPatch.context() as patch:
-        # Python workers by the hundred: each would compile every module it imports.
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
-        patch.setenv("SPARK_HOME", str(make_spark_home(tmp_path_factory.mktemp("home") / "spark")))
+    with quick_workers(tmp_path_factory):
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         yield session
