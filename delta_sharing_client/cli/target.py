@@ -69,7 +69,9 @@ def names_of_tables(context: typer.Context, incomplete: str) -> list[str]:
     from delta_sharing_client.options import ReadOptions
 
     try:
-        given = next((part.params.get("profile") for part in (context, context.parent) if part is not None), None)
+        # Behind the command, or before it.
+        places = [part.params.get("profile") for part in (context, context.parent) if part is not None]
+        given = next((profile for profile in places if profile is not None), None)
         # Whoever waits for a completion does not wait for retries.
         client = SharingClient(given, ReadOptions(max_attempts=1, connect_timeout=2.0, read_timeout=2.0))
         return [str(table) for table in client.list_all_tables() if str(table).lower().startswith(incomplete.lower())]

@@ -119,6 +119,22 @@ def test_names_of_tables_complete(serve_demo: Any) -> None:
     assert names_of_tables(Context(), "demo") == []
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_completes_names_of_tables(
+    shell: str, serve_demo: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"delta-sharing --profile {serve_demo.profile_path} head demo.shop."
+    asked = {"COMP_WORDS": line, "COMP_CWORD": "4"} if shell == "bash" else {"_TYPER_COMPLETE_ARGS": line}
+    for name, value in {**asked, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("_DELTA_SHARING_COMPLETE", f"complete_{shell}")
+
+    with pytest.raises(SystemExit):
+        main([])
+
+    assert re.findall(r"[\w.]+\.\w+", capsys.readouterr().out) == ["demo.shop.orders", "demo.shop.products"]
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [
