@@ -81,7 +81,7 @@ class SharedTable:
         try:
             found = self.log.version_at(timestamp_ms)
         except (DataError, UsageError) as error:
-            raise invalid(str(error)) from error
+            raise invalid(error.message) from error
         return self.check_version(found)
 
     def version_from(self, timestamp_ms: int) -> int:
@@ -90,7 +90,7 @@ class SharedTable:
         try:
             found = self.log.version_from(timestamp_ms)
         except (DataError, UsageError) as error:
-            raise invalid(str(error)) from error
+            raise invalid(error.message) from error
         return max(found, self.entry.start_version)
 
     def version_until(self, timestamp_ms: int) -> int:
@@ -101,7 +101,7 @@ class SharedTable:
         try:
             return self.log.version_at(timestamp_ms)
         except (DataError, UsageError) as error:
-            raise invalid(str(error)) from error
+            raise invalid(error.message) from error
 
     def check_version(self, version: int) -> int:
         """Return ``version`` if it is shared and exists; 400 otherwise."""
