@@ -1,7 +1,8 @@
 """A sharing server whose tables list as many files as their name says, line by line, as long as somebody reads.
 
-``share.schema.files-1000000`` has a million files. A line is made when it is sent, so the server holds none of them,
-and it counts what it sent. All files are the same few rows. For benchmarks and tests of long listings, on the loopback
+``share.schema.files-1000000`` has a million files, and a change feed in which each of them is added, some in a version.
+A line is made when it is sent, so the server holds none of them, and it counts what it sent. All files are the same few
+rows. For benchmarks and tests of long listings, on the loopback
 interface only: ``python -m benchmarks.long_listing --profile-out FILE``.
 """
 
@@ -16,6 +17,7 @@ import pathlib
 import re
 import sys
 import threading
+import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +26,8 @@ import pyarrow.parquet as pq
 
 ROWS = 10
 """Rows of every file, with ``id`` from 0."""
+FIRST_COMMIT = 1_700_000_000_000
+"""The time of version 0 in epoch milliseconds; each later one comes a millisecond after the one before."""
 _HEAD_BYTES = 64 * 1024
 _SCHEMA = json.dumps(
     {
@@ -50,14 +54,19 @@ class LongListing:
         was made so far has been sent then if it is in ``stops``. ``ConnectionError`` from it cuts the connection.
     end:
         The last line, of a page that is the last; ``None`` leaves it out.
-    lines, answers, listed, data, queries:
+    files_a_version:
+        Files that each version of a change feed adds.
+    lines, answers, listed, data, queries, feeds:
         Lines of files sent, answers to queries under way, of them those that ended at their end, requests for data,
-        and bodies of queries.
+        bodies of queries, and parameters of those for changes.
     """
 
-    def __init__(self, *, delta: bool = True, page: int | None = None, promises_end: bool = True) -> None:
+    def __init__(
+        self, *, delta: bool = True, page: int | None = None, promises_end: bool = True, files_a_version: int = 100
+    ) -> None:
         self.delta = delta
         self.page = page
+        self.files_a_version = files_a_version
         self.promises_end = promises_end
         self.before: Callable[[int], None] = lambda number: None
         self.stops: set[int] = set()
@@ -65,6 +74,7 @@ class LongListing:
         self.token = "a-token-of-this-listing"
         self.lines = self.answers = self.listed = self.data = self.metadata = self.connections = 0
         self.queries: list[dict[str, Any]] = []
+        self.feeds: list[dict[str, str]] = []
         self.lock = threading.Lock()
         sink = io.BytesIO()
         pq.write_table(pa.table({"id": range(ROWS)}), sink)
@@ -100,6 +110,7 @@ class LongListing:
         with self.lock:
             self.lines = self.listed = self.data = self.metadata = self.connections = 0
             self.queries.clear()
+            self.feeds.clear()
 
     def head(self) -> list[dict[str, Any]]:
         """Return the first two lines of an answer."""
@@ -110,19 +121,23 @@ class LongListing:
             return [{"protocol": protocol}, {"metaData": {"deltaMetadata": table}}]
         return [{"protocol": {"minReaderVersion": 1}}, {"metaData": table}]
 
-    def line(self, number: int) -> bytes:
-        """Return the line of a file."""
+    def line(self, number: int, version: int | None = None) -> bytes:
+        """Return the line of a file; in a feed, of its addition in ``version``."""
         url, size = f"{self.endpoint}/files/part-{number:08d}.parquet?X-Amz-Signature=secret", len(self.file)
         stats = f'{{\\"numRecords\\":{ROWS},\\"minValues\\":{{\\"id\\":0}},\\"maxValues\\":{{\\"id\\":{ROWS - 1}}}}}'
         about = f'"partitionValues":{{"number":"{number}"}},"size":{size},"stats":"{stats}"'
+        if version is not None:
+            about += f',"version":{version},"timestamp":{FIRST_COMMIT + version}'
         if self.delta:
+            dated = "" if version is None else f'"version":{version},"timestamp":{FIRST_COMMIT + version},'
             add = f'{{"add":{{"path":"{url}",{about},"modificationTime":0,"dataChange":true}}}}'
-            return f'{{"file":{{"id":"{number:032x}","size":{size},"deltaSingleAction":{add}}}}}\n'.encode()
-        return f'{{"file":{{"url":"{url}","id":"{number:032x}",{about}}}}}\n'.encode()
+            return f'{{"file":{{{dated}"id":"{number:032x}","size":{size},"deltaSingleAction":{add}}}}}\n'.encode()
+        kind = "file" if version is None else "add"
+        return f'{{"{kind}":{{"url":"{url}","id":"{number:032x}",{about}}}}}\n'.encode()
 
-    def chunks(self, files: int, first: int) -> Iterator[bytes]:
-        """Yield the body of an answer from file ``first`` on, a chunk whenever there is enough for one."""
-        stop = files if self.page is None else min(files, first + self.page)
+    def chunks(self, files: int, first: int, *, is_feed: bool = False) -> Iterator[bytes]:
+        """Yield the body of an answer from file ``first`` up to ``files``, a chunk whenever there is enough for one."""
+        stop = files if self.page is None or is_feed else min(files, first + self.page)
         made = [json.dumps(line).encode() + b"\n" for line in self.head()]
         size = lines = 0
         for number in range(first, stop + 1):
@@ -133,7 +148,7 @@ class LongListing:
             self.before(number)
             if number == stop:
                 break
-            made.append(self.line(number))
+            made.append(self.line(number, number // self.files_a_version) if is_feed else self.line(number))
             size += len(made[-1])
             lines += 1
             if size >= _HEAD_BYTES:
@@ -176,6 +191,16 @@ def _handler(listing: LongListing) -> type[http.server.BaseHTTPRequestHandler]:
                 self._send(json.dumps(listing.stats()).encode(), "application/json")
             elif self.path.split("?")[0] == "/shares":
                 self._send(b'{"items":[{"name":"s"}]}', "application/json")
+            elif "/changes?" in self.path:
+                asked = dict(urllib.parse.parse_qsl(self.path.partition("?")[2]))
+                with listing.lock:
+                    listing.feeds.append(asked)
+                start, latest = int(asked["startingVersion"]), (self._files() - 1) // listing.files_a_version
+                end = min(int(asked.get("endingVersion", latest)), latest)
+                stop = min(self._files(), (end + 1) * listing.files_a_version)
+                self._answer(listing.chunks(stop, start * listing.files_a_version, is_feed=True), start)
+            elif "/version" in self.path:
+                self._send(b"", version=(self._files() - 1) // listing.files_a_version)
             elif "/metadata" in self.path:
                 listing.add(metadata=1)
                 ended = [listing.end] if listing.promises_end and listing.end is not None else []
@@ -192,11 +217,16 @@ def _handler(listing: LongListing) -> type[http.server.BaseHTTPRequestHandler]:
             asked = json.loads(body)
             with listing.lock:
                 listing.queries.append(asked)
+            self._answer(listing.chunks(self._files(), int(asked.get("pageToken") or 0)))
+
+        def _files(self) -> int:
+            return int((re.search(r"/tables/files-(\d+)/", self.path) or [0, 0])[1])
+
+        def _answer(self, chunks: Iterator[bytes], version: int = 3) -> None:
             listing.add(answers=1)
             try:
-                self._head(200, "application/x-ndjson", ("Transfer-Encoding", "chunked"))
-                files = int((re.search(r"/tables/files-(\d+)/", self.path) or [0, 0])[1])
-                for chunk in listing.chunks(files, int(asked.get("pageToken") or 0)):
+                self._head(200, "application/x-ndjson", ("Transfer-Encoding", "chunked"), version=version)
+                for chunk in chunks:
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
                     self.wfile.flush()
                 self.wfile.write(b"0\r\n\r\n")
@@ -217,14 +247,16 @@ def _handler(listing: LongListing) -> type[http.server.BaseHTTPRequestHandler]:
             self._head(206, "application/octet-stream", ("Content-Length", str(stop - start)), about)
             self.wfile.write(data[start:stop])
 
-        def _send(self, data: bytes, kind: str = "application/x-ndjson", status: int = 200) -> None:
-            self._head(status, kind, ("Content-Length", str(len(data))))
+        def _send(
+            self, data: bytes, kind: str = "application/x-ndjson", status: int = 200, *, version: int = 3
+        ) -> None:
+            self._head(status, kind, ("Content-Length", str(len(data))), version=version)
             self.wfile.write(data)
 
-        def _head(self, status: int, kind: str, *headers: tuple[str, str]) -> None:
+        def _head(self, status: int, kind: str, *headers: tuple[str, str], version: int = 3) -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
-            self.send_header("Delta-Table-Version", "3")
+            self.send_header("Delta-Table-Version", str(version))
             capabilities = f"responseformat={'delta' if listing.delta else 'parquet'}"
             if listing.promises_end:
                 capabilities += ";includeendstreamaction=true"

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import TypeVar, Union
 
@@ -30,7 +31,8 @@ from delta_sharing_client.fingerprints import Fingerprints, fingerprint
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
-from delta_sharing_client.protocol.answer import TableHead
+from delta_sharing_client.protocol import windows
+from delta_sharing_client.protocol.answer import TableAction, TableHead
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -44,7 +46,7 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.retry import RETRIED_STATUSES
 from delta_sharing_client.scan.plan import plan_snapshot, scan_context, stream_snapshot
-from delta_sharing_client.scan.plan_changes import plan_changes
+from delta_sharing_client.scan.plan_changes import FeedPart, plan_changes, stream_changes
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
@@ -220,27 +222,115 @@ def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest
         rest,
         table,
         options,
-        lambda: _plan_changes_by_url(rest, table, request, options),
+        lambda: _Feed.ask(rest, table, request, options).planned(),
         lambda: _storage().plan_change_feed(rest, table, request, options),
         _noted,
     )
 
 
-def _plan_changes_by_url(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
-    query = ChangesQuery(
-        starting_version=request.starting_version,
-        ending_version=request.ending_version,
-        starting_timestamp=request.starting_timestamp,
-        ending_timestamp=request.ending_timestamp,
-        include_historical_metadata=True,
-        of_view=request.starting_version is None and request.ending_version is None,
+@_as_one_read
+def stream_change_feed(
+    rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions
+) -> ScanPlan | ScanStream:
+    """As ``plan_change_feed``; of a long feed the first versions can be read while later ones are listed.
+
+    Errors are those of ``plan_change_feed``; what is wrong with later versions is raised by the stream.
+    """
+    return _by_access_mode(
+        rest,
+        table,
+        options,
+        lambda: _Feed.ask(rest, table, request, options).streamed(),
+        lambda: _storage().plan_change_feed(rest, table, request, options),
+        _noted,
     )
-    answer = query_changes(rest, table, query, response_format=request.response_format)
-    check_readable(answer.protocol, answer.metadata, operation=Operation.CHANGES, table=str(table))
-    actions = list(answer.actions)
-    urls = RefreshingUrls(rest, table, query, answer)
-    state = dataclasses.replace(_state(rest, table, answer), urls=urls)
-    return plan_changes(state, actions, dataclasses.replace(request, of_view=answer.head.is_view), options)
+
+
+def change_feed_schema(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> pa.Schema:
+    """Return the schema of the rows of ``request``; of a long feed only the beginning is listed for it.
+
+    Errors are those of ``plan_change_feed``, where they show there.
+    """
+    found = stream_change_feed(rest, table, request, options)
+    if isinstance(found, ScanStream):
+        found.close()
+    return found.output_schema
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Feed:
+    """A change feed that was asked for."""
+
+    rest: RestClient
+    table: TableName
+    request: ChangesRequest
+    options: ReadOptions
+    query: ChangesQuery
+    answer: TableAnswer
+
+    @classmethod
+    def ask(cls, rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> _Feed:
+        query = ChangesQuery(
+            starting_version=request.starting_version,
+            ending_version=request.ending_version,
+            starting_timestamp=request.starting_timestamp,
+            ending_timestamp=request.ending_timestamp,
+            include_historical_metadata=True,
+            of_view=request.starting_version is None and request.ending_version is None,
+        )
+        answer = query_changes(rest, table, query, response_format=request.response_format)
+        feed = cls(rest, table, request, options, query, answer)
+        try:
+            feed.check(answer.head)
+        except BaseException:
+            answer.close()
+            raise
+        return feed
+
+    def check(self, head: TableHead) -> None:
+        check_readable(head.protocol, head.metadata, operation=Operation.CHANGES, table=str(self.table))
+
+    def planned(self) -> ScanPlan:
+        """Return the plan of the whole feed."""
+        return self._whole(self.answer.actions)
+
+    def streamed(self) -> ScanPlan | ScanStream:
+        """As ``planned``, but of a long feed the plan is made while it is read, where that can be."""
+        beginning = list(itertools.islice(self.answer.actions, windows.FEW))
+        stream = self._in_windows(beginning) if len(beginning) == windows.FEW else None
+        if stream is None:
+            return self._whole(itertools.chain(beginning, self.answer.actions))
+        self.answer.close()
+        return stream
+
+    def _whole(self, actions: Iterable[TableAction]) -> ScanPlan:
+        urls = RefreshingUrls(self.rest, self.table, self.query, self.answer)
+        state = dataclasses.replace(_state(self.rest, self.table, self.answer), urls=urls)
+        request = dataclasses.replace(self.request, of_view=self.answer.head.is_view)
+        try:
+            return plan_changes(state, actions, request, self.options)
+        except BaseException:
+            self.answer.close()
+            raise
+
+    def _in_windows(self, beginning: Sequence[TableAction]) -> ScanStream | None:
+        found = windows.feed_windows(self.rest, self.table, self.query, self.answer, beginning)
+        if found is None:
+            return None
+        try:
+            self.check(found.end)
+            state = dataclasses.replace(_state(self.rest, self.table, found.end), version=found.last, urls=found.urls)
+            stream = stream_changes(state, self._parts(found), self.request, self.options)
+        except DeltaSharingError:
+            # What was asked for may not fit the end because of what happened on the way: then that is the answer.
+            return None
+        files = _named(self.rest, self.table, stream.files)
+        return dataclasses.replace(stream, files=files, break_off=found.break_off)
+
+    def _parts(self, found: windows.FeedWindows) -> Generator[FeedPart, None, None]:
+        for window in found.windows():
+            self.check(window.head)
+            yield FeedPart(window.first, window.head.metadata, window.actions)
 
 
 def _by_access_mode(

@@ -23,7 +23,14 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs.file_formats import FileFormat
-from delta_sharing_client.planning import plan_change_feed, plan_table, stream_table, table_schema
+from delta_sharing_client.planning import (
+    change_feed_schema,
+    plan_change_feed,
+    plan_table,
+    stream_change_feed,
+    stream_table,
+    table_schema,
+)
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
@@ -373,6 +380,16 @@ class Changes(Read):
 
     def plan(self, options: ReadOptions | None = None) -> ScanPlan:
         return plan_change_feed(self.rest, self.table, self.request, options or self.options)
+
+    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
+        if not SHORTCUTS.streamed_listing:
+            return self.plan(options)
+        return stream_change_feed(self.rest, self.table, self.request, options or self.options)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows this read returns (asks the server; of a long feed no more than its beginning)."""
+        return change_feed_schema(self.rest, self.table, self.request, self.options)
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
         return optional.load("delta_sharing_client.spark.to_spark", "spark").changes_to_spark(self, spark)

@@ -60,8 +60,9 @@ class Shortcuts:
         A schema of nothing but plain types needs no second look for forms that only Arrow has
         (``parquet.footer``). Without it every type is asked a dozen questions.
     streamed_listing:
-        The files of a snapshot are read while the server still lists them (``scan.listing``). Without it a read waits
-        for the whole list, and keeps it. Benchmark: ``first-row-1m``.
+        The files of a snapshot, and the first versions of a long change feed (``protocol.windows``), are read while the
+        server still lists others (``scan.listing``). Without it a read waits for the whole list, and keeps it.
+        Benchmark: ``first-row-1m``.
     """
 
     page_stubs: bool = True

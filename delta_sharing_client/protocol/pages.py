@@ -94,6 +94,8 @@ class Pages:
         The request for a page, from its token; ``None`` is the first page.
     make_status_request:
         The request for a page of an asynchronous query, from query id and page token.
+    interrupt:
+        What ``break_off`` sets, if it is that of several answers.
     """
 
     def __init__(
@@ -102,11 +104,12 @@ class Pages:
         rules: AnswerRules,
         make_request: Callable[[str | None], Request],
         make_status_request: Callable[[str, str | None], Request],
+        interrupt: Interrupt | None = None,
     ) -> None:
         self.refresh_token: str | None = None
         self.min_url_expiration: int | None = None
         self.complete = False
-        self._interrupt = Interrupt()
+        self._interrupt = Interrupt() if interrupt is None else interrupt
         self._transport = transport.operation(self._interrupt)
         self._rules = rules
         self._count = 0

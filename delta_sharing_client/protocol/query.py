@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from delta_sharing_client.connections import Interrupt
 from delta_sharing_client.delta.actions import Metadata, Protocol
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import ProtocolError, RequestError, UsageError
@@ -344,16 +345,23 @@ def query_changes(
     request: ChangesQuery,
     *,
     response_format: ResponseFormat = ResponseFormat.AUTO,
+    interrupt: Interrupt | None = None,
 ) -> TableAnswer:
-    """Query the change data feed; parameters and errors as in ``query_table``."""
+    """Query the change data feed; parameters and errors as in ``query_table``. ``interrupt`` ends it, as does
+    ``break_off`` of the answer."""
 
-    return _negotiated(
-        lambda formats: _with_history(request, lambda asked: _changes(rest, table, asked, formats)), response_format
-    )
+    def ask(formats: tuple[ResponseFormat, ...]) -> TableAnswer:
+        return _with_history(request, lambda asked: _changes(rest, table, asked, formats, interrupt))
+
+    return _negotiated(ask, response_format)
 
 
 def _changes(
-    rest: RestClient, table: TableName, request: ChangesQuery, formats: tuple[ResponseFormat, ...]
+    rest: RestClient,
+    table: TableName,
+    request: ChangesQuery,
+    formats: tuple[ResponseFormat, ...],
+    interrupt: Interrupt | None,
 ) -> TableAnswer:
     headers = _headers(formats, Operation.CHANGES, changes_of_views=request.of_view)
     rules = AnswerRules(
@@ -370,6 +378,7 @@ def _changes(
             rules,
             lambda token: rest.changes_request(table, headers, request.params(token, formats)),
             lambda query_id, token: rest.query_status_request(table, headers, query_id, {}),
+            interrupt,
         )
     )
 

@@ -110,7 +110,7 @@ class FilePlanner:
         change, without, only:
             As in ``FileTask``.
         """
-        if self._left is not None and self._left <= 0:
+        if self.is_full:
             self._skip("by_limit", action)
             self.has_enough = self._skipped["by_limit"] >= _LISTED_IN_VAIN
             return None
@@ -127,6 +127,11 @@ class FilePlanner:
             # A file of unknown length may hold none of the rows that are still wanted.
             self._left -= task.live_records or 0
         return task
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the files so far have all rows that the limit asks for."""
+        return self._left is not None and self._left <= 0
 
     def stream(self, tasks: Generator[FileTask, None, None]) -> ScanStream:
         """Return the plan of ``tasks``, all of which come from ``consider``."""

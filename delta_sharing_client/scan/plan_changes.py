@@ -12,29 +12,40 @@ changes are the difference of the two vectors, however its URLs are signed::
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple, Union
 
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
     AddFile,
     FileAction,
+    Metadata,
     RemoveFile,
     VersionedMetadata,
     VersionedProtocol,
 )
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.paths import without_query
-from delta_sharing_client.delta.schema_changes import Kind, first_difference
+from delta_sharing_client.delta.schema_changes import Difference, Kind, first_difference
 from delta_sharing_client.errors import ProtocolError, SchemaChangeError, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.columns import CHANGE_FIELDS
 from delta_sharing_client.scan.plan import FilePlanner, vector_ref
 from delta_sharing_client.scan.request import ChangesRequest, TableState
-from delta_sharing_client.scan.tasks import Change, ChangeKind, DeletionVectorRef, FileTask, ScanPlan
+from delta_sharing_client.scan.tasks import Change, ChangeKind, DeletionVectorRef, FileTask, ScanPlan, ScanStream
 
 ChangeAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
+
+
+class FeedPart(NamedTuple):
+    """Some consecutive versions of a feed, all of each: the table at the ``first`` of them (``None``: where the feed
+    begins), and what happened in them, in any order."""
+
+    first: int | None
+    metadata: Metadata
+    actions: Iterable[ChangeAction]
 
 
 def plan_changes(
@@ -64,31 +75,82 @@ def plan_changes(
     ProtocolError
         A file action without version or timestamp.
     """
+    history = _History(table.metadata)
+    files = _by_moment(actions, history, request, table.name)
+    if not _is_about_changes_alone(request):
+        history.check(table.name)
+    last = None if request.of_view else max(files, default=None)
+    planner = FilePlanner(dataclasses.replace(table, version=last, metadata=history.end), request, options)
+    return planner.stream(_tasks(planner, files, request, table.name)).whole()
+
+
+def stream_changes(
+    table: TableState, parts: Iterable[FeedPart], request: ChangesRequest, options: ReadOptions
+) -> ScanStream:
+    """Return the same files part by part, so that those of the first versions are read while later ones are listed.
+
+    Parameters
+    ----------
+    table:
+        As it is at the end of the range, which the rows are read by. What its ``parts`` say of the end is compared with
+        that.
+    parts:
+        Consecutive versions each, oldest first.
+
+    Raises
+    ------
+    UsageError
+        A column or the filter does not fit the schema. The files raise the errors of ``plan_changes``.
+    """
+    planner = FilePlanner(table, request, options)
+    return planner.stream(_tasks_of_parts(planner, parts, request, table))
+
+
+def _tasks_of_parts(
+    planner: FilePlanner, parts: Iterable[FeedPart], request: ChangesRequest, table: TableState
+) -> Generator[FileTask, None, None]:
+    history: _History | None = None
+    is_checked = not _is_about_changes_alone(request)
+    for part in parts:
+        if history is None:
+            history = _History(part.metadata)
+        else:
+            history.add(VersionedMetadata(part.first, part.metadata))
+        files = _by_moment(part.actions, history, request, table.name)
+        # Where one schema cannot stand for all rows, only the whole history tells at which version to split.
+        if not is_checked or history.breaks_before(table.metadata, table.name) is None:
+            yield from _tasks(planner, files, request, table.name)
+        if planner.is_full:
+            return
+    if is_checked and history is not None:
+        history.check(table.name)
+        history.check_end(table)
+
+
+def _by_moment(
+    actions: Iterable[ChangeAction], history: _History, request: ChangesRequest, table: str
+) -> dict[int, list[FileAction]]:
+    """Return the files of ``actions`` by what orders them; the metadata goes into ``history``."""
     files: dict[int, list[FileAction]] = {}
-    history = [VersionedMetadata(None, table.metadata)]
     for action in actions:
         if isinstance(action, VersionedMetadata):
-            history.append(action)
+            history.add(action)
         elif isinstance(action, VersionedProtocol):
-            check_readable(action.protocol, operation=Operation.CHANGES, table=table.name)
+            check_readable(action.protocol, operation=Operation.CHANGES, table=table)
         else:
-            files.setdefault(_moment(action, request, table.name), []).append(action)
-    history.sort(key=lambda dated: -1 if dated.version is None else dated.version)
-    if not _is_about_changes_alone(request):
-        _check_history(history, table.name)
-    last = None if request.of_view else max(files, default=None)
-    end = dataclasses.replace(table, version=last, metadata=history[-1].metadata)
-    planner = FilePlanner(end, request, options)
-    return planner.stream(_tasks(planner, files, request, table.name)).whole()
+            files.setdefault(_moment(action, request, table), []).append(action)
+    return files
 
 
 def _tasks(
     planner: FilePlanner, files: dict[int, list[FileAction]], request: ChangesRequest, table: str
 ) -> Generator[FileTask, None, None]:
     for version in sorted(files):
+        # What is planned needs no action any more: they are most of a long feed's memory.
+        actions = files.pop(version)
         if request.of_view:
-            _check_view(files[version], table)
-        for file in _candidates(files[version], table):
+            _check_view(actions, table)
+        for file in _candidates(actions, table):
             change = Change(file.kind, version, file.action.shared_timestamp or 0)
             task = planner.consider(file.action, file.described_by, change, file.without, file.only)
             if task is not None:
@@ -109,14 +171,34 @@ def _is_about_changes_alone(request: ChangesRequest) -> bool:
     return names <= {field.name for field in CHANGE_FIELDS}
 
 
-def _check_history(history: Sequence[VersionedMetadata], table: str) -> None:
-    """Check that rows written under every metadata of ``history`` (oldest first) can be read under the last."""
-    end = history[-1].metadata
-    for position in range(len(history) - 2, -1, -1):
-        found = first_difference(history[position].metadata, end, _BREAKS_A_FEED, table=table)
-        if found is None:
-            continue
-        version = history[position + 1].version
+class _History:
+    """The table's descriptions over the range, of which rows need one: the last."""
+
+    def __init__(self, first: Metadata) -> None:
+        self._dated = [VersionedMetadata(None, first)]
+
+    @property
+    def end(self) -> Metadata:
+        return self._dated[-1].metadata
+
+    def add(self, dated: VersionedMetadata) -> None:
+        bisect.insort(self._dated, dated, key=lambda each: -1 if each.version is None else each.version)
+
+    def breaks_before(self, end: Metadata, table: str) -> tuple[int | None, Difference] | None:
+        """Return the last version from which on rows fit ``end``, and what keeps those before it from that; ``None`` if
+        all of them do."""
+        for position in range(len(self._dated) - 1, -1, -1):
+            found = first_difference(self._dated[position].metadata, end, _BREAKS_A_FEED, table=table)
+            if found is not None:
+                return (self._dated[position + 1].version if position + 1 < len(self._dated) else None), found
+        return None
+
+    def check(self, table: str) -> None:
+        """Check that rows written under every description can be read under the last."""
+        broken = self.breaks_before(self.end, table)
+        if broken is None:
+            return
+        version, found = broken
         where = "" if version is None else f" in version {version}"
         advice = "" if not version else f" Read the changes up to version {version - 1} and those from {version} on."
         raise SchemaChangeError(
@@ -124,6 +206,18 @@ def _check_history(history: Sequence[VersionedMetadata], table: str) -> None:
             table=table,
             version=version,
         )
+
+    def check_end(self, table: TableState) -> None:
+        """Check that ``table`` is what it turned out to be at the end."""
+        end = dataclasses.replace(table, metadata=self.end)
+        told, found = ((each.schema, each.partition_columns, each.mapping_mode) for each in (table, end))
+        if told != found:
+            raise ProtocolError(
+                f"The change feed must end with the schema that the server tells of version {table.version}, but it "
+                "ends with another one. Read again.",
+                table=table.name,
+                version=table.version,
+            )
 
 
 # === Which files, and which of their rows ===

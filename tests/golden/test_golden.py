@@ -14,6 +14,7 @@ import mock_server
 from delta_sharing_client.delta import features
 from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.protocol import windows
 from tests.golden import corpus
 from tests.versions import is_too_new
 
@@ -122,7 +123,9 @@ def test_golden_table_with_two_spellings_of_a_path_is_empty_or_refused(served: S
 @pytest.mark.parametrize(
     ("name", "position"), [(name, i) for name, t in TABLES.items() for i in range(len(t.change_queries))]
 )
-def test_change_feed_of_golden_table_reads_as_expected(served: Served, name: str, position: int, wire: str) -> None:
+def test_change_feed_of_golden_table_reads_as_expected(
+    served: Served, name: str, position: int, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     query = TABLES[name].change_queries[position]
     start, end = int(str(query["start_version"])), int(str(query["end_version"]))
     changes = served.table(name).changes(starting_version=start, ending_version=end, response_format=wire)
@@ -140,6 +143,9 @@ def test_change_feed_of_golden_table_reads_as_expected(served: Served, name: str
     found = sorted(map(repr, corpus.arrow_rows(rows.select(wanted))))
     assert found == sorted(map(repr, corpus.json_rows(query["rows"], schema)))  # type: ignore[arg-type]
     assert rows.schema.field("_commit_timestamp").type == pa.timestamp("ms", tz="UTC")
+    for few in (1, 3):
+        monkeypatch.setattr(windows, "FEW", few)
+        assert changes.to_arrow().equals(rows)
 
 
 def predicate_cases() -> list[tuple[str, int]]:

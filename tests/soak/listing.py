@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import delta_sharing_client as ds
 from benchmarks.long_listing import ROWS
@@ -34,14 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--files", type=int, default=10_000_000, help="files of the table (default ten million)")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long, and tell what there is")
     parser.add_argument("--filter", help="condition on 'id' or 'number'; 'id' is read from the files")
+    parser.add_argument("--changes", action="store_true", help="read the change feed that adds the files")
     parser.add_argument("--only-list", action="store_true", help="plan every file as it is listed, and read none")
 
 
 def run(arguments: argparse.Namespace) -> int:
     files, rows, said = arguments.files, 0, 0
     with serving() as profile, ds.SharingClient(str(profile)) as client:
-        scan = client.table(f"s.s.files-{files}").scan(columns=["number"], filter=arguments.filter)
         client.table("s.s.files-1000").scan(columns=["number"]).to_arrow()
+        table = client.table(f"s.s.files-{files}")
+        asked: dict[str, Any] = {"columns": ["number"], "filter": arguments.filter}
+        scan = table.changes(0, **asked) if arguments.changes else table.scan(**asked)
         idle, began = resident_bytes(), time.monotonic()
         with contextlib.closing(_listed(scan) if arguments.only_list else _read(scan)) as counts:
             for count in counts:
@@ -64,16 +68,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _read(scan: ds.Scan) -> Generator[int, None, None]:
+def _read(scan: ds.Scan | ds.Changes) -> Generator[int, None, None]:
     """Yield the number of rows of each batch."""
     with scan.to_batches() as batches:
         for batch in batches:
             yield batch.num_rows
 
 
-def _listed(scan: ds.Scan) -> Generator[int, None, None]:
+def _listed(scan: ds.Scan | ds.Changes) -> Generator[int, None, None]:
     """Yield the number of rows of each file of the plan."""
-    stream = planning.stream_table(scan.rest, scan.table, scan.request, scan.options)
+    if isinstance(scan, ds.Changes):
+        stream = planning.stream_change_feed(scan.rest, scan.table, scan.request, scan.options)
+    else:
+        stream = planning.stream_table(scan.rest, scan.table, scan.request, scan.options)
     assert isinstance(stream, ScanStream)
     with contextlib.closing(stream):
         for task in stream.files:

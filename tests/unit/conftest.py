@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.unit.scan.support import Storage, Table, metadata, running_storage
+import delta_sharing_client as ds
+from benchmarks.long_listing import LongListing
+from tests.unit.scan.support import Storage, Table, fast_options, metadata, running_storage
 
 
 @pytest.fixture
@@ -25,3 +29,18 @@ def make_table(storage: Storage) -> Callable[..., Table]:
         return Table(storage, metadata(schema, partition_columns, properties))
 
     return make
+
+
+@pytest.fixture
+def listed() -> Iterator[Callable[..., tuple[LongListing, Callable[[int], ds.SharedTable]]]]:
+    """Start a server of long listings; return it, and what gives its table of so many files."""
+    with contextlib.ExitStack() as stack:
+
+        def start(retry_seconds: float = 2.0, **options: Any) -> tuple[LongListing, Callable[[int], ds.SharedTable]]:
+            server = stack.enter_context(LongListing(**options))
+            client = stack.enter_context(
+                ds.SharingClient(server.profile, options=fast_options(max_attempts=3, max_retry_seconds=retry_seconds))
+            )
+            return server, lambda files: client.table(f"s.s.files-{files}")
+
+        yield start

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.long_listing import LongListing
 from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
 from delta_sharing_client.delta.arrow_types import from_arrow_schema
 from delta_sharing_client.delta.schema import schema_to_json
@@ -280,3 +281,46 @@ def rows_of(plan: ScanPlan, report: ScanReport | None = None) -> pa.Table:
 
 def fast_options(**changes: Any) -> ReadOptions:
     return ReadOptions(**{"max_attempts": 4, "max_retry_seconds": 10.0, "read_timeout": 5.0, **changes})
+
+
+# === Long listings ===
+
+SOON = 5.0
+ERROR = {"endStreamAction": {"errorMessage": "the listing broke", "httpStatusErrorCode": 400}}
+
+
+def hold(server: LongListing, at: int) -> threading.Event:
+    """Have ``server`` send what it listed before file ``at``, and wait there."""
+    released = threading.Event()
+
+    def before(number: int) -> None:
+        if number == at:
+            released.wait(30)
+
+    server.stops.add(at)
+    server.before = before
+    return released
+
+
+def numbers(rows: pa.Table | pa.RecordBatch) -> list[int]:
+    return [int(number) for number in rows["number"].to_pylist()]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def listing_threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith(("listing", "download", "decode"))]
+
+
+def nothing_is_left(server: LongListing) -> None:
+    """The threads are gone, and the server has noticed that nobody reads its answer."""
+    wait_for(lambda: not listing_threads())
+    if server.answers:
+        # It only does when it sends more.
+        server.before = lambda number: None
+        wait_for(lambda: not server.answers)

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
-from benchmarks.long_listing import ROWS, LongListing
+from benchmarks.long_listing import ROWS
 from delta_sharing_client import planning, retry
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
@@ -34,66 +34,23 @@ from delta_sharing_client.scan.plan import stream_snapshot
 from delta_sharing_client.scan.request import ScanRequest
 from delta_sharing_client.scan.resources import Unit
 from delta_sharing_client.scan.tasks import FileTask, ScanStream
-from tests.unit.scan.support import Table, fast_options, table_state
+from tests.unit.scan.support import (
+    ERROR,
+    SOON,
+    Table,
+    fast_options,
+    hold,
+    listing_threads,
+    nothing_is_left,
+    numbers,
+    table_state,
+    wait_for,
+)
 
-SOON = 5.0
 FORMS = [
     pytest.param({"delta": delta, "page": page}, id=f"{'delta' if delta else 'parquet'}-{'pages' if page else 'whole'}")
     for delta, page in itertools.product((True, False), (None, 7))
 ]
-ERROR = {"endStreamAction": {"errorMessage": "the listing broke", "httpStatusErrorCode": 400}}
-
-
-@pytest.fixture
-def listed() -> Iterator[Callable[..., tuple[LongListing, Callable[[int], ds.SharedTable]]]]:
-    """Start a server of long listings; return it, and what gives its table of so many files."""
-    with contextlib.ExitStack() as stack:
-
-        def start(retry_seconds: float = 2.0, **options: Any) -> tuple[LongListing, Callable[[int], ds.SharedTable]]:
-            server = stack.enter_context(LongListing(**options))
-            client = stack.enter_context(
-                ds.SharingClient(server.profile, options=fast_options(max_attempts=3, max_retry_seconds=retry_seconds))
-            )
-            return server, lambda files: client.table(f"s.s.files-{files}")
-
-        yield start
-
-
-def hold(server: LongListing, at: int) -> threading.Event:
-    """Have ``server`` send what it listed before file ``at``, and wait there."""
-    released = threading.Event()
-
-    def before(number: int) -> None:
-        if number == at:
-            released.wait(30)
-
-    server.stops.add(at)
-    server.before = before
-    return released
-
-
-def numbers(rows: pa.Table | pa.RecordBatch) -> list[int]:
-    return [int(number) for number in rows["number"].to_pylist()]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
-def listing_threads() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name.startswith(("listing", "download", "decode"))]
-
-
-def nothing_is_left(server: LongListing) -> None:
-    """The threads are gone, and the server has noticed that nobody reads its answer."""
-    wait_for(lambda: not listing_threads())
-    if server.answers:
-        # It only does when it sends more.
-        server.before = lambda number: None
-        wait_for(lambda: not server.answers)
 
 
 # === First rows ===

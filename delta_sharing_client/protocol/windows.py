@@ -1,0 +1,174 @@
+"""A long change feed as windows of versions: each is asked for by itself, and complete before the next one is.
+
+The protocol promises no order of an answer's lines (the reference server once listed the change files of all versions,
+then all added files, then all removed ones), so no version of an answer is known to be complete before its end. But an
+answer holds the versions that were asked for, and no others.
+"""
+
+from __future__ import annotations
+
+import bisect
+import copy
+import dataclasses
+import itertools
+import threading
+from collections.abc import Generator, Sequence
+from typing import NamedTuple
+
+from delta_sharing_client.connections import Interrupt
+from delta_sharing_client.delta.actions import VersionedMetadata, VersionedProtocol
+from delta_sharing_client.errors import ProtocolError, RequestError, UnsupportedFeatureError
+from delta_sharing_client.protocol.answer import TableAction, TableHead
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.query import ChangesQuery, TableAnswer, query_changes
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.urls import RefreshingUrls
+
+FEW = 4_096
+"""A feed of fewer actions is listed by one query. Its rows may as well wait for the last line."""
+# A window has about so many times that, and is asked for again in parts where it has so many times that.
+_WANTED, _MOST = 4, 8
+# Windows of which fresh URLs are kept; who reads is at one or two of them.
+_FRESH = 3
+
+
+class Window(NamedTuple):
+    """The versions from ``first`` on (``None``: from where the feed begins) and all that happened in them."""
+
+    first: int | None
+    head: TableHead
+    actions: Sequence[TableAction]
+
+
+class FeedWindows:
+    """The windows of a feed, oldest first, for one thread that takes them.
+
+    Attributes
+    ----------
+    end:
+        The table at the last version of the feed, as the feed itself tells it.
+    last:
+        That version.
+    urls:
+        Fresh URLs for the files of the windows that were taken.
+    """
+
+    def __init__(
+        self, rest: RestClient, table: TableName, query: ChangesQuery, end: TableHead, last: int, seen: Sequence[int]
+    ) -> None:
+        self.end = end
+        self.last = last
+        self.urls = WindowUrls()
+        self._rest = rest
+        self._table = table
+        self._query = query
+        self._seen = seen
+        self._interrupt = Interrupt()
+
+    def break_off(self) -> None:
+        """Have ``windows``, which another thread is taking, raise ``CancelledError`` or an error of the connection."""
+        self._interrupt.set()
+
+    def windows(self) -> Generator[Window, None, None]:
+        """Yield the windows; each is listed when it is asked for. Errors are those of ``TableAnswer.actions``."""
+        # Versions that have files lie in the range, wherever that begins. The last one seen may go on.
+        ends = self._seen[:-1] or self._seen
+        first, width = None, 1
+        while first is None or first <= self.last:
+            end = ends[-1] if first is None else min(first + width - 1, self.last)
+            is_least = len(ends) == 1 if first is None else end == first
+            window = self._list(first, end, None if is_least else _MOST * FEW)
+            if window is not None:
+                yield window
+                span = max(1, end + 1 - (window.head.version if first is None else first))
+                width = max(1, min(_WANTED * span, span * _WANTED * FEW // max(1, len(window.actions))))
+                first = end + 1
+            elif first is None:
+                ends = ends[: len(ends) // 2]
+            else:
+                width = (end + 1 - first) // 2
+
+    def _list(self, first: int | None, end: int, most: int | None) -> Window | None:
+        """Return a window, ``None`` if it has more than ``most`` actions."""
+        query = dataclasses.replace(self._query, ending_version=end)
+        if first is not None:
+            query = dataclasses.replace(query, starting_version=first, starting_timestamp=None)
+        wanted = self.end.response_format
+        with query_changes(self._rest, self._table, query, response_format=wanted, interrupt=self._interrupt) as answer:
+            if answer.response_format is not wanted:
+                raise ProtocolError(
+                    f"The changes up to version {end} must have the {wanted.value} response format, as those before "
+                    f"have, but they have the {answer.response_format.value} one.",
+                    table=str(self._table),
+                )
+            actions = list(itertools.islice(answer.actions, None if most is None else most + 1))
+            if most is not None and len(actions) > most:
+                return None
+            self.urls.add(end, RefreshingUrls(self._rest, self._table, query, answer))
+            return Window(first, answer.head, actions)
+
+
+def feed_windows(
+    rest: RestClient, table: TableName, query: ChangesQuery, answer: TableAnswer, beginning: Sequence[TableAction]
+) -> FeedWindows | None:
+    """Return the windows of a feed whose ``answer`` begins so; ``None`` where it must be listed by one query.
+
+    That is a view, whose changes have no versions; an end that is an instant, of which the server does not tell the
+    version; one version alone; and a server that does not tell of the last version by itself.
+    """
+    if answer.head.is_view or query.ending_timestamp is not None:
+        return None
+    seen = sorted(
+        {
+            action.shared_version
+            for action in beginning
+            if not isinstance(action, (VersionedMetadata, VersionedProtocol)) and action.shared_version is not None
+        }
+    )
+    if not seen:
+        return None
+    try:
+        last = max(rest.table_version(table), seen[-1])
+        if query.ending_version is not None:
+            last = min(last, query.ending_version)
+        if last == seen[0]:
+            return None
+        # As a feed tells it, and not as the endpoint for metadata does, which older servers answer for today.
+        at_end = dataclasses.replace(query, starting_version=last, starting_timestamp=None, ending_version=last)
+        with query_changes(rest, table, at_end, response_format=answer.response_format) as described:
+            end = described.head
+    except (RequestError, ProtocolError, UnsupportedFeatureError):
+        return None
+    return FeedWindows(rest, table, query, end, last, seen) if end.response_format is answer.response_format else None
+
+
+class WindowUrls:
+    """A ``scan.UrlSource`` that asks again for the window of a file, and not for the whole feed."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._sources: list[RefreshingUrls] = []
+        self._fresh: dict[int, RefreshingUrls] = {}
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_ends": self._ends, "_sources": self._sources}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _fresh={}, _lock=threading.Lock())
+
+    def add(self, end: int, source: RefreshingUrls) -> None:
+        """Take in the source of the files of the versions after the last ``end``, up to this one."""
+        # The copy is without the answer.
+        self._sources.append(copy.copy(source))
+        self._ends.append(end)
+
+    def url_for(self, key: str, rejected: str | None = None) -> str:
+        """As ``RefreshingUrls.url_for``, whose keys have the version in the middle."""
+        at = bisect.bisect_left(self._ends, int(key.split(":", 2)[1]))
+        with self._lock:
+            source = self._fresh.pop(at, None) or copy.copy(self._sources[at])
+            self._fresh[at] = source
+            if len(self._fresh) > _FRESH:
+                del self._fresh[next(iter(self._fresh))]
+        return source.url_for(key, rejected)
