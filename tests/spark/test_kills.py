@@ -17,14 +17,15 @@ from delta_sharing_client.spark.datasource import StreamReader
 from delta_sharing_client.spark.interface import HAS_LIMITS
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
+from tests.effort import ALL
 from tests.spark.streams import FEED, ID, Sink, follow, limited, stream
 from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
 
-KILLS = 50
-# Each is a query of Spark; `python -m tests.soak spark-kills` kills processes, and more often.
-QUERY_KILLS = 12
+# `python -m tests.soak spark-kills` kills processes, and more often.
+KILLS = 50 if ALL else 25
+QUERY_KILLS = 12 if ALL else 8  # each is a query of Spark
 
 
 class Killed(Exception):
