@@ -220,7 +220,8 @@ load_table_changes_as_spark = _raising_as_before(loaders.load_table_changes_as_s
 @functools.wraps(loaders.load_table_changes_as_pandas)
 def load_table_changes_as_pandas(*args: Any, **kwargs: Any) -> pd.DataFrame:
     frame = loaders.load_table_changes_as_pandas(*args, **kwargs)
-    if frame.dtypes.get(COMMIT_TIMESTAMP) != "int64" and COMMIT_TIMESTAMP in frame.columns:
+    # pandas 1 has nanoseconds alone, and a column that it casts to another unit is a broken one.
+    if str(frame.dtypes.get(COMMIT_TIMESTAMP)) not in ("None", "int64", "datetime64[ns, UTC]"):
         frame[COMMIT_TIMESTAMP] = frame[COMMIT_TIMESTAMP].astype("datetime64[us, UTC]")
     return frame
 

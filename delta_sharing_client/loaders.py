@@ -202,7 +202,8 @@ def load_as_duckdb(
     Examples
     --------
     >>> import duckdb
-    >>> orders = load_as_duckdb("demo.share#demo.shop.orders", duckdb.connect())
+    >>> connection = duckdb.connect()
+    >>> orders = load_as_duckdb("demo.share#demo.shop.orders", connection)
     >>> orders.filter("order_id <= 2").project("country").fetchall()
     [('DE',), ('DE',)]
     """

@@ -24,6 +24,7 @@ def is_too_new(table: str) -> bool:
 
 _WRITER_SETTINGS = {"write_page_checksum": 15, "store_decimal_as_integer": 17}
 VERIFIES_PAGES = PYARROW >= 15
+TAKES_VIEWS = PYARROW >= 16
 
 
 def writer_settings(**settings: object) -> dict[str, object]:

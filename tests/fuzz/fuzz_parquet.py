@@ -43,6 +43,7 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.plan import plan_snapshot
 from delta_sharing_client.scan.request import ScanRequest, TableState
+from tests.versions import writer_settings
 
 SLOW = 5.0
 HANG = 90.0
@@ -189,7 +190,7 @@ def seeds() -> list[bytes]:
     found = []
     for way in ways:
         sink = io.BytesIO()
-        pq.write_table(table, sink, **way)
+        pq.write_table(table, sink, **writer_settings(**way))
         found.append(sink.getvalue())
     return found
 

@@ -18,6 +18,7 @@ import delta_sharing_client as ds
 from tests.golden import corpus
 from tests.interop.rebuilt import rebuild_feed, rebuild_snapshot
 from tests.interop.served_tables import ServedTables, change_queries, names, serving
+from tests.versions import TAKES_VIEWS
 
 # The reader features that deltalake refuses by name.
 UNSUPPORTED = {
@@ -40,6 +41,7 @@ FEED_ERRORS = {
 WRONG_FEEDS = {"spark.change-feed-vectors": "takes no difference of the deletion vectors of a remove and an add"}
 RAW_VARIANTS = ds.ReadOptions(variant_as=ds.VariantAs.STRUCT)
 
+pytestmark = pytest.mark.skipif(not TAKES_VIEWS, reason="deltalake gives views, which this pyarrow does not take")
 by_table = pytest.mark.parametrize("name", names())
 
 

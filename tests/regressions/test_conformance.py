@@ -23,6 +23,7 @@ from delta_sharing_client.cli.facts import describe_table
 from delta_sharing_client.delta import deletion_vectors
 from tests.regressions.hand_made import Action, HandMadeTable
 from tests.vectors import encode_inline
+from tests.versions import PYARROW
 
 FORMATS = ("parquet", "delta")
 LONGS = pa.schema([("a", pa.int64())])
@@ -296,6 +297,8 @@ def spark_file(table: HandMadeTable, keys: dict[bytes, bytes], *, int96: bool = 
         dates = pa.ListArray.from_arrays(list(range(len(dates) + 1)), dates)
     data = pa.table({"d": dates, "at": moments})
     how = {"use_deprecated_int96_timestamps": int96, "store_schema": False}
+    if not hasattr(pq.ParquetWriter, "add_key_value_metadata"):
+        pytest.skip("This pyarrow cannot write the keys of a file that Spark writes.")
     with pq.ParquetWriter(table.root / "x.parquet", data.schema, **how) as writer:
         writer.write_table(data)
         writer.add_key_value_metadata(keys)
@@ -372,6 +375,12 @@ def test_lists_and_maps_of_old_parquet_writers_are_read(table: HandMadeTable, wi
         "d": decimal.Decimal("-1.23"),
     }
     last: dict[str, object] = {key: [] for key in first} | {"d": decimal.Decimal("9.99")}
+    if PYARROW < 18:  # a list of lists in two levels is a list of structs to it: refused, and the others read
+        with pytest.raises(ds.DataError, match=r"'ll\.element' must have the table's type"):
+            rows(table, wire)
+        first, last = ({key: row[key] for key in row if key != "ll"} for row in (first, last))
+        assert rows(table, wire, columns=list(first)) == [first, dict.fromkeys(first), last]
+        return
     assert rows(table, wire) == [first, dict.fromkeys(first), last]
     assert rows(table, wire, columns=["m", "lsn"], filter="d < 0") == [{"m": first["m"], "lsn": first["lsn"]}]
 

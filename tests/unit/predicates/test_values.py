@@ -86,7 +86,7 @@ def test_nanoseconds_of_pandas_and_numpy_are_kept():
         (None, None),
         (pd.NaT, None),
         (pd.NA, None),
-        (np.datetime64("NaT"), None),
+        (np.datetime64("NaT", "ns"), None),
         (np.int8(5), 5),
         (np.uint64(2**64 - 1), 2**64 - 1),
         (np.float32(0.5), 0.5),

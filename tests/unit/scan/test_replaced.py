@@ -171,7 +171,9 @@ def test_parts_of_one_file_are_of_one_version_of_it(make_swapped: MakeSwapped) -
     parts = [pickle.loads(pickle.dumps(part)) for part in partition(table.plan(), 4)]
     assert len(parts) == 4
     read = [pa.Table.from_batches(part.read()) for part in parts[:2]]
-    assert sum(map(len, read)) == 200_000
+    # How many row groups a part has follows their sizes, which differ a little between the versions of pyarrow.
+    assert [set(part["a"].to_pylist()) for part in read] == [{1}, {1}]
+    assert 100_000 <= sum(map(len, read)) <= 300_000
     swap()
 
     for part in parts[2:]:
