@@ -13,11 +13,18 @@ if sys.platform == "win32":
 
     def _lock(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+    def _unlock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
 else:
     import fcntl
 
     def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(descriptor: int) -> None:
+        # To close it is not enough where a process was forked off meanwhile: it has the file open, too.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def try_lock(descriptor: int) -> bool:
@@ -49,4 +56,7 @@ class FileLock:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        os.close(self._descriptor)
+        try:
+            _unlock(self._descriptor)
+        finally:
+            os.close(self._descriptor)

@@ -42,9 +42,24 @@ _MARK = b"dsclient"
 # A sweep frees some more, so that the next one is not due at once.
 _KEEP = 0.9
 _TEMPORARY = ".part-"
-_LOCK_SECONDS, _LOCK_PAUSE = 0.5, 0.01
+# Seconds: to wait for another process, which may be stopped, and between two looks at it; without a try after that was
+# in vain; and to wait for threads of this process, each of which ends.
+_LOCK_SECONDS, _LOCK_PAUSE, _LOCK_REST = 0.5, 0.01, 10.0
+_QUEUE_SECONDS = 30.0
 
 _lock = threading.Lock()
+# When another process may be tried again, by directory.
+_rests: dict[Path, float] = {}
+
+
+def _after_fork() -> None:
+    # A thread of the parent may have held it.
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class FileCache:
@@ -158,18 +173,29 @@ class FileCache:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[bool]:
         """Keep other threads and processes out of the block; false where they do not end."""
-        deadline = time.monotonic() + _LOCK_SECONDS
         with contextlib.ExitStack() as stack:
-            if _lock.acquire(timeout=_LOCK_SECONDS):
+            alone = self._is_due() and _lock.acquire(timeout=_QUEUE_SECONDS)
+            if alone:
                 stack.callback(_lock.release)
-            alone = False
-            while not alone and time.monotonic() < deadline:
-                try:
-                    stack.enter_context(FileLock(self._root / ".lock", "The cache is in use."))
-                    alone = True
-                except UsageError:
-                    time.sleep(_LOCK_PAUSE)
+                # Others in the queue may have met a process that does not end.
+                alone = self._is_due() and self._lock_out(stack)
             yield alone
+
+    def _is_due(self) -> bool:
+        return time.monotonic() >= _rests.get(self._root, 0.0)
+
+    def _lock_out(self, stack: contextlib.ExitStack) -> bool:
+        """Keep other processes out until ``stack`` ends; false where one does not end."""
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                stack.enter_context(FileLock(self._root / ".lock", "The cache is in use."))
+                return True
+            except UsageError:
+                if time.monotonic() >= deadline:
+                    _rests[self._root] = time.monotonic() + _LOCK_REST
+                    return False
+                time.sleep(_LOCK_PAUSE)
 
     def _sweep(self, needed: int) -> int:
         """Remove the oldest ranges until ``needed`` bytes fit, and return how many bytes are left."""

@@ -9,10 +9,12 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import delta_sharing_client.download.cache as module
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.download.cache import _END, FileCache
@@ -150,6 +152,44 @@ def test_a_process_that_holds_the_lock_for_ever_only_means_misses(cache: FileCac
         cache.put("g", block(0, 50), 200, V1)
         assert cache.get("f", ByteRange(0, 50), 200, V1.agrees) is not None
     assert len(files_of(tmp_path)) == 1
+
+
+def test_such_a_process_is_waited_for_once_and_not_for_every_block(
+    cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.put("f", block(0, 50), 200, V1)
+    pauses: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.05)
+    with FileLock(tmp_path / "cache" / ".lock", "Taken."):
+        cache.put("g", block(0, 50), 200, V1)
+        waited = len(pauses)
+        assert waited
+        for name in "hijk":
+            cache.put(name, block(0, 50), 200, V1)
+        assert len(pauses) == waited
+    monkeypatch.setattr(module, "_rests", {})
+    cache.put("l", block(0, 50), 200, V1)
+    assert len(files_of(tmp_path)) == 2
+
+
+def test_threads_of_one_process_wait_for_each_other_however_long(
+    cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = FileCache._write
+
+    def slowly(*arguments: Any) -> None:
+        time.sleep(0.05)
+        write(*arguments)
+
+    monkeypatch.setattr(FileCache, "_write", slowly)
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.02)
+    threads = [threading.Thread(target=cache.put, args=(name, block(0, 50), 200, V1)) for name in "abcdefgh"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(files_of(tmp_path)) == len(threads)
 
 
 def test_the_oldest_blocks_go_first(tmp_path: Path) -> None:
