@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import delta_sharing_client as ds
 from benchmarks.long_listing import ROWS
 from delta_sharing_client import planning
 from delta_sharing_client.scan.tasks import ScanStream
-from tests.soak.resources import resident_bytes
+from tests.soak.resources import peak_bytes, resident_bytes
 
 HELP = "read a table of ten million files, and say what memory that takes"
 
@@ -59,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
                     files = rows // ROWS
                     break
     _tell(files, idle, began)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - idle
+    peak = peak_bytes() - idle
     allowed = _SLACK + _BYTES_A_FILE * files
     wrong = [f"{peak / _MEGABYTE:.0f} MB is more than {allowed / _MEGABYTE:.0f} MB"] if peak > allowed else []
     if arguments.filter is None and rows != ROWS * files and files == arguments.files:
@@ -88,7 +87,7 @@ def _listed(scan: ds.Scan | ds.Changes) -> Generator[int, None, None]:
 
 
 def _tell(files: int, idle: int, began: float) -> None:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_bytes()
     seconds = time.monotonic() - began
     now, most = (resident_bytes() - idle) / _MEGABYTE, (peak - idle) / _MEGABYTE
     sys.stdout.write(
