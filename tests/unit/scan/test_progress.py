@@ -159,7 +159,7 @@ def test_a_function_that_fails_fails_no_read(table: Table, caplog: pytest.LogCap
 
     with caplog.at_level(logging.WARNING, "delta_sharing_client.scan.progress"):
         read(table, failing)
-    assert [record.message for record in caplog.records] == ["The progress of a read cannot be shown."]
+    assert [record.getMessage() for record in caplog.records] == ["The progress of a read cannot be shown."]
 
 
 def test_a_part_of_a_read_travels_without_who_watches(table: Table) -> None:
