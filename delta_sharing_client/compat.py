@@ -219,9 +219,13 @@ load_table_changes_as_spark = _raising_as_before(loaders.load_table_changes_as_s
 @_raising_as_before
 @functools.wraps(loaders.load_table_changes_as_pandas)
 def load_table_changes_as_pandas(*args: Any, **kwargs: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    from delta_sharing_client.outputs.pandas import HAS_UNITS
+
     frame = loaders.load_table_changes_as_pandas(*args, **kwargs)
-    # pandas 1 has nanoseconds alone, and a column that it casts to another unit is a broken one.
-    if str(frame.dtypes.get(COMMIT_TIMESTAMP)) not in ("None", "int64", "datetime64[ns, UTC]"):
+    # What pandas casts to a unit that it does not have is broken.
+    if HAS_UNITS and isinstance(frame.dtypes.get(COMMIT_TIMESTAMP), pd.DatetimeTZDtype):
         frame[COMMIT_TIMESTAMP] = frame[COMMIT_TIMESTAMP].astype("datetime64[us, UTC]")
     return frame
 

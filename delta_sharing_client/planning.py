@@ -84,13 +84,12 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
     RequestError, ProtocolError, TransportError, AuthError
         From the server; see ``errors``.
     """
-    return _by_access_mode(
+    return _planned(
         rest,
         table,
         options,
         lambda: _stream_by_url(rest, table, request, options).whole(),
         lambda: _storage().plan_table(rest, table, request, options),
-        _noted,
     )
 
 
@@ -103,13 +102,12 @@ def stream_table(
     A log is read at once. Errors are those of ``plan_table``; what is wrong further on in the answer is raised by the
     stream.
     """
-    return _by_access_mode(
+    return _planned(
         rest,
         table,
         options,
         lambda: _stream_by_url(rest, table, request, options),
         lambda: _storage().plan_table(rest, table, request, options),
-        _noted,
     )
 
 
@@ -169,8 +167,13 @@ def _named(
     rest: RestClient, table: TableName, files: Generator[FileTask, None, None]
 ) -> Generator[FileTask, None, None]:
     """Pass on ``files``; what goes wrong with them long after the query was asked names its table, too."""
-    with rest.about(table), contextlib.closing(files):
-        yield from files
+    try:
+        with contextlib.closing(files):
+            yield from files
+    except DeltaSharingError:
+        # Not around the whole: Python 3.10 leaves a generator that is given up to the garbage collection there.
+        with rest.about(table):
+            raise
 
 
 def query_snapshot(
@@ -182,14 +185,14 @@ def query_snapshot(
     columns. Errors are those of ``plan_table``.
     """
     rest = rest.for_read(options)
-    return _by_access_mode(
+    (snapshot, plan), access = _by_access_mode(
         rest,
         table,
         options,
         lambda: _query_snapshot(rest, table, request, options),
         lambda: _storage().plan_whole(rest, table, request, options),
-        lambda found, access: (found[0], _noted(found[1], access)),
     )
+    return snapshot, _noted(plan, access)
 
 
 def _query_snapshot(
@@ -218,13 +221,12 @@ def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest
     The rows are read in the schema at the end of the range. Errors are those of ``plan_table``, and
     ``SchemaChangeError`` where one schema cannot span the range.
     """
-    return _by_access_mode(
+    return _planned(
         rest,
         table,
         options,
         lambda: _Feed.ask(rest, table, request, options).planned(),
         lambda: _storage().plan_change_feed(rest, table, request, options),
-        _noted,
     )
 
 
@@ -236,13 +238,12 @@ def stream_change_feed(
 
     Errors are those of ``plan_change_feed``; what is wrong with later versions is raised by the stream.
     """
-    return _by_access_mode(
+    return _planned(
         rest,
         table,
         options,
         lambda: _Feed.ask(rest, table, request, options).streamed(),
         lambda: _storage().plan_change_feed(rest, table, request, options),
-        _noted,
     )
 
 
@@ -333,18 +334,27 @@ class _Feed:
             yield FeedPart(window.first, window.head.metadata, window.actions)
 
 
+def _planned(
+    rest: RestClient,
+    table: TableName,
+    options: ReadOptions,
+    by_url: Callable[[], PlanT],
+    by_directory: Callable[[], PlanT],
+) -> PlanT:
+    return _noted(*_by_access_mode(rest, table, options, by_url, by_directory))
+
+
 def _by_access_mode(
     rest: RestClient,
     table: TableName,
     options: ReadOptions,
     by_url: Callable[[], ResultT],
     by_directory: Callable[[], ResultT],
-    noted: Callable[[ResultT, str], ResultT],
-) -> ResultT:
-    """Return what the way of ``options.access_mode`` gives; ``noted`` says in it that another was taken, and why."""
+) -> tuple[ResultT, str | None]:
+    """Return what the way of ``options.access_mode`` gives, and where another was taken, which one and why."""
     if options.access_mode is AccessMode.DIR:
         try:
-            return by_directory()
+            return by_directory(), None
         except (RequestError, UnsupportedFeatureError, UsageError) as error:
             # The latter for what is missing here; what is wrong with the request is wrong by URL as well.
             failure = error
@@ -353,15 +363,15 @@ def _by_access_mode(
         except DeltaSharingError:
             raise failure from None
         _log.warning("Table %s is read by URL, as its directory cannot be read: %s", table, failure)
-        return noted(found, f"by URL, as the table's directory cannot be read: {failure}")
+        return found, f"by URL, as the table's directory cannot be read: {failure}"
     try:
-        return by_url()
+        return by_url(), None
     except (RequestError, UnsupportedFeatureError) as error:
         # A server that is busy or broken says nothing of the ways to the data, and was asked often enough.
         busy = isinstance(error, RequestError) and error.status in RETRIED_STATUSES
         if options.access_mode is AccessMode.URL or busy or not _has_directory_only(rest, table):
             raise error from None
-    return by_directory()
+    return by_directory(), None
 
 
 def _has_directory_only(rest: RestClient, table: TableName) -> bool:
@@ -372,8 +382,8 @@ def _has_directory_only(rest: RestClient, table: TableName) -> bool:
     return "dir" in modes and "url" not in modes
 
 
-def _noted(plan: PlanT, access: str) -> PlanT:
-    return dataclasses.replace(plan, access=access)
+def _noted(plan: PlanT, access: str | None) -> PlanT:
+    return plan if access is None else dataclasses.replace(plan, access=access)
 
 
 def _storage() -> ModuleType:

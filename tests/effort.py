@@ -1,6 +1,6 @@
 """How much is tried: enough to notice a mistake with every run, or all of it (``TEST_EFFORT=all``).
 
-The samples are the same in every run; ``.ci/versions`` and ``.ci/spark-versions`` try everything.
+The samples are the same in every run. The workflow's weekly run tries everything.
 """
 
 from __future__ import annotations

@@ -351,7 +351,6 @@ def explain(
     Example: delta-sharing explain demo.shop.orders
     Example: delta-sharing explain demo.shop.orders -c amount -f "order_id = 7"
     """
-
     settings = Settings.of(context, profile, as_json)
     scan = open_table(settings.profile, table).scan(
         _split(columns), filter_, limit, version=version, timestamp=timestamp

@@ -30,14 +30,13 @@ class Workers:
     """At most ``most`` threads, started as they are needed; a context manager.
 
     They are daemons: a call that never returns must not keep the interpreter from ending. It waits for all but as many
-    as ``held`` says that a system call may hold at the moment; for none without. No callback of a future runs while the
-    lock is held.
+    as ``held`` says that a system call may hold at the moment, all of them without it. No callback of a future
+    runs while the lock is held.
     """
 
     def __init__(self, most: int, name: str, *, held: Callable[[], int] | None = None) -> None:
-        self._held_now = held
-        if held is not None:
-            _waited_for.add(self)
+        self._held_now = held or self._alive
+        _waited_for.add(self)
         self._most = max(1, most)
         self._name = name
         # The lock is taken by itself: Condition.__enter__ is Python code, and Ctrl-C within it leaves it locked.
@@ -90,16 +89,18 @@ class Workers:
     def join(self, deadline: float) -> None:
         """Wait until every thread has ended, but not beyond ``deadline`` (of ``time.monotonic``)."""
         with self._lock:
-            while (self._threads or self._guests) and (left := deadline - time.monotonic()) > 0:
+            while self._alive() and (left := deadline - time.monotonic()) > 0:
                 self._news.wait(left)
 
     def let_finish(self, deadline: float) -> None:
         """Wait as the end of the interpreter does: until no thread is left but those that a system call holds, which
         end where they are."""
-        held = self._held_now or (lambda: self._threads + self._guests)
         with self._lock:
-            while self._threads + self._guests > held() and (left := deadline - time.monotonic()) > 0:
+            while self._alive() > self._held_now() and (left := deadline - time.monotonic()) > 0:
                 self._news.wait(min(left, _SECONDS_TO_LOOK_AGAIN))
+
+    def _alive(self) -> int:
+        return self._threads + self._guests
 
     def forget(self) -> None:
         # What waits stays: a parent's thread may have been in the midst of it, so that it cannot be taken apart.

@@ -188,7 +188,7 @@ _NULLABLE_FLOATS: dict[pa.DataType, pd.api.extensions.ExtensionDtype] = {
 # Under its name before pandas 2.1.
 _NUMPY_ARRAY: Any = getattr(pd.arrays, "NumpyExtensionArray", None) or getattr(pd.arrays, "PandasArray", None)
 # Before pandas 2 there are nanoseconds only, and so the years from 1677 to 2262.
-_HAS_UNITS = int(pd.__version__.partition(".")[0]) >= 2
+HAS_UNITS = int(pd.__version__.partition(".")[0]) >= 2
 _EPOCH = datetime.date(1970, 1, 1)
 _FIRST_DAY = (datetime.date.min - _EPOCH).days
 _LAST_DAY = (datetime.date.max - _EPOCH).days
@@ -242,7 +242,7 @@ def _target(
         return found.to_pandas_dtype(), _NULLABLE[found] if wants_mask else None
     if found in _NULLABLE_FLOATS:
         return found.to_pandas_dtype(), _NULLABLE_FLOATS[found] if backend == "numpy_nullable" else None
-    if pa.types.is_timestamp(found) and _HAS_UNITS:
+    if pa.types.is_timestamp(found) and HAS_UNITS:
         dtype = pa.array([], found).to_pandas().dtype
         if getattr(dtype, "unit", found.unit) == found.unit:
             return np.dtype(f"datetime64[{found.unit}]"), None if found.tz is None else dtype
@@ -420,7 +420,7 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
         return np.full(len(column), None, dtype=object)
     if dtype is not None or pa.types.is_floating(column.type):
         return column.to_numpy()
-    if not _HAS_UNITS:
+    if not HAS_UNITS:
         column = _in_nanoseconds(field, column)
     # Inside lists, maps and structs too, a whole number next to a null must not become a float.
     return column.to_pandas(date_as_object=True, integer_object_nulls=True).array

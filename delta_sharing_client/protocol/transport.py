@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -180,7 +179,7 @@ class Transport:
         Raises ``Transient`` where another try may help. A 401 is answered with one more try if there are other
         credentials by now: an OAuth token, or the profile's file.
         """
-        with self._about(request):
+        try:
             response = self._follow(request)
             if response.status_code == 401 and self._renewed(response.request.headers.get("Authorization")):
                 response.close()
@@ -191,27 +190,30 @@ class Transport:
                 raise self._failure(response, request)
             finally:
                 response.close()
+        except (Transient, DeltaSharingError) as failure:
+            self._complete(failure, request)
+            raise
 
     def chunks(self, response: requests.Response, request: Request, limit: int | None = None) -> Iterator[bytes]:
         """Yield the body as it arrives; raise ``Transient`` if it breaks off before its stated end, or is too slow."""
-        with self._about(request):
+        # No context manager made of a generator: Python 3.10 leaves one that is given up to the garbage collection.
+        try:
             yield from body_chunks(response, request.doing, request.table, limit=limit)
+        except (Transient, DeltaSharingError) as failure:
+            self._complete(failure, request)
+            raise
 
     def secrets(self) -> list[str]:
         """Return what must never appear in a message."""
         return self._auth.secrets()
 
-    @contextlib.contextmanager
-    def _about(self, request: Request) -> Iterator[None]:
-        try:
-            yield
-        except (Transient, DeltaSharingError) as failure:
-            error = failure.error if isinstance(failure, Transient) else failure
-            if not isinstance(error, (ProfileError, UsageError)):  # those are about what never left
-                error.query_id = self.query_id or request.query_id
-            if isinstance(error, TransportError):
-                self._deadline.check(request.doing, request.table)  # which may be why it was not waited for longer
-            raise
+    def _complete(self, failure: Transient | DeltaSharingError, request: Request) -> None:
+        """Give a failure the query id; raise another where the deadline is why it was not waited for longer."""
+        error = failure.error if isinstance(failure, Transient) else failure
+        if not isinstance(error, (ProfileError, UsageError)):  # those are about what never left
+            error.query_id = self.query_id or request.query_id
+        if isinstance(error, TransportError):
+            self._deadline.check(request.doing, request.table)
 
     def _renewed(self, refused: str | None) -> bool:
         """After a 401 for the header ``refused``: whether another one will be sent."""

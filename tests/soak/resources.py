@@ -136,15 +136,6 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def peak_bytes() -> int:
-    """Return the most memory of this process that was in RAM at once.
-
-    What getrusage tells begins with the size of the process that started this one.
-    """
-    status = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
-
-
 def _sockets() -> int:
     found = 0
     for name in os.listdir("/proc/self/fd"):

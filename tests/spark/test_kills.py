@@ -17,15 +17,14 @@ from delta_sharing_client.spark.datasource import StreamReader
 from delta_sharing_client.spark.interface import HAS_LIMITS
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
-from tests.effort import ALL
 from tests.spark.streams import FEED, ID, Sink, follow, limited, stream
 from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
 
 # `python -m tests.soak spark-kills` kills processes, and more often.
-KILLS = 50 if ALL else 25
-QUERY_KILLS = 12 if ALL else 8  # each is a query of Spark
+KILLS = 50
+QUERY_KILLS = 12  # each is a query of Spark
 
 
 class Killed(Exception):

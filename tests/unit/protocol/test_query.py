@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import sys
 
 import pytest
 import urllib3
@@ -799,7 +798,6 @@ def test_the_end_of_the_stream_is_asked_for_wherever_the_protocol_has_it(server,
     assert "includeendstreamaction=true" in server.seen[0].headers["delta-sharing-capabilities"]
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 leaves it there all the same")
 def test_an_answer_that_is_given_up_leaves_nothing_to_the_garbage_collection(server, rest, table, wire, small_chunks):
     """Its response is a file: Python forgets a signal, Ctrl-C too, that is heard while it finalizes one of those."""
     files = [wire.parquet_file(f"f{number}") for number in range(200)]

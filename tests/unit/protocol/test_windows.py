@@ -10,7 +10,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,16 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.scan.tasks import ScanStream
 from mock_server.wire import Change
 from tests.regressions.hand_made import COMMIT_GAP_MS, FIRST_COMMIT_MS, HandMadeTable
-from tests.unit.scan.support import ERROR, SOON, hold, listing_threads, nothing_is_left, numbers, wait_for
+from tests.unit.scan.support import (
+    ERROR,
+    SOON,
+    failing_consumer,
+    hold,
+    listing_threads,
+    nothing_is_left,
+    numbers,
+    wait_for,
+)
 from tests.vectors import encode_inline
 
 FORMS = [pytest.param({"delta": True}, id="delta"), pytest.param({"delta": False}, id="parquet")]
@@ -287,25 +295,15 @@ def test_closing_ends_a_window_that_waits_for_its_server(
         server.stops.clear()
         server.before = lambda number: None if number != 50 or len(server.feeds) < 3 else wait(released)
     batches = table(100).changes(0).to_batches()
-    found: Future[BaseException] = Future()
-
-    def consume() -> None:
-        try:
-            for _ in batches:
-                pass
-        except BaseException as error:
-            found.set_result(error)
-
     next(batches)
-    if waits:
-        threading.Thread(target=consume, daemon=True).start()
-        time.sleep(0.05)
+    found = failing_consumer(batches) if waits else None
+    time.sleep(0.05)
     began = time.monotonic()
     batches.close()
     assert time.monotonic() - began < SOON
     wait_for(lambda: not listing_threads())
-    if waits and not found.done():
-        found.exception(SOON)
+    if found is not None:
+        assert "it was closed" in str(found.result(SOON))
     with pytest.raises(ds.UsageError, match="it was closed"):
         next(batches)
     released.set()

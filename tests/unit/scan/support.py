@@ -14,6 +14,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
@@ -304,6 +305,21 @@ def hold(server: LongListing, at: int) -> threading.Event:
 
 def numbers(rows: pa.Table | pa.RecordBatch) -> list[int]:
     return [int(number) for number in rows["number"].to_pylist()]
+
+
+def failing_consumer(batches: Iterator[pa.RecordBatch]) -> Future[BaseException]:
+    """Read ``batches`` on a thread of its own; the future is what ends it, and without a result if all were read."""
+    found: Future[BaseException] = Future()
+
+    def consume() -> None:
+        try:
+            for _ in batches:
+                pass
+        except BaseException as error:
+            found.set_result(error)
+
+    threading.Thread(target=consume, daemon=True).start()
+    return found
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -38,6 +38,7 @@ from tests.unit.scan.support import (
     ERROR,
     SOON,
     Table,
+    failing_consumer,
     fast_options,
     hold,
     listing_threads,
@@ -385,16 +386,7 @@ def test_closing_from_another_thread_wakes_who_waits_for_the_listing(listed: Any
     server, table = listed(page=page)
     hold(server, 5)
     batches = table(100).scan().to_batches()
-    found: Future[BaseException] = Future()
-
-    def consume() -> None:
-        try:
-            for _ in batches:
-                pass
-        except BaseException as error:
-            found.set_result(error)
-
-    threading.Thread(target=consume, daemon=True).start()
+    found = failing_consumer(batches)
     wait_for(lambda: server.data >= 5)
     time.sleep(0.05)
     batches.close()
