@@ -9,25 +9,29 @@
 
 What differs from ``delta_sharing_client`` itself: errors are also those that such scripts catch
 (``requests.HTTPError`` with its ``response``, ``requests.ConnectionError``, ``ValueError``), and ``_commit_timestamp``
-counts microseconds where that package does. ``docs/from-delta-sharing.md`` has the rest.
+counts microseconds where that package does. The objects of its next release are here, too:
+``client.table(name).snapshot(limit=10).to_pandas()``. ``docs/from-delta-sharing.md`` has the rest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import io
 import json as json_text
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, ClassVar, TypeVar, Union
 
 import pyarrow as pa
 import requests
 
 from delta_sharing_client import client as our_client
-from delta_sharing_client import errors, loaders
+from delta_sharing_client import errors, loaders, reads, table
+from delta_sharing_client.predicates.json_hints import from_json_hints
 from delta_sharing_client.protocol.listing import Schema, Share, Table
+from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import NEWEST_VERSION, Profile, read_profile
 from delta_sharing_client.scan.columns import COMMIT_TIMESTAMP
 
@@ -35,13 +39,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from delta_sharing_client.options import ReadOptions
+    from delta_sharing_client.predicates.json_hints import JsonHints
+    from delta_sharing_client.table import Timestamp
 
 __all__ = [
     "DeltaSharingProfile",
+    "DeltaSharingTable",
     "Schema",
     "Share",
     "SharingClient",
     "Table",
+    "TableChanges",
+    "TableSnapshot",
     "get_table_metadata",
     "get_table_protocol",
     "get_table_version",
@@ -93,21 +102,28 @@ _ALSO: tuple[tuple[type[errors.DeltaSharingError], type[errors.DeltaSharingError
 )
 
 
+@contextlib.contextmanager
+def _as_before() -> Iterator[None]:
+    try:
+        yield
+        return
+    except errors.DeltaSharingError as error:
+        also = next((also for ours, also in _ALSO if isinstance(error, ours)), None)
+        if also is None or isinstance(error, also):
+            raise
+        translated = errors.rebuild(also, error.message, {**vars(error), "request": None, "response": None})
+        if isinstance(translated, requests.HTTPError):
+            translated.response = requests.Response()
+            translated.response.status_code = getattr(error, "status", None) or 0
+        trace = error.__traceback__
+    raise translated.with_traceback(trace)
+
+
 def _raising_as_before(function: F) -> F:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with _as_before():
             return function(*args, **kwargs)
-        except errors.DeltaSharingError as error:
-            also = next((also for ours, also in _ALSO if isinstance(error, ours)), None)
-            if also is None or isinstance(error, also):
-                raise
-            translated = errors.rebuild(also, error.message, {**vars(error), "request": None, "response": None})
-            if isinstance(translated, requests.HTTPError):
-                translated.response = requests.Response()
-                translated.response.status_code = getattr(error, "status", None) or 0
-            trace = error.__traceback__
-        raise translated.with_traceback(trace)
 
     return called  # type: ignore[return-value]
 
@@ -188,6 +204,93 @@ _FIELDS = {
 }
 
 
+# === Objects ===
+
+
+class _Outputs(reads.Read):
+    """The outputs of that package's reads; those of ours are there, too."""
+
+    to_arrow = _raising_as_before(reads.Read.to_arrow)
+    to_batches = _raising_as_before(reads.Read.to_batches)
+
+    def to_record_batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Return the rows as an iterator of Arrow record batches; closing it ends the read."""
+        with _as_before(), self.to_batches() as batches:
+            yield from batches
+
+    def to_record_batch_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a ``pyarrow.RecordBatchReader``."""
+        with _as_before():
+            schema = self.schema
+        return pa.RecordBatchReader.from_batches(schema, self.to_record_batches())
+
+
+class TableSnapshot(_Outputs, reads.Scan):
+    """A snapshot of a table, made by ``DeltaSharingTable.snapshot``; a ``delta_sharing_client.Scan``."""
+
+    to_pandas = _raising_as_before(reads.Scan.to_pandas)
+
+
+class TableChanges(_Outputs, reads.Changes):
+    """A change data feed, made by ``DeltaSharingTable.changes``; a ``delta_sharing_client.Changes``."""
+
+    @_raising_as_before
+    def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
+        """As ``load_table_changes_as_pandas``."""
+        return _in_microseconds(loaders.changes_as_pandas(reads.Changes.to_pandas(self, dtype_backend), self))
+
+    @_raising_as_before
+    def to_arrow(self) -> pa.Table:
+        """As ``load_table_changes_as_arrow``."""
+        return _arrow_in_microseconds(super().to_arrow())
+
+
+class DeltaSharingTable(table.SharedTable):
+    """A table of a client, as that package's next release has it; a ``delta_sharing_client.SharedTable``."""
+
+    version = _raising_as_before(table.SharedTable.version)
+    metadata = _raising_as_before(table.SharedTable.metadata)
+    protocol = _raising_as_before(table.SharedTable.protocol)
+
+    @_raising_as_before
+    def snapshot(
+        self,
+        *,
+        limit: int | None = None,
+        version: int | None = None,
+        timestamp: Timestamp = None,
+        jsonPredicateHints: JsonHints = None,
+        use_delta_format: bool | None = None,
+        convert_in_batches: bool = False,
+    ) -> TableSnapshot:
+        """Return a read of one snapshot; parameters as in ``load_as_pandas``."""
+        scan = self.scan(
+            limit=limit, version=version, timestamp=timestamp, response_format=loaders.response_format(use_delta_format)
+        )
+        if jsonPredicateHints is not None:
+            scan = scan.where(from_json_hints(jsonPredicateHints))
+        return TableSnapshot(rest=scan.rest, table=scan.table, options=scan.options, request=scan.request)
+
+    @_raising_as_before
+    def changes(
+        self,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+        *,
+        use_delta_format: bool | None = None,
+        convert_in_batches: bool = False,
+        **others: Any,
+    ) -> TableChanges:
+        """Return a read of the change data feed; parameters as in ``load_table_changes_as_pandas``."""
+        others = {"response_format": loaders.response_format(use_delta_format), **others}
+        feed = super().changes(starting_version, ending_version, **others)
+        return TableChanges(rest=feed.rest, table=feed.table, options=feed.options, request=feed.request)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the latest snapshot, whole, as a pandas frame."""
+        return self.snapshot().to_pandas()
+
+
 class SharingClient(our_client.SharingClient):
     """As ``delta_sharing_client.SharingClient``; takes a ``DeltaSharingProfile``, too."""
 
@@ -204,6 +307,12 @@ class SharingClient(our_client.SharingClient):
     list_tables = _raising_as_before(our_client.SharingClient.list_tables)
     list_all_tables = _raising_as_before(our_client.SharingClient.list_all_tables)
 
+    @_raising_as_before
+    def table(self, name: str | Table | TableName) -> DeltaSharingTable:
+        """Return a table, given by value or as ``share.schema.table``. Nothing is asked of the server yet."""
+        found = super().table(name)
+        return DeltaSharingTable(found.name, found.rest, found.options)
+
 
 # === Functions ===
 
@@ -219,22 +328,28 @@ load_table_changes_as_spark = _raising_as_before(loaders.load_table_changes_as_s
 @_raising_as_before
 @functools.wraps(loaders.load_table_changes_as_pandas)
 def load_table_changes_as_pandas(*args: Any, **kwargs: Any) -> pd.DataFrame:
+    return _in_microseconds(loaders.load_table_changes_as_pandas(*args, **kwargs))
+
+
+@_raising_as_before
+@functools.wraps(loaders.load_table_changes_as_arrow)
+def load_table_changes_as_arrow(*args: Any, **kwargs: Any) -> pa.Table:
+    return _arrow_in_microseconds(loaders.load_table_changes_as_arrow(*args, **kwargs))
+
+
+def _in_microseconds(frame: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     from delta_sharing_client.outputs.pandas import HAS_UNITS
 
-    frame = loaders.load_table_changes_as_pandas(*args, **kwargs)
     # What pandas casts to a unit that it does not have is broken.
     if HAS_UNITS and isinstance(frame.dtypes.get(COMMIT_TIMESTAMP), pd.DatetimeTZDtype):
         frame[COMMIT_TIMESTAMP] = frame[COMMIT_TIMESTAMP].astype("datetime64[us, UTC]")
     return frame
 
 
-@_raising_as_before
-@functools.wraps(loaders.load_table_changes_as_arrow)
-def load_table_changes_as_arrow(*args: Any, **kwargs: Any) -> pa.Table:
-    table = loaders.load_table_changes_as_arrow(*args, **kwargs)
-    at = table.schema.get_field_index(COMMIT_TIMESTAMP)
+def _arrow_in_microseconds(rows: pa.Table) -> pa.Table:
+    at = rows.schema.get_field_index(COMMIT_TIMESTAMP)
     if at < 0:
-        return table
-    return table.set_column(at, COMMIT_TIMESTAMP, table[at].cast(pa.timestamp("us", "UTC")))
+        return rows
+    return rows.set_column(at, COMMIT_TIMESTAMP, rows[at].cast(pa.timestamp("us", "UTC")))

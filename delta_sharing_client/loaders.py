@@ -303,11 +303,8 @@ def load_table_changes_as_pandas(
     1        34  update_preimage
     """
     bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
-    frame = _changes(url, bounds, use_delta_format, columns, filter, limit, options).to_pandas(dtype_backend)
-    if not use_delta_format and COMMIT_TIMESTAMP in frame.columns:
-        millis = frame[COMMIT_TIMESTAMP].astype("datetime64[ms, UTC]").astype("int64")
-        frame[COMMIT_TIMESTAMP] = millis
-    return frame
+    changes = _changes(url, bounds, use_delta_format, columns, filter, limit, options)
+    return changes_as_pandas(changes.to_pandas(dtype_backend), changes)
 
 
 def load_table_changes_as_arrow(
@@ -399,6 +396,22 @@ def get_table_protocol(url: str, use_delta_format: bool = True) -> Protocol:
     return _table(url).protocol(response_format=_described_format(use_delta_format))
 
 
+def changes_as_pandas(frame: pd.DataFrame, changes: Changes) -> pd.DataFrame:
+    """Return the rows of ``changes`` with ``_commit_timestamp`` as the incumbent has it: epoch milliseconds, unless the
+    delta response format was insisted on."""
+    if changes.request.response_format is not ResponseFormat.DELTA and COMMIT_TIMESTAMP in frame.columns:
+        millis = frame[COMMIT_TIMESTAMP].astype("datetime64[ms, UTC]").astype("int64")
+        frame[COMMIT_TIMESTAMP] = millis
+    return frame
+
+
+def response_format(use_delta_format: bool | None) -> ResponseFormat:
+    """Return the format that the incumbent's parameter asks for; ``None`` leaves it to the server."""
+    if use_delta_format is None:
+        return ResponseFormat.AUTO
+    return ResponseFormat.DELTA if use_delta_format else ResponseFormat.PARQUET
+
+
 def _table(url: str, profile: ProfileSource = None) -> SharedTable:
     source, name = parse_table_url(url)
     return SharingClient(source if profile is None else profile).table(name)
@@ -424,7 +437,7 @@ def _scan(
         version=version,
         timestamp=timestamp,
         row_lineage=row_lineage,
-        response_format=_response_format(use_delta_format),
+        response_format=response_format(use_delta_format),
         options=options,
     )
     return scan if hints is None else scan.where(from_json_hints(hints))
@@ -447,16 +460,10 @@ def _changes(
         columns=columns,
         filter=condition,
         limit=limit,
-        response_format=_response_format(use_delta_format),
+        response_format=response_format(use_delta_format),
         options=options,
     )
 
 
 def _described_format(use_delta_format: bool) -> ResponseFormat:
     return ResponseFormat.AUTO if use_delta_format else ResponseFormat.PARQUET
-
-
-def _response_format(use_delta_format: bool | None) -> ResponseFormat:
-    if use_delta_format is None:
-        return ResponseFormat.AUTO
-    return ResponseFormat.DELTA if use_delta_format else ResponseFormat.PARQUET

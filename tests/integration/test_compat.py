@@ -130,3 +130,65 @@ def test_profile_that_cannot_be_used_is_a_value_error(text: str) -> None:
 
 def test_every_name_is_there() -> None:
     assert [name for name in delta_sharing.__all__ if not hasattr(delta_sharing, name)] == []
+
+
+def test_objects_of_its_next_release_read_the_same(profile_file: str) -> None:
+    client = delta_sharing.SharingClient(profile_file)
+    table = client.table("demo.shop.orders")
+    url = profile_file + "#demo.shop.orders"
+    hint = json.dumps({"op": "isNull", "children": [{"op": "column", "name": "order_id", "valueType": "long"}]})
+
+    assert isinstance(table, delta_sharing.DeltaSharingTable)
+    assert table.version() == 6
+    assert table.to_pandas().equals(delta_sharing.load_as_pandas(url))
+    assert table.snapshot(limit=10).to_pandas().equals(delta_sharing.load_as_pandas(url, limit=10))
+    whole = delta_sharing.load_as_arrow(url, version=2)
+    for wanted in (None, True):
+        snapshot = table.snapshot(version=2, use_delta_format=wanted, convert_in_batches=True)
+        assert snapshot.to_arrow().equals(whole)
+        assert pa.Table.from_batches(snapshot.to_record_batches()).equals(whole)
+        assert snapshot.to_record_batch_reader().read_all().equals(whole)
+    plain = client.table("demo.weather.readings").snapshot(limit=5, use_delta_format=False)
+    assert plain.to_pandas().equals(
+        delta_sharing.load_as_pandas(profile_file + "#demo.weather.readings", 5, use_delta_format=False)
+    )
+    assert table.snapshot(jsonPredicateHints=hint).to_pandas().empty
+    batches = table.snapshot().to_record_batches()
+    assert next(batches).num_rows > 0
+    batches.close()
+    for listed in client.list_all_tables()[:1]:
+        assert client.table(listed).version() >= 0
+
+
+def test_changes_of_a_table_of_its_next_release_are_those_of_the_functions(profile_file: str) -> None:
+    table = delta_sharing.SharingClient(profile_file).table("demo.shop.orders")
+    url = profile_file + "#demo.shop.orders"
+
+    for wanted in (None, True):
+        changes = table.changes(starting_version=1, ending_version=2, use_delta_format=wanted)
+        assert isinstance(changes, delta_sharing.TableChanges)
+        expected = delta_sharing.load_table_changes_as_pandas(url, 1, 2, use_delta_format=wanted)
+        assert changes.to_pandas().equals(expected)
+        assert changes.to_arrow().equals(delta_sharing.load_table_changes_as_arrow(url, 1, 2, use_delta_format=wanted))
+    limited = table.changes(1, limit=3, columns=["order_id"])
+    assert limited.to_record_batch_reader().read_all().num_rows == limited.to_pandas().shape[0] == 3
+
+
+def test_objects_of_its_next_release_raise_what_scripts_catch(profile_file: str) -> None:
+    gone = delta_sharing.SharingClient(profile_file).table("demo.shop.gone")
+    asked = [
+        gone.version,
+        gone.metadata,
+        gone.to_pandas,
+        gone.snapshot(limit=1).to_arrow,
+        lambda: next(gone.snapshot().to_record_batches()),
+        gone.snapshot().to_record_batch_reader,
+        gone.changes(1).to_pandas,
+        gone.changes(1).to_arrow,
+    ]
+    for ask in asked:
+        with pytest.raises(requests.HTTPError) as refused:
+            ask()
+        assert refused.value.response.status_code == 404
+    with pytest.raises(ValueError, match="version"):
+        gone.snapshot(version=1, timestamp="2024-01-01").to_pandas()
