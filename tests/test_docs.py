@@ -123,6 +123,20 @@ def test_the_page_about_filters_has_every_operator_of_tuples_and_every_function(
     assert [name for name in (*OPERATORS, *FUNCTIONS) if not re.search(rf"[`\"]{re.escape(name)}[`\"(]", table)] == []
 
 
+def test_every_issue_that_is_solved_here_names_a_test_that_exists() -> None:
+    page = (ROOT / "docs" / "from-delta-sharing.md").read_text()
+    table = page[page.index("| issue | what it is about |") :].split("\n\n")[0].splitlines()[2:]
+    issues = [number for row in table for number in re.findall(r"#\d+", row.split("|")[1])]
+
+    assert len(issues) >= 20
+    assert len(issues) == len(set(issues))
+    for row in table:
+        (named,) = re.findall(r"`(tests/[^`]+)`", row.split("|")[-2])
+        path, _, name = named.partition("::")
+        source = (ROOT / path).read_text()
+        assert re.search(rf"^def {name}\b" if name else r"^def test_", source, re.MULTILINE), named
+
+
 @pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("C*.md")], ids=lambda page: page.name)
 def test_links_to_other_pages_and_files_lead_somewhere(page: Path) -> None:
     # On PyPI there is nothing beside the README: its links name the project's home.

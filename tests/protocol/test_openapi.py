@@ -55,6 +55,42 @@ VALUES: dict[str, list[Any]] = {
     "location": ["file:///no/such/place", 5],
 }
 
+# What the description published in delta-io/delta-sharing says (see the head of openapi.yaml): its APIs with their
+# parameters, and the fields of its schemas, the required ones with an exclamation mark.
+PAGES = "maxResults pageToken"
+PUBLISHED_APIS = {
+    "GET /shares": PAGES,
+    "GET /shares/{share}": "",
+    "GET /shares/{share}/schemas": PAGES,
+    "GET /shares/{share}/schemas/{schema}/tables": PAGES,
+    "GET /shares/{share}/schemas/{schema}/tables/{table}": "startingTimestamp",
+    "GET /shares/{share}/schemas/{schema}/tables/{table}/metadata": "startingTimestamp",
+    "POST /shares/{share}/schemas/{schema}/tables/{table}/query": "startingTimestamp",
+    "GET /shares/{share}/schemas/{schema}/tables/{table}/changes": (
+        "startingVersion endingVersion startingTimestamp endingTimestamp includeHistoricalMetadata"
+    ),
+}
+PUBLISHED_FIELDS = {
+    "Shares": "items nextPageToken!",
+    "Share": "name! id",
+    "Schemas": "items nextPageToken!",
+    "Tables": "items nextPageToken!",
+    "Table": "name share schema",
+    "Query": ("predicateHints jsonPredicateHints limitHint version timestamp startingVersion endingVersion"),
+    "Error": "errorCode message",
+}
+# Where PROTOCOL.md says otherwise, which is what servers and connectors do.
+UNLIKE_PUBLISHED = {
+    "GET /shares/{share}/schemas/{schema}/tables/{table}": "Query Table Version is GET .../{table}/version.",
+    "startingTimestamp of GET /shares/{share}/schemas/{schema}/tables/{table}/metadata": (
+        "Query Table Metadata has 'version' and 'timestamp'."
+    ),
+    "startingTimestamp of POST /shares/{share}/schemas/{schema}/tables/{table}/query": (
+        "Read Data from a Table takes its parameters in the body."
+    ),
+    "nextPageToken!": 'It "may be an empty string or missing" on the last page.',
+}
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
@@ -103,6 +139,28 @@ def test_the_description_is_strict_enough_to_notice() -> None:
         assert not line.is_valid(wrong)
     table = {"name": "t", "schema": "d", "share": "s", "accessModes": ["dir"]}
     assert not _validator({"$ref": f"{_HERE}components/schemas/Table"}).is_valid(table)
+
+
+def test_what_the_published_description_says_is_here() -> None:
+    found = set()
+    for api, parameters in PUBLISHED_APIS.items():
+        method, path = api.split()
+        operation = DESCRIPTION["paths"].get(path, {}).get(method.lower())
+        if operation is None:
+            found.add(api)
+            continue
+        known = {_resolved(parameter)["name"] for parameter in operation.get("parameters", ())}
+        found |= {f"{name} of {api}" for name in parameters.split() if name not in known}
+    for schema, fields in PUBLISHED_FIELDS.items():
+        ours = DESCRIPTION["components"]["schemas"][schema]
+        for field in fields.split():
+            if field.rstrip("!") not in ours["properties"]:
+                found.add(f"{field} of {schema}")
+            elif field.endswith("!") and field.rstrip("!") not in ours.get("required", ()):
+                found.add(field)
+
+    assert found == set(UNLIKE_PUBLISHED)
+    assert "/shares/{share}/schemas/{schema}/tables/{table}/version" in DESCRIPTION["paths"]
 
 
 def _choices(method: str, path: str, table: str) -> Iterator[dict[str, Any]]:
