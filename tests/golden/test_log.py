@@ -13,6 +13,7 @@ import pytest
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.features import parquet_format_refusals
 from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.version_checksum import VersionChecksumWarning
 from delta_sharing_client.delta.log.writer import write_log
 from delta_sharing_client.delta.paths import canonical_path
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
@@ -38,6 +39,7 @@ LOG_REFUSALS = {
 # One file by two spellings, added and removed: Delta Spark sees an empty table, and so do we.
 EMPTY = {"canonicalized-paths-normal-a"}
 EXPECTED_WARNINGS = {
+    "crc-full",
     "corrupted-last-checkpoint-kernel",
     "dat-with_checkpoint.no-checkpoint-file",
     "v2-classic-checkpoint-json",
@@ -100,6 +102,17 @@ def test_every_version_has_its_live_files_and_schema(table: GoldenTable, tmp_pat
         assert wanted is None or len(snapshot.files) == wanted, version
         columns: Sequence[str] | None = facts.get("columns")  # type: ignore[assignment]
         assert columns is None or snapshot.schema.names == list(columns), version
+
+
+def test_a_checksum_that_says_otherwise_is_told_with_both_values(tmp_path: Path) -> None:
+    (table,) = (table for table in TABLES if table.name == "crc-full")
+    with pytest.warns(VersionChecksumWarning) as caught:
+        snapshot = DeltaLog.open(table.stage(tmp_path / "table")).snapshot(0)
+    assert snapshot.files == []
+    (told,) = [str(item.message) for item in caught]
+    assert "The table 'table' is not what its version checksum '00000000000000000000.crc' says" in told
+    assert "'numFiles' must be 10, found 0." in told
+    assert "'tableSizeBytes' must be 5259, found 0; " in told
 
 
 @pytest.mark.parametrize("table", [t for t in READ if "active_files" in t.expected], ids=_name)

@@ -12,6 +12,7 @@ from delta_sharing_client.errors import DataError, UsageError
 
 _COMMIT = re.compile(r"(\d{20})\.json\Z")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json\Z")
+_CHECKSUM = re.compile(r"(\d{20})\.crc\Z")
 _CHECKPOINT = re.compile(
     r"(?P<version>\d{20})\.checkpoint"
     r"(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet|\.(?P<uuid>[0-9A-Za-z\-]{36})\.(?:json|parquet)|\.parquet)\Z"
@@ -59,6 +60,7 @@ class LogListing:
     commits: Mapping[int, LogFile]
     compacted: Mapping[int, Sequence[LogFile]]
     checkpoints: Mapping[int, Sequence[Checkpoint]]
+    checksums: Mapping[int, str]
     directory: LogDirectory
 
     @classmethod
@@ -73,6 +75,7 @@ class LogListing:
         commits: dict[int, LogFile] = {}
         compacted: dict[int, list[LogFile]] = {}
         parts: dict[tuple[int, str], dict[int, LogFile]] = {}
+        checksums: dict[int, str] = {}
         try:
             entries = sorted(directory.entries())
         except FileNotFoundError:
@@ -92,7 +95,9 @@ class LogListing:
                 version = int(match["version"])
                 group = f"parts {match['parts']}" if match["parts"] else name
                 parts.setdefault((version, group), {})[int(match["part"] or 1)] = _log_file(entry, version, version)
-        listing = cls(table, commits, compacted, _complete(parts), directory)
+            elif (match := _CHECKSUM.match(name)) and entry.size:
+                checksums[int(match[1])] = name
+        listing = cls(table, commits, compacted, _complete(parts), checksums, directory)
         if not commits and not listing.checkpoints:
             raise DataError(
                 f"The directory '{LOG_DIRECTORY}' must hold at least one commit or checkpoint, found none.", table=table

@@ -16,6 +16,7 @@ from delta_sharing_client.delta.log.directory import LOG_DIRECTORY, LocalDirecto
 from delta_sharing_client.delta.log.last_checkpoint import hinted_checkpoint
 from delta_sharing_client.delta.log.lines import read_actions
 from delta_sharing_client.delta.log.listing import LogFile, LogListing, LogSegment
+from delta_sharing_client.delta.log.version_checksum import compare_with_checksum
 from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled, without_conflicts
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, UsageError
 from delta_sharing_client.instants import format_millis
@@ -73,6 +74,11 @@ class DeltaLog:
             The log breaks the protocol: no protocol, no metadata, a malformed action.
         UnsupportedFeatureError
             The table needs a reader version or feature that is not supported.
+
+        Warns
+        -----
+        VersionChecksumWarning
+            The version's checksum file says that the table is another.
         """
         listing = self._list()
         preferred = hinted_checkpoint(listing) if version is None else None
@@ -84,6 +90,7 @@ class DeltaLog:
         check_readable(
             snapshot.protocol, snapshot.metadata, operation=Operation.SNAPSHOT, table=self._table, from_log=True
         )
+        compare_with_checksum(snapshot, listing)
         times = self._times(listing, snapshot.protocol, snapshot.metadata)
         return replace(snapshot, timestamp_ms=_segment_time(segment, times))
 
@@ -190,7 +197,8 @@ class DeltaLog:
     def _sources(self, listing: LogListing, segment: LogSegment, want: Want) -> Iterator[Iterable[Action]]:
         if segment.checkpoint is not None:
             yield read_checkpoint(listing.directory, segment.checkpoint, want)
-        listing.directory.expect([delta.name for delta in segment.deltas])
+        checksum = [listing.checksums[segment.version]] if segment.version in listing.checksums else []
+        listing.directory.expect([*(delta.name for delta in segment.deltas), *checksum])
         for delta in segment.deltas:
             if delta.first == delta.last:
                 yield without_conflicts(self._read(delta), delta.name)
