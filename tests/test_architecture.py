@@ -34,6 +34,7 @@ NOUNS_WITH_ONE_READER = {
     "cli/target.py": "what a command is about: settings, client, table",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/log/checkpoint_writer.py": "a file format: the classic checkpoint",
+    "delta/log/version_checksum.py": "a file format: version checksums, and what they are compared with",
     "delta/roaring.py": "a format of its own: Roaring bitmaps",
     "delta/variant/shredding.py": "a specification of its own: Variant Shredding",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",

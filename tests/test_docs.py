@@ -164,6 +164,14 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -
     assert [name for name in ("sql", "copy", "profile check") if f"delta-sharing {name}" not in commands] == []
 
 
+def test_the_changes_begin_with_the_version_that_is_built() -> None:
+    (version,) = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    newest = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    released = version.partition(".dev")[0]
+
+    assert newest == f"{released} (unreleased)" if ".dev" in version else newest.startswith(f"{released}, 2")
+
+
 def test_the_project_has_one_address() -> None:
     home = _project_url("Source")
 
