@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import struct
 import threading
 from collections.abc import Callable
@@ -11,17 +9,16 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.parquet.core import ParquetReader
 
 from delta_sharing_client.arrow_forms import is_view
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
+from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
 from delta_sharing_client.parquet.thrift import fields, list_header, read_struct, skip
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 MAX_FOOTER = 256 * 1024 * 1024
 """Longer footers are refused: ten thousand columns in a hundred row groups have half as much."""
-
-ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
-"""What Arrow raises where bytes are not what they should be; the first is the base of all its own."""
 
 _TRAILER = 8
 _MAGIC = b"PAR1"
@@ -131,7 +128,7 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER))
 
 
-def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetFile | None]:
+def open_file(data: pa.Buffer) -> tuple[Footer, ParquetReader | None]:
     """Return the footer of a file that is all here, and a reader of the file where its types are as they shall be.
 
     Errors are those of ``parse_footer``; the file is opened once instead of twice.
@@ -139,7 +136,7 @@ def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetFile | None]:
     if SHORTCUTS.open_once:
         length = footer_length(data, data.size)
         try:
-            file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, **reader_settings())
+            file = open_reader(pa.BufferReader(data))
             metadata, arrow = file.metadata, file.schema_arrow
         except ARROW_ERRORS:
             return parse_footer(data, data.size), None  # which says what is wrong, or does without it
@@ -152,7 +149,7 @@ def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetFile | None]:
 def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
     try:
         # A reader wants a whole file; a footer behind the magic number is one for this purpose.
-        file = pq.ParquetFile(pa.BufferReader(_MAGIC + footer), pre_buffer=False, **reader_settings())
+        file = open_reader(pa.BufferReader(_MAGIC + footer))
         metadata = file.metadata
     except ARROW_ERRORS as error:
         if _UNKNOWN_TYPE in str(error):
@@ -253,16 +250,3 @@ def _needs_arrow_schema(data_type: pa.DataType) -> bool:
     Without it they count as microseconds, which are Spark's.
     """
     return bool(pa.types.is_duration(data_type)) and data_type.unit != "us"
-
-
-@functools.cache
-def reader_settings() -> dict[str, object]:
-    """Return the settings of the Parquet reader that make its types exact.
-
-    INT96 becomes microseconds, as Spark reads it, so that years beyond the range of nanoseconds stay right.
-    """
-    settings: dict[str, object] = {"coerce_int96_timestamp_unit": "us"}
-    # pyarrow knows the first since 15, and the second since it turned UUID and JSON columns into extension types.
-    exact = {"page_checksum_verification": True, "arrow_extensions_enabled": False}
-    known = inspect.signature(pq.ParquetFile.__init__).parameters
-    return settings | {name: value for name, value in exact.items() if name in known}

@@ -15,14 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.parquet.core import ParquetReader
 
 from delta_sharing_client.arrow_forms import count_true
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.parquet.chunks import Chunk
-from delta_sharing_client.parquet.footer import ARROW_ERRORS, reader_settings
 from delta_sharing_client.parquet.page_headers import ChunkPages, longest_short_text, walk_pages
+from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
 from delta_sharing_client.parquet.sparse_file import Block, SparseFile
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
 from delta_sharing_client.predicates.tree import Literal
@@ -76,9 +77,9 @@ class ParquetBytes:
     blocks: list[Block]
     metadata: pq.FileMetaData
     replaced: dict[tuple[int, int], pa.Buffer] = dataclasses.field(default_factory=dict)
-    opened: list[pq.ParquetFile] = dataclasses.field(default_factory=list)
+    opened: list[ParquetReader] = dataclasses.field(default_factory=list)
 
-    def open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
+    def open(self, read_dictionary: Sequence[str] = ()) -> ParquetReader:
         """Return a reader with the settings that make its types exact; the columns of ``read_dictionary`` come out as
         dictionaries and indices."""
         if self.opened and not read_dictionary:
@@ -88,9 +89,7 @@ class ParquetBytes:
             source = pa.BufferReader(blocks[0].data)
         else:
             source = pa.PythonFile(SparseFile(self.size, blocks, self.replaced), mode="r")
-        return pq.ParquetFile(
-            source, metadata=self.metadata, read_dictionary=read_dictionary, pre_buffer=False, **reader_settings()
-        )
+        return open_reader(source, self.metadata, read_dictionary)
 
     def chunk(self, chunk: Chunk) -> memoryview:
         found = SparseFile(self.size, self.blocks, self.replaced).slice(chunk.start, chunk.length)
@@ -184,14 +183,12 @@ class FileDecoder:
         return found if visible is None else pc.and_(found, visible)
 
     def _raw(
-        self, file: pq.ParquetFile | None, group: int, batch_rows: int, threads: bool
+        self, file: ParquetReader | None, group: int, batch_rows: int, threads: bool
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         leaves = list(self._layout.leaves)
         if leaves:
             assert file is not None
-            for batch in file.reader.iter_batches(
-                batch_rows, row_groups=[group], column_indices=leaves, use_threads=threads
-            ):
+            for batch in file.iter_batches(batch_rows, row_groups=[group], column_indices=leaves, use_threads=threads):
                 yield batch, batch.num_rows
             return
         left = self._layout.rows(group)
@@ -433,7 +430,7 @@ def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, pages
 def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, few: int) -> npt.NDArray[np.float64]:
     """Return the length of each row's text; at most ``few`` whole texts are made at a time."""
     if pages.encodings & _DELTAS:
-        reader = data.open().reader.iter_batches(
+        reader = data.open().iter_batches(
             min(few, _FEW_ROWS), row_groups=[group], column_indices=[leaf], use_threads=False
         )
         found = [pc.binary_length(_leaf_of(batch)) for batch in reader]
@@ -445,7 +442,7 @@ def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, 
 def _texts(data: ParquetBytes, group: int, leaf: int) -> Iterator[pa.DictionaryArray]:
     """Yield the texts of one Parquet column as indices into its dictionary, which holds each only once."""
     path = data.metadata.schema.column(leaf).path
-    for batch in data.open([path]).reader.iter_batches(
+    for batch in data.open([path]).iter_batches(
         _FEW_ROWS, row_groups=[group], column_indices=[leaf], use_threads=False
     ):
         yield _leaf_of(batch)

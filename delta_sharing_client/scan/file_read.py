@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyarrow.parquet.core import ParquetReader
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.remote_file import Download, RemoteFile, Stale
@@ -444,7 +444,7 @@ class _Whole(NamedTuple):
 
     data: pa.Buffer
     layout: Layout
-    file: pq.ParquetFile | None
+    file: ParquetReader | None
     unit: Unit | None = None
 
     def bytes(self, *, only: bool) -> ParquetBytes:

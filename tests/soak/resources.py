@@ -15,8 +15,9 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import urllib3
+
+from tests.memory import arrow_bytes
 
 # Arrow keeps small things for itself.
 _MEMORY_SLACK = 1_000_000
@@ -37,7 +38,7 @@ class Resources:
         return cls(
             threads=_thread._count(),
             sockets=_sockets() - _idle(),
-            bytes=pa.total_allocated_bytes(),
+            bytes=arrow_bytes(),
             files=sum(".part" in path.name for path in folder.rglob("*")),
         )
 

@@ -31,6 +31,7 @@ from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.decode import FileDecoder
 from delta_sharing_client.scan.execute import Batches, execute
+from tests.memory import arrow_bytes
 from tests.unit.scan.support import Fault, Storage, Table, fast_options, status
 
 MakeTable = Callable[..., Table]
@@ -97,7 +98,7 @@ def released() -> Iterator[threading.Event]:
 
 def test_closing_at_any_moment_never_hangs(large: Table) -> None:
     chance = random.Random(1)
-    before = pa.total_allocated_bytes()
+    before = arrow_bytes()
     for _ in range(25):
         batches = begun(large)
         for _ in range(chance.randrange(1, 8)):
@@ -107,7 +108,7 @@ def test_closing_at_any_moment_never_hangs(large: Table) -> None:
         batches.close()
         assert time.monotonic() - began < SOON
         nothing_is_left()
-    assert pa.total_allocated_bytes() - before < 1_000_000
+    assert arrow_bytes() - before < 1_000_000
 
 
 def test_closing_while_files_wait_to_be_decoded_and_others_for_memory_does_not_hang(
@@ -267,7 +268,7 @@ def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, e
         with pytest.raises(DataError):
             list(begun(large, **options))
         gc.collect()
-    before = pa.total_allocated_bytes()
+    before = arrow_bytes()
     if end == "error":
         large.storage.faults["part-7.parquet"] = [status(404)] * 5
     if end == "retried":
@@ -288,7 +289,7 @@ def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, e
         kept = error
         assert str(kept) or end == "interrupted"
     nothing_is_left()
-    assert pa.total_allocated_bytes() - before < 500_000
+    assert arrow_bytes() - before < 500_000
 
 
 def test_two_threads_that_take_batches_at_once_are_told(large: Table, released: threading.Event) -> None:

@@ -37,7 +37,7 @@ def test_a_type_that_pyarrow_does_not_know_is_refused_by_its_version(monkeypatch
     def unknown(*_: object, **__: object) -> None:
         raise OSError("Metadata contains Thrift LogicalType that is not recognized")
 
-    monkeypatch.setattr(footer.pq, "ParquetFile", unknown)
+    monkeypatch.setattr(footer, "open_reader", unknown)
     tail = pa.py_buffer(b"footer" + (6).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(UnsupportedFeatureError, match=rf"pyarrow {pa.__version__} does not know. Update pyarrow"):
         footer.parse_footer(tail, 1000)

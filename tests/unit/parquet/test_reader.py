@@ -1,0 +1,86 @@
+"""The memory that rows are decoded into."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.parquet import reader
+from delta_sharing_client.shortcuts import SHORTCUTS
+
+needs_jemalloc = pytest.mark.skipif(
+    "jemalloc" not in pa.supported_memory_backends() or pa.default_memory_pool().backend_name != "mimalloc",
+    reason="this pyarrow has one allocator",
+)
+
+ROOT = Path(__file__).parents[3]
+# Columns of one byte a value: the reader makes them in memory that doubles until it fits.
+DECODES = """
+import os
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+from delta_sharing_client.parquet.reader import open_reader
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def decoded():
+    opened = open_reader(pa.BufferReader(data))
+    return list(opened.iter_batches(65_536, row_groups=[0], column_indices=list(range(8)), use_threads=False))
+
+random, sink = np.random.default_rng(1), pa.BufferOutputStream()
+table = pa.table({f"c{i}": random.integers(-100, 100, 280_000).astype("int8") for i in range(8)})
+pq.write_table(table, sink)
+data = sink.getvalue()
+decoded()
+before = resident()
+found = [batch for _ in range(20) for batch in decoded()]
+print((resident() - before) / sum(batch.nbytes for batch in found))
+"""
+
+
+@needs_jemalloc
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="what a process has in memory is asked of Linux")
+def test_decoded_rows_take_no_more_memory_than_they_have_bytes() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", DECODES], capture_output=True, text=True, check=True, env=environment)
+    assert float(done.stdout) < 1.2  # 1.46 in memory of Arrow's default pool
+
+
+@needs_jemalloc
+def test_who_has_chosen_memory_for_arrow_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reader.decoding_pool().backend_name == "jemalloc"
+    default = pa.default_memory_pool()
+    try:
+        pa.set_memory_pool(pa.system_memory_pool())
+        assert reader.decoding_pool().backend_name == "system"
+    finally:
+        pa.set_memory_pool(default)
+    reader._jemalloc.cache_clear()
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
+    try:
+        assert reader.decoding_pool().backend_name == "mimalloc"
+    finally:
+        reader._jemalloc.cache_clear()
+
+
+def test_where_there_is_no_other_memory_the_default_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> pa.MemoryPool:
+        raise NotImplementedError("not built with jemalloc")
+
+    reader._jemalloc.cache_clear()
+    monkeypatch.setattr(pa, "jemalloc_memory_pool", missing)
+    try:
+        assert reader.decoding_pool().backend_name == pa.default_memory_pool().backend_name
+    finally:
+        reader._jemalloc.cache_clear()
+
+
+@needs_jemalloc
+def test_the_shortcut_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SHORTCUTS, "tight_memory", False)
+    assert reader.decoding_pool().backend_name == "mimalloc"
