@@ -12,7 +12,7 @@ import itertools
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import ModuleType
-from typing import TypeVar, Union
+from typing import TYPE_CHECKING, TypeVar, Union
 
 import pyarrow as pa
 
@@ -49,6 +49,9 @@ from delta_sharing_client.scan.plan import plan_snapshot, scan_context, stream_s
 from delta_sharing_client.scan.plan_changes import FeedPart, plan_changes, stream_changes
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
+
+if TYPE_CHECKING:
+    from delta_sharing_client.storage.plan import CommitFacts
 
 _log = logging.getLogger(__name__)
 
@@ -332,6 +335,27 @@ class _Feed:
         for window in found.windows():
             self.check(window.head)
             yield FeedPart(window.first, window.head.metadata, window.actions)
+
+
+@_as_one_read
+def read_commits(
+    rest: RestClient, table: TableName, versions: tuple[int, int | None], options: ReadOptions
+) -> list[CommitFacts] | None:
+    """Return what the log says of the commits of ``versions`` (first and last, both included; ``None``: the latest);
+    ``None`` where the table is read by URL, and so without a log.
+
+    Errors are those of ``plan_table``.
+    """
+    mode = options.access_mode
+    if mode is AccessMode.URL or (mode is AccessMode.AUTO and not _has_directory_only(rest, table)):
+        return None
+    try:
+        found: list[CommitFacts] = _storage().read_commits(rest, table, *versions, options)
+    except (RequestError, UnsupportedFeatureError, UsageError):
+        if mode is AccessMode.AUTO:
+            raise
+        return None
+    return found
 
 
 def _planned(

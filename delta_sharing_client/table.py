@@ -17,6 +17,7 @@ from delta_sharing_client.errors import UsageError, about_table
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.notebook import Bar, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.planning import read_commits
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.answer import TableHead
 from delta_sharing_client.protocol.names import TableName
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     Timestamp = Union[str, datetime.datetime, datetime.date, None]
 
 _WEEK = datetime.timedelta(days=7)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,29 +90,41 @@ class TableDetails:
 
 @dataclasses.dataclass(frozen=True)
 class VersionChanges:
-    """What one version changed, in rows; ``timestamp`` is the commit's, in UTC."""
+    """What one version changed, in rows; ``timestamp`` is the commit's, in UTC.
+
+    ``operation`` (such as ``"MERGE"``) and ``operation_parameters`` are what the writer said of itself in the table's
+    log: ``None`` and empty where the log is not shared, or says nothing. The counts are ``None`` where the log is
+    shared and the version's changes were not recorded.
+    """
 
     version: int
     timestamp: datetime.datetime
-    inserts: int
-    updates: int
-    deletes: int
+    inserts: int | None
+    updates: int | None
+    deletes: int | None
+    operation: str | None = None
+    operation_parameters: Mapping[str, object] = dataclasses.field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         changed = f"{self.inserts} inserts, {self.updates} updates, {self.deletes} deletes"
-        return f"version {self.version}, {self.timestamp:%Y-%m-%d %H:%M:%S}: {changed}"
+        told = [self.operation] if self.operation else []
+        told.append("changes not recorded" if self.inserts is None else changed)
+        return f"version {self.version}, {self.timestamp:%Y-%m-%d %H:%M:%S}: {', '.join(told)}"
 
 
 class _History(list[VersionChanges]):
     def _repr_html_(self) -> str:
-        most = max((max(one.inserts, one.updates, one.deletes) for one in self), default=1) or 1
+        counts = [count for one in self for count in (one.inserts, one.updates, one.deletes) if count is not None]
+        most = max(counts, default=1) or 1
+        with_log = any(one.operation for one in self)
         rows = []
         for one in self:
             counted = (one.inserts, one.updates, one.deletes)
-            cells = (cell for count in counted for cell in (count, Bar(count / most)))
-            rows.append((one.version, one.timestamp.isoformat(" ", "seconds"), *cells))
-        names = ["version", "committed (UTC)", "inserts", "", "updates", "", "deletes", ""]
-        return html_rows(f"{len(self)} versions", names, rows)
+            cells = (cell for count in counted for cell in (count, Bar((count or 0) / most)))
+            said = (one.operation,) if with_log else ()
+            rows.append((one.version, one.timestamp.isoformat(" ", "seconds"), *said, *cells))
+        names = ["version", "committed (UTC)", *(["operation"] if with_log else [])]
+        return html_rows(f"{len(self)} versions", [*names, "inserts", "", "updates", "", "deletes", ""], rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,7 +322,9 @@ class SharedTable:
     def history(self, starting_version: int = 0, ending_version: int | None = None) -> list[VersionChanges]:
         """Count what each version changed, from the change data feed; one entry a version that changed rows.
 
-        Only the kind of each change is read. The protocol does not share who wrote a version, and with what.
+        Only the kind of each change is read. The protocol does not share who wrote a version, and with what; a table
+        that is read from its directory (``access_mode``) has its log, and so an entry for every version, with its
+        operation.
 
         Raises
         ------
@@ -322,17 +338,35 @@ class SharedTable:
         >>> [(one.version, one.inserts, one.deletes) for one in table.history(2, 3)]
         [(2, 600, 0), (3, 0, 245)]
         """
-        feed = self.changes(starting_version, ending_version)
+        commits = read_commits(self.rest, self.name, (starting_version, ending_version), self.options)
+        if commits is None:
+            counts = self._count_changes(starting_version, ending_version)
+            return _History(_counted(version, moment, found) for (version, moment), found in sorted(counts.items()))
+        unrecorded = [commit.version for commit in commits if not commit.has_feed]
+        first = max(unrecorded, default=commits[0].version - 1) + 1
+        last = commits[-1].version
+        counts = self._count_changes(first, last) if first <= last else {}
+        known = {version: found for (version, _), found in counts.items()}
+        return _History(
+            dataclasses.replace(
+                _counted(commit.version, _moment(commit.timestamp_ms), known.get(commit.version, Counter()))
+                if commit.version >= first
+                else VersionChanges(commit.version, _moment(commit.timestamp_ms), None, None, None),
+                operation=commit.info.operation,
+                operation_parameters=commit.info.operation_parameters or {},
+            )
+            for commit in commits
+        )
+
+    def _count_changes(self, start: int, end: int | None) -> dict[tuple[int, datetime.datetime], Counter[str]]:
         counts: dict[tuple[int, datetime.datetime], Counter[str]] = {}
-        with feed.select(COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE).to_batches() as batches:
+        feed = SharedTable.changes(self, start, end).select(COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)
+        with feed.to_batches() as batches:
             for batch in batches:
                 grouped = pa.Table.from_batches([batch]).group_by(batch.schema.names).aggregate([([], "count_all")])
                 for version, moment, kind, rows in zip(*(column.to_pylist() for column in grouped), strict=True):
                     counts.setdefault((version, moment), Counter())[kind] += rows
-        return _History(
-            VersionChanges(version, moment, found["insert"], found["update_postimage"], found["delete"])
-            for (version, moment), found in sorted(counts.items())
-        )
+        return counts
 
     def replicate(
         self,
@@ -389,6 +423,14 @@ class SharedTable:
         number, instant, wanted = whole_number(version), _instant(timestamp, "timestamp"), _format(response_format)
         with self.rest.about(self.name):
             return table_metadata(self.rest, self.name, version=number, timestamp=instant, response_format=wanted)
+
+
+def _counted(version: int, moment: datetime.datetime, found: Counter[str]) -> VersionChanges:
+    return VersionChanges(version, moment, found["insert"], found["update_postimage"], found["delete"])
+
+
+def _moment(milliseconds: int) -> datetime.datetime:
+    return _EPOCH + datetime.timedelta(milliseconds=milliseconds)
 
 
 def _instant(value: Timestamp, name: str, *, up: bool = False) -> str | None:

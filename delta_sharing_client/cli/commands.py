@@ -366,7 +366,7 @@ def history(
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Count what each version changed; the table's change data feed must be shared.
+    """Count what each version changed, from its change data feed; a log that is shared tells operations, too.
 
     Example: delta-sharing history demo.shop.orders
     Example: delta-sharing history demo.shop.orders --starting-version 1 --json
@@ -375,8 +375,19 @@ def history(
 
     settings = Settings.of(context, profile, as_json)
     versions = open_table(settings.profile, table).history(starting_version)
-    columns = ["version", "timestamp", "inserts", "updates", "deletes"]
-    items = [{**dataclasses.asdict(one), "timestamp": told.instant_text(one.timestamp)} for one in versions]
+    columns = ["version", "timestamp", "operation", "inserts", "updates", "deletes"]
+    items = [
+        {
+            "version": one.version,
+            "timestamp": told.instant_text(one.timestamp),
+            "operation": one.operation,
+            "operationParameters": dict(one.operation_parameters) or None,
+            "inserts": one.inserts,
+            "updates": one.updates,
+            "deletes": one.deletes,
+        }
+        for one in versions
+    ]
     _print_listing(items, columns, settings)
 
 

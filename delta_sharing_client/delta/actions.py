@@ -171,6 +171,7 @@ class CommitInfo(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     timestamp: Union[Long, None] = None
     in_commit_timestamp: Union[Long, None] = None
     operation: Union[str, None] = None
+    operation_parameters: Union[dict[str, object], None] = None
     operation_metrics: Union[dict[str, object], None] = None
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from delta_sharing_client.delta.actions import FileAction, RemoveFile, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import (
+    CommitInfo,
+    FileAction,
+    Metadata,
+    RemoveFile,
+    VersionedMetadata,
+    VersionedProtocol,
+)
 from delta_sharing_client.delta.log.commit import Commit, change_actions
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.paths import canonical_path
@@ -26,6 +34,15 @@ from delta_sharing_client.storage.table_files import TableFiles
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
+
+
+class CommitFacts(NamedTuple):
+    """What a log says of one commit besides its files; ``has_feed``: the changes of its rows were recorded."""
+
+    version: int
+    timestamp_ms: int
+    info: CommitInfo
+    has_feed: bool
 
 
 def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> ScanPlan:
@@ -76,6 +93,36 @@ def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest
     return _reading(plan, files)
 
 
+def read_commits(
+    rest: RestClient, table: TableName, start: int, end: int | None, options: ReadOptions
+) -> list[CommitFacts]:
+    """Return what the log of ``table`` says of its commits from ``start`` on, as far back as it still has them.
+
+    Errors are those of ``plan_table``.
+    """
+    files = TableFiles(rest, table, options)
+    with files.log() as log:
+        latest = log.latest_version()
+        start = max(start, log.version_from(0))
+        last = latest if end is None else min(end, latest)
+        try:
+            metadata: Metadata | None = log.snapshot(start).metadata
+        except DataError:
+            # Commits outlive what they stand on. The next metadata says whether changes are recorded.
+            metadata = None
+        facts = []
+        for commit in log.commits(start, last):
+            metadata = commit.metadata or metadata
+            recorded = metadata is not None and _has_feed(metadata)
+            info = commit.commit_info or CommitInfo()
+            facts.append(CommitFacts(commit.version, commit.timestamp_ms or 0, info, recorded))
+        return facts
+
+
+def _has_feed(metadata: Metadata) -> bool:
+    return metadata.properties.get(_FEED_PROPERTY, "").lower() == "true"
+
+
 def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[Commit], first: Snapshot) -> Iterator[ChangeAction]:
     metadata = first.metadata
     for commit in commits:
@@ -85,7 +132,7 @@ def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[Commit], first:
             if commit.metadata is not None:
                 metadata = commit.metadata
                 yield VersionedMetadata(commit.version, metadata)
-        if metadata.properties.get(_FEED_PROPERTY, "").lower() != "true":
+        if not _has_feed(metadata):
             raise UnsupportedFeatureError(
                 f"The changes of version {commit.version} were not recorded: the table has no change data feed there. "
                 f"Ask the provider to set '{_FEED_PROPERTY}', or for the version from which on it is set.",

@@ -20,19 +20,23 @@ from moto.server import ThreadedMotoServer
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.delta.log.checkpoint_writer import write_checkpoint
+from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.planning import plan_table
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.request import ScanRequest
 from delta_sharing_client.storage import place
-from mock_server import catalog
+from mock_server import catalog, demo
 from mock_server.s3 import S3Settings
 from tests.tables import TableWriter, rows_of
+from tests.unit.delta.log_builder import LogBuilder, metadata
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 QUICK = ds.ReadOptions(max_attempts=2, max_retry_seconds=1, access_mode=ds.AccessMode.DIR)
 FEED = {"delta.enableChangeDataFeed": "true"}
+DEMO_OPERATIONS = ["CREATE TABLE AS SELECT", "RENAME COLUMN", "WRITE", "DELETE", "UPDATE", "OPTIMIZE", "WRITE"]
 
 
 @pytest.fixture
@@ -364,3 +368,76 @@ def _end_in(found: Any, milliseconds: int) -> None:
         aws_temp_credentials=found._credentials.aws_temp_credentials,
         expiration_time=place._now() + milliseconds,
     )
+
+
+def test_history_of_a_directory_has_every_version_with_its_operation(tmp_path: pathlib.Path) -> None:
+    tables = demo.build(tmp_path)
+    with (
+        mock_server.running(tables=tables, local_directories=True) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        orders = client.table("demo.shop.orders")
+        by_url = dataclasses.replace(orders, options=dataclasses.replace(QUICK, access_mode=ds.AccessMode.URL))
+        found, counted = orders.history(), by_url.history()
+
+        assert [one.version for one in found] == [*range(7)]
+        assert [one.operation for one in found] == DEMO_OPERATIONS
+        assert {one.operation for one in counted} == {None}
+        kept = {one.version: (one.timestamp, one.inserts, one.updates, one.deletes) for one in counted}
+        for one in found:
+            assert kept.get(one.version, (one.timestamp, 0, 0, 0)) == (
+                one.timestamp, one.inserts, one.updates, one.deletes
+            )  # fmt: skip
+        assert str(found[3]) == "version 3, 2026-01-08 08:00:00: DELETE, 0 inserts, 0 updates, 245 deletes"
+        assert "<th" in found._repr_html_()  # type: ignore[attr-defined]
+        assert ">operation<" in found._repr_html_()  # type: ignore[attr-defined]
+        assert ">operation<" not in counted._repr_html_()  # type: ignore[attr-defined]
+        assert [one.version for one in orders.history(3, 4)] == [3, 4]
+
+
+def test_history_of_a_log_without_a_feed_tells_operations_alone(tmp_path: pathlib.Path) -> None:
+    log = LogBuilder(tmp_path / "t").start()
+    log.commit(1, {"commitInfo": {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "userName": "me"}})
+    log.commit(2, {"commitInfo": {"operation": 5, "operationParameters": ["x"]}}, metadata(configuration=FEED))
+    log.commit(3, {"commitInfo": {"operation": "OPTIMIZE"}})
+    with (
+        mock_server.running(tables={"s.d.t": log.root}, local_directories=True) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        found = client.table("s.d.t").history()
+
+    assert [(one.operation, one.inserts) for one in found] == [
+        (None, None),
+        ("WRITE", None),
+        (None, 0),
+        ("OPTIMIZE", 0),
+    ]
+    assert found[1].operation_parameters == {"mode": "Append"}
+    assert str(found[1]).endswith(": WRITE, changes not recorded")
+    assert hash(found[1]) == hash(dataclasses.replace(found[1]))
+    assert "WRITE" in found._repr_html_()  # type: ignore[attr-defined]
+
+
+def test_history_begins_with_the_first_commit_that_the_log_still_has(tmp_path: pathlib.Path) -> None:
+    log = LogBuilder(tmp_path / "t").start(configuration=FEED)
+    for version in (1, 2, 3):
+        log.commit(version, {"commitInfo": {"operation": f"V{version}"}})
+    then = DeltaLog.open(log.root).snapshot(2)
+    write_checkpoint(log.directory / f"{2:020}.checkpoint.parquet", [then.protocol, then.metadata])
+    for version in (0, 1):
+        (log.directory / f"{version:020}.json").unlink()
+    with (
+        mock_server.running(tables={"s.d.t": log.root}, local_directories=True) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        assert [(one.version, one.operation) for one in client.table("s.d.t").history()] == [(2, "V2"), (3, "V3")]
+
+
+def test_history_of_a_table_by_url_is_asked_by_url_alone(
+    local: tuple[mock_server.RunningServer, ds.SharedTable],
+) -> None:
+    server, table = local
+    by_url = dataclasses.replace(table, options=dataclasses.replace(QUICK, access_mode=ds.AccessMode.AUTO))
+
+    assert {one.operation for one in by_url.history()} <= {None}
+    assert "temporary-table-credentials" not in server.stats()["requests"]
