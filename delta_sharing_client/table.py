@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.actions import Format, Protocol
 from delta_sharing_client.delta.schema import parse_schema
-from delta_sharing_client.errors import UsageError, about_table
+from delta_sharing_client.errors import DeltaSharingError, UsageError, about_table
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.notebook import Bar, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, ResponseFormat
@@ -149,11 +149,14 @@ class SharedTable:
         return printable(f"SharedTable({self.name})")
 
     def _repr_html_(self) -> str:
+        """Show what the server says of the table, its columns first of all; why it does not, where it fails."""
         given = f"client.table('{self.name}')"
-        return html_facts(
-            str(self.name),
-            {"rows": f"{given}.head()", "columns and size": f"{given}.metadata()", "versions": f"{given}.history()"},
-        )
+        ways = {"rows": f"{given}.head()", "columns and size": f"{given}.metadata()", "versions": f"{given}.history()"}
+        try:
+            described = self.metadata()._repr_html_()
+        except DeltaSharingError as error:
+            described = html_facts("It cannot be described", {type(error).__name__: str(error)})
+        return html_facts(str(self.name), ways) + described
 
     def version(self, starting_timestamp: Timestamp = None) -> int:
         """Return the current version, or the earliest one at or after ``starting_timestamp`` (UTC without a zone)."""

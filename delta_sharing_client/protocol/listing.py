@@ -5,7 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.protocol.names import TableName
+
+
+def _html(item: Share | Schema | Table) -> str:
+    """Return what a notebook shows of a listed value."""
+    return html_facts(f"{type(item).__name__} {item.name}", dataclasses.asdict(item))
 
 
 def _short(item: Share | Schema | Table) -> str:
@@ -30,6 +36,7 @@ class Share:
     properties: Mapping[str, str | None] = dataclasses.field(default_factory=dict, hash=False)
 
     __repr__ = _short
+    _repr_html_ = _html
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -42,6 +49,7 @@ class Schema:
     display_name: str | None = None
 
     __repr__ = _short
+    _repr_html_ = _html
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -73,6 +81,7 @@ class Table:
     access_modes: tuple[str, ...] = ()
 
     __repr__ = _short
+    _repr_html_ = _html
 
     @property
     def full_name(self) -> TableName:

@@ -86,7 +86,14 @@ def test_everything_that_people_look_at_has_a_picture(serve_demo: Any) -> None:
     scan = table.scan(columns=["order_id"], filter="amount > 100")
     assert "client.list_all_tables()" in shown(client).words
     assert shown(client["demo"]).words[-2:] == ["shop", "weather"]
-    assert "demo.shop.orders" in shown(table).words
+    assert {"demo.shop.orders", "order_id", "int64"} <= set(shown(table).words)
+    assert {"Share demo", "Schema shop"} == {
+        shown(client.list_schemas("demo")[0]).words[0],
+        shown(client.list_shares()[0]).words[0],
+    }
+    assert "Table orders" in shown(client.list_tables("demo.shop")[0]).words
+    (refused,) = [word for word in shown(client.table("demo.shop.order")).words if "Did you mean" in word]
+    assert "demo.shop.orders" in refused
     assert "order_id" in shown(table.metadata()).words
     assert "amount > 100" in shown(scan).words
     assert "files to read" in shown(scan.plan()).words
