@@ -343,8 +343,7 @@ class _Soak:
             )
         asked = {"streams": streams, "settings": SETTINGS, "by_hand": self._arguments.by_hand}
         python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
-        places = {"PYTHONPYCACHEPREFIX": str(self._folder / "bytecode"), "SPARK_HOME": str(self._spark_home)}
-        environment = {**os.environ, **python, **places}
+        environment = {**os.environ, **python, "SPARK_HOME": str(self._spark_home)}
         # Python workers by the hundred: each would compile every module it imports.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with open(self._folder / "drivers.log", "ab") as log:

@@ -41,14 +41,6 @@ SETTINGS = {
 TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none", "odd", "small", "timed"]
 
 
-def make_bytecode_folder(factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Return the folder for what Python compiles, one for all workers of a run: each would compile the same again."""
-    base = factory.getbasetemp()
-    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "bytecode"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
 def make_spark_home(home: pathlib.Path) -> pathlib.Path:
     """Make a ``SPARK_HOME`` without the zipped PySpark, which each Python worker would compile anew: a second each."""
     import pyspark
@@ -66,7 +58,6 @@ def quick_workers(factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let Python workers, which Spark starts by the hundred, compile nothing that another one has compiled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patch.setenv("PYTHONPYCACHEPREFIX", str(make_bytecode_folder(factory)))
         patch.setenv("SPARK_HOME", str(make_spark_home(factory.mktemp("home") / "spark")))
         yield
 
