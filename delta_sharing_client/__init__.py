@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from delta_sharing_client.scan.partitions import Partition
     from delta_sharing_client.table import SharedTable, TableDetails
 
+__version__ = "0.2.0.dev0"
+
 __all__ = [
     "AccessMode",
     "AuthError",
@@ -149,10 +151,6 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("delta-sharing-client")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)

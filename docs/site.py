@@ -112,7 +112,7 @@ def _shown(argument: Any) -> str:
 def _help(command: Any) -> tuple[str, list[str]]:
     lines = (command.help or "").strip().splitlines()
     examples = [line.split(":", 1)[1].strip() for line in lines if line.startswith("Example:")]
-    return " ".join(line for line in lines if line and not line.startswith("Example:")), examples
+    return " ".join(line for line in lines if line.strip("\b") and not line.startswith("Example:")), examples
 
 
 def _names(option: Any) -> str:

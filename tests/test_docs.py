@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import delta_sharing_client
 from delta_sharing_client import errors
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli.exits import ExitCode, exit_code
@@ -165,7 +166,7 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -
 
 
 def test_the_changes_begin_with_the_version_that_is_built() -> None:
-    (version,) = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    version = delta_sharing_client.__version__
     newest = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
     released = version.partition(".dev")[0]
 

@@ -6,7 +6,6 @@ What a command needs is imported when it runs: ``--help`` and completion answer 
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+import delta_sharing_client
 from delta_sharing_client.cli.program import Program
 from delta_sharing_client.cli.target import (
     Settings,
@@ -35,15 +35,11 @@ if TYPE_CHECKING:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        sys.stdout.write(f"delta-sharing-client {importlib.metadata.version('delta-sharing-client')}\n")
+        sys.stdout.write(f"delta-sharing-client {delta_sharing_client.__version__}\n")
         raise typer.Exit
 
 
-app = Program(
-    name="delta-sharing",
-    help="Look at and read tables shared over the Delta Sharing protocol.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = Program(name="delta-sharing", help="Look at and read tables shared over the Delta Sharing protocol.")
 
 ProfileOption = Annotated[
     Optional[str],

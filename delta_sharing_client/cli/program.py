@@ -1,7 +1,8 @@
-"""What every command has of typer: help without types of switches, and a word about why a command was stopped."""
+"""What every command has of typer: help that is there at once, and a word about why a command was stopped."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,14 +14,32 @@ from delta_sharing_client.cli.exits import ExitCode, Stopped
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
+_WIDEST_HELP = 120
+
+
 class Program(typer.Typer):
-    """A group of commands."""
+    """A group of commands, whose help is plain text: what would draw boxes takes longer to import than all else."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(cls=_Group, pretty_exceptions_enable=False, no_args_is_help=True, **settings)
+        context = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST_HELP}
+        super().__init__(
+            cls=_Group,
+            context_settings=context,
+            rich_markup_mode=None,
+            pretty_exceptions_enable=False,
+            no_args_is_help=True,
+            **settings,
+        )
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandT], CommandT]:
-        return super().command(name, cls=_Command, **settings)
+        def register(function: CommandT) -> CommandT:
+            text = inspect.cleandoc(function.__doc__ or "")
+            # In the list of commands a summary is whole, and examples stay lines of their own.
+            summary = " ".join(text.partition("\n\n")[0].split())
+            own = {"help": text.replace("\n\nExample:", "\n\n\b\nExample:"), "short_help": summary}
+            return super(Program, self).command(name, cls=_Command, **{**own, **settings})(function)
+
+        return register
 
 
 class _Switches:

@@ -55,6 +55,9 @@ def _usage_message(error: Exception) -> str | None:
     formatter = getattr(error, "format_message", None)
     if formatter is None:
         return None
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{formatter()}\n")
+        return ""
     message = " ".join(str(formatter()).split()).rstrip(".")
     if not message:
         return ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import importlib.metadata
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import requests
 
+from delta_sharing_client import __version__
 from delta_sharing_client.connections import Interrupt, Network, Session, Watch, sending
 from delta_sharing_client.errors import (
     DeltaSharingError,
@@ -401,11 +401,7 @@ def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 @functools.lru_cache(maxsize=1)
 def _own_user_agent() -> str:
-    try:
-        version = importlib.metadata.version("delta-sharing-client")
-    except importlib.metadata.PackageNotFoundError:
-        version = "0"  # run from a source tree that is not installed
     return (
-        f"delta-sharing-client/{version} python/{platform.python_version()} "
+        f"delta-sharing-client/{__version__} python/{platform.python_version()} "
         f"requests/{requests.__version__} {platform.system().lower()}"
     )

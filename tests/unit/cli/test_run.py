@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import delta_sharing_client
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli import run as run_module
 from delta_sharing_client.cli.exits import ExitCode, Stopped
@@ -43,11 +44,14 @@ def test_a_change_feed_without_one_start_names_the_options(
     assert "--starting-version N or --starting-timestamp" in capsys.readouterr().err
 
 
-def test_no_command_shows_the_help_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == ExitCode.USAGE
+@pytest.mark.parametrize(("arguments", "command"), [([], "  describe "), (["profile"], "  check ")])
+def test_no_command_shows_the_help_and_nothing_else(
+    arguments: list[str], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == ExitCode.USAGE
 
     printed = capsys.readouterr()
-    assert "describe" in printed.out + printed.err
+    assert [line for line in (printed.out + printed.err).splitlines() if line.startswith(command)] != []
     assert "delta-sharing: " not in printed.err
 
 
@@ -81,7 +85,7 @@ def test_the_version_and_the_help_are_printed_without_a_profile(capsys: pytest.C
     assert main(["--help"]) == ExitCode.OK
 
     printed = capsys.readouterr().out
-    assert printed.startswith("delta-sharing-client ")
+    assert printed.startswith(f"delta-sharing-client {delta_sharing_client.__version__}\n")
     assert "describe" in printed
 
 
