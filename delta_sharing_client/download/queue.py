@@ -187,13 +187,14 @@ class Downloads(Workers):
 class Flight:
     """How many requests may be in flight: up to ``most``.
 
-    More in steps while that raises the throughput, half as many when the server refuses one. What it has taken before
-    it is given again at once, and one more each time that many have gone well; where that was refused, much later.
+    More in steps while that raises the throughput, half as many when the server refuses one, and no more than it did
+    not refuse of those that flew together. What it has taken before it is given again at once, and one more each time
+    that many have gone well; where that was refused, much later.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.generation = 0
-        """Of what is in flight: a refusal counts once for all that began before it."""
+        """Of what is in flight: those that began before a refusal are not halved again by theirs."""
         self._most = most
         self._clock = clock
         self.limit = min(most, _FIRST_FLIGHT)
@@ -203,6 +204,9 @@ class Flight:
         self._taken = 0
         self._ceiling = most
         self._patience = _PATIENCE
+        # The limit when the last refusals began, and how many there have been since.
+        self._asked = most
+        self._declined = 0
         self._begin_round(0.0)
 
     @property
@@ -224,10 +228,16 @@ class Flight:
     def refused(self, generation: int) -> None:
         """Take note of a refused request that began in ``generation``."""
         if generation != self.generation:
+            if generation == self.generation - 1:
+                # Each that began with the first one that was refused counts: the others are what the server takes.
+                self._declined += 1
+                self.limit = max(1, min(self.limit, self._asked - self._declined))
+                self._taken = min(self._taken, self.limit)
             return
         self.generation += 1
         self._refusals = True
         limit = self.limit
+        self._asked, self._declined = limit, 1
         self._ceiling = max(1, limit - 1)
         if 0 < self._taken < limit:
             self.limit = self._taken

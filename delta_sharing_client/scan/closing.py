@@ -79,7 +79,7 @@ class Closing:
         """Return the result of ``future``, waiting for it; ``CancelledError`` if the end comes first. For one thread.
 
         What is stuck in a system call completes no future, but the end of the read is heard. ``meanwhile`` is called
-        after every ring.
+        after every ring, and a few times a second.
         """
         if not future.done():
             bell = self._bell
@@ -87,8 +87,8 @@ class Closing:
             while not future.done():
                 if self._begun:
                     raise CancelledError
-                if self._hear(_HEARING):
-                    meanwhile()
+                self._hear(_HEARING)
+                meanwhile()
         return future.result()
 
     def _hear(self, seconds: float) -> bool:

@@ -32,6 +32,8 @@ T = TypeVar("T")
 _DONE = object()
 # Seconds to wait for the listing to tell whether a table has few files.
 _PATIENCE = 0.05
+# Files that are open, for each that is still in the works.
+_MOST_AHEAD = 8
 
 
 class Batches(Iterator[pa.RecordBatch]):
@@ -228,6 +230,9 @@ class _Opened:
         self._depth = 1 if self._limited else 2 * self._most
         self._files: deque[tuple[int, FileTask, Future[list[Future[Unit]]]]] = deque()
         self._failures: deque[BaseException] = deque()
+        # Of the files, how many are still in the works; a note for each that no longer is.
+        self._working = 0
+        self._made: deque[None] = deque()
         self._number = itertools.count()
 
     def next(self) -> tuple[int, FileTask, Future[list[Future[Unit]]]] | None:
@@ -242,9 +247,9 @@ class _Opened:
 
     def batches(self, opened: Future[list[Future[Unit]]]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file. What is listed meanwhile is opened while this waits."""
-        closing = self._engine.closing
-        for future in closing.result(opened, self._fill):
-            unit = closing.result(future, self._fill)
+        closing, meanwhile = self._engine.closing, functools.partial(self._fill, waiting=True)
+        for future in closing.result(opened, meanwhile):
+            unit = closing.result(future, meanwhile)
             try:
                 for batch in unit.batches:
                     if self._failures:
@@ -259,17 +264,31 @@ class _Opened:
         if self._limited:
             self._depth = min(2 * self._depth, self._most)
 
-    def _fill(self) -> None:
-        while len(self._files) < self._depth and (task := self._listing.take()) is not None:
+    def _fill(self, *, waiting: bool = False) -> None:
+        while self._made:
+            self._made.popleft()
+            self._working -= 1
+        while self._has_room(waiting) and (task := self._listing.take()) is not None:
             number = next(self._number)
             opened = self._engine.open(number, task)
             if not self._limited:
+                self._working += 1
                 # Not of this object: with the file's future it would be a cycle, which outlives the read.
-                opened.add_done_callback(functools.partial(_watch, failures=self._failures))
+                opened.add_done_callback(functools.partial(_watch, failures=self._failures, made=self._made))
             self._files.append((number, task, opened))
         failure = None if self._limited or self._failures else self._listing.failure()
         if failure is not None:
             self._failures.append(failure)
+
+    def _has_room(self, waiting: bool) -> bool:
+        """Return whether another file is to be opened; ``waiting``: for the rows of the one whose turn it is."""
+        if len(self._files) < self._depth:
+            return True
+        if self._limited or not waiting:
+            return False
+        # A file whose server has told us to try again in a second does not keep the others from being read: what is
+        # here already takes memory alone, which is bounded apart.
+        return self._working < self._depth and len(self._files) < _MOST_AHEAD * self._depth
 
 
 def _drain(engine: Engine, opened: Future[list[Future[Unit]]]) -> None:
@@ -290,9 +309,9 @@ def _result(engine: Engine, future: Future[T]) -> T | None:
         return None
 
 
-def _watch(opened: Future[list[Future[Unit]]], failures: deque[BaseException]) -> None:
+def _watch(opened: Future[list[Future[Unit]]], failures: deque[BaseException], made: deque[None]) -> None:
     """Let an error in a file further on end the read now, not when its turn comes; one that is ``Stale`` has another
-    try then."""
+    try then. Leave a note in ``made`` once nothing of the file is in the works."""
 
     def failed(future: Future[Any]) -> bool:
         error = None if future.cancelled() else future.exception()
@@ -300,6 +319,15 @@ def _watch(opened: Future[list[Future[Unit]]], failures: deque[BaseException]) -
             failures.append(error)
         return future.cancelled() or error is not None
 
-    if not failed(opened):
-        for unit in opened.result():
-            unit.add_done_callback(failed)
+    units = [] if failed(opened) else opened.result()
+    left = itertools.count(len(units) - 1, -1)
+
+    def over(future: Future[Unit]) -> None:
+        failed(future)
+        if next(left) == 0:
+            made.append(None)
+
+    for unit in units:
+        unit.add_done_callback(over)
+    if not units:
+        made.append(None)

@@ -50,6 +50,16 @@ class Line:
             self.done += 1
 
 
+@pytest.mark.parametrize("slots", [1, 3, 8, 15])
+def test_what_a_server_takes_is_known_after_one_flight(slots: int) -> None:
+    # Each that is refused costs a second, as a server asks for with Retry-After.
+    flight = Flight(MOST, lambda: 0.0)
+    flight.answered(0.05)
+    for _ in range(flight.limit - slots):
+        flight.refused(0)
+    assert flight.limit == slots
+
+
 @pytest.mark.parametrize("slots", [1, 2, 3, 8, 13, 31, 32, 50])
 def test_a_server_that_refuses_some_is_asked_for_what_it_takes(slots: int) -> None:
     line = Line(0.05, slots)
@@ -73,13 +83,18 @@ def test_a_server_that_takes_less_than_before_is_asked_for_less_and_later_for_mo
     assert 5 < line.flight.limit <= 40
 
 
-def test_refusals_of_one_moment_count_once() -> None:
+def test_refusals_of_one_moment_are_not_halved_each_and_tell_how_many_were_taken() -> None:
     flight = Flight(32, lambda: 0.0)
-    for _ in range(20):
+    for _ in range(10):
         flight.refused(0)
     assert flight.limit == 16
+    for _ in range(14):
+        flight.refused(0)
+    assert flight.limit == 8  # of the 32
     flight.refused(flight.generation)
-    assert flight.limit == 8
+    assert flight.limit == 4
+    flight.refused(0)
+    assert flight.limit == 4  # of long ago
     for _ in range(20):
         flight.refused(flight.generation)
     assert flight.limit == 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import pickle
@@ -18,7 +19,7 @@ from delta_sharing_client.errors import DataError, TransportError, UsageError
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.scan.execute import execute
 from tests.memory import arrow_bytes
-from tests.unit.scan.support import Table, fast_options, parquet_bytes, rows_of, status
+from tests.unit.scan.support import Table, fast_options, parquet_bytes, rows_of, status, wait_for
 from tests.versions import VERIFIES_PAGES
 
 MakeTable = Callable[..., Table]
@@ -327,3 +328,42 @@ def test_progress_is_told_after_each_file(table: Table) -> None:
     table.read(report)
     assert [progress.files_done for progress in seen] == [1, 2, 3, 4, 5]
     assert seen[-1].bytes_done == seen[-1].bytes_total == sum(map(len, table.storage.files.values()))
+
+
+def test_a_file_that_is_kept_waiting_keeps_no_other_from_being_read(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(8):
+        table.add(numbered(part * 10, part * 10 + 10))
+    storage, others = table.storage, []
+
+    def waits(*_: object) -> bool:
+        # Two at a time means four files ahead; here more than that are read while the first one is not.
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: len(storage.requests) == 8)
+        others.append(len(storage.requests))
+        return False
+
+    storage.faults["part-0.parquet"] = [waits]
+    assert rows_of(table.plan(options=fast_options(max_concurrent_requests=2))).equals(numbered(0, 80))
+    assert others == [8]
+
+
+def test_files_that_are_here_before_their_turn_are_bounded_in_number(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delta_sharing_client.scan.execute._MOST_AHEAD", 2)
+    table = make_table(SCHEMA)
+    for part in range(16):
+        table.add(numbered(part * 10, part * 10 + 10))
+    storage, others = table.storage, []
+
+    def waits(*_: object) -> bool:
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: len(storage.requests) >= 8)
+        time.sleep(0.6)  # the reader looks for more a few times a second
+        others.append(len(storage.requests))
+        return False
+
+    storage.faults["part-0.parquet"] = [waits]
+    assert rows_of(table.plan(options=fast_options(max_concurrent_requests=2))).equals(numbered(0, 160))
+    assert others == [8]
