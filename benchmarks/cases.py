@@ -23,8 +23,8 @@ class Case:
         A physical limit to compare with: ``chunks`` (bytes of the needed column chunks and footers), ``table`` (bytes
         of all files) or ``line`` (seconds that the line needs for all files).
     action:
-        What a worker does: ``pandas``, ``batches``, ``first``, ``plan``, ``changes``, ``profile``, or one of the
-        ``spark-`` ones.
+        What a worker does: ``pandas``, ``batches``, ``first``, ``plan``, ``changes``, ``profile``, ``start`` (a whole
+        process), or one of the ``spark-`` ones.
     server:
         The module that serves: ``mock_server``, or ``benchmarks.long_listing``, which needs no folder but its name.
     arguments:
@@ -71,6 +71,10 @@ def full() -> pathlib.Path:
 
 def many() -> pathlib.Path:
     return data.wide_table("many", files=64, rows=10_000)
+
+
+def one_small() -> pathlib.Path:
+    return data.wide_table("one-small", files=1, rows=100)
 
 
 def tiny_many() -> pathlib.Path:
@@ -316,6 +320,24 @@ CASES = {
             action="changes",
             repeats=1,
             goal="linear in versions; faster than both modes of the incumbent",
+        ),
+        Case(
+            name="startup",
+            table=one_small,
+            contenders=(
+                "start-load",
+                "start-client",
+                "start-import",
+                "start-pandas",
+                "start-help",
+                "start-version",
+                "start-ls",
+            ),
+            action="start",
+            repeats=7,
+            goal=(
+                "a first small load 0.3 s of processor beyond importing pandas and pyarrow; --help and --version 0.2 s"
+            ),
         ),
         Case(
             name="cpu",

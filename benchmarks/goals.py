@@ -188,6 +188,25 @@ def _changes(result: Result) -> list[Verdict]:
     ]
 
 
+def _startup(result: Result) -> list[Verdict]:
+    processor = {one.contender.removeprefix("start-"): one.processor for one in result.measured}
+    beyond = processor["load"] - processor["pandas"]
+    return [
+        Verdict(
+            f"a first small load: {beyond:.2f} s of processor beyond pandas and pyarrow (goal: 0.3)", beyond <= 0.3
+        ),
+        *(
+            Verdict(f"--{name}: {processor[name]:.2f} s of processor (goal: 0.2)", processor[name] <= 0.2)
+            for name in ("help", "version")
+        ),
+        Verdict(
+            f"import {processor['import']:.2f} s, a client {processor['client']:.2f} s, ls {processor['ls']:.2f} s, "
+            f"pandas and pyarrow {processor['pandas']:.2f} s of processor",
+            None,
+        ),
+    ]
+
+
 def _cpu(result: Result) -> list[Verdict]:
     ours, few = result.measured[0], _of(result, "ours-few-rows")
     found = ours.calls / few.calls
@@ -236,6 +255,7 @@ GOALS: dict[str, Callable[[Result], list[Verdict]]] = {
     "stream-memory": _memory,
     "deletion-vectors": _vectors,
     "changes-1000": _changes,
+    "startup": _startup,
     "cpu": _cpu,
     "spark-scan": _spark_scan,
     "spark-sum": _spark_query,
