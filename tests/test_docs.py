@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import duckdb
 import polars as pl
@@ -29,6 +30,7 @@ from delta_sharing_client.predicates.functions import FUNCTIONS
 from delta_sharing_client.predicates.parse import OPERATORS
 from delta_sharing_client.spark.options import names as spark_options
 from delta_sharing_client.spark.types import to_spark_type
+from mock_server.config import from_yaml
 from mock_server.faults import FAULTS
 from tests.examples import PAGES, Example, examples
 from tests.generated import check_generated
@@ -150,6 +152,28 @@ def test_links_to_other_pages_and_files_lead_somewhere(page: Path) -> None:
     assert beside == [] or page.name != "README.md"
 
 
+# Others cannot be asked from here: a new one is looked at by whoever adds it.
+HOSTS = {
+    "delta.io",
+    "developmentseed.org",
+    "docs.aws.amazon.com",
+    "docs.databricks.com",
+    "docs.snowflake.com",
+    "github.com",
+}
+
+
+def test_links_to_other_sites_are_addresses_of_sites_that_we_know() -> None:
+    text = "".join(page.read_text() for page in [*PAGES, *ROOT.glob("C*.md")])
+    links = re.findall(r"\]\(([^)\s]*:[^)\s]*)\)", text)
+    parts = [urlsplit(link) for link in links]
+
+    assert [link for link in links if not re.fullmatch(r"https://[\w.-]+(/[\w./~%-]*)?(#[\w-]+)?", link)] == []
+    assert {part.hostname for part in parts} == HOSTS
+    # An owner and a repository at least.
+    assert [part.path for part in parts if part.hostname == "github.com" and part.path.strip("/").count("/") < 1] == []
+
+
 def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", str(tmp_path)],
@@ -215,6 +239,44 @@ def test_examples_are_of_no_other_kind() -> None:
     kinds = {example.kind for example in examples()}
 
     assert kinds == {"here", "spark", "delta-sharing", "JVM connector"}
+
+
+# Lines of blocks without a language that no test runs as they stand, and what does instead.
+NOT_RUN = {
+    r"bash \.ci/": "they are the suite and its demonstration",
+    r"(venv/bin/)?pip install |python -m venv |source venv": ".ci/wheels installs each extra into an empty environment",
+    r"python -m mock_server ": "a server does not end by itself: tests/unit/mock_server/test_main.py starts it",
+    r"delta-sharing serve": "as above",
+    r"delta-sharing \[": "how a command line is made",
+    r"export DELTA_SHARING_PROFILE=": "the test of commands sets it",
+    r"spark-submit ": "for one of the two lines it takes the JVM connector's jar, which the suite does not download",
+}
+DRAWINGS = {("architecture.md", "who is asked"), ("replica.md", "_delta_log/")}
+
+
+def test_every_block_is_run_or_named_with_its_reason(tmp_path: Path) -> None:
+    used, drawn, unknown = set(), set(), []
+    for page in PAGES:
+        for marks, block in re.findall(r"^```([^\n]*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+            language = marks.split(" ")[0]
+            if language in ("python", "py"):  # the one is run above and in tests/spark, the other by test_engines.py
+                continue
+            if language == "yaml":
+                (tmp_path / "server.yaml").write_text(block)
+                assert from_yaml(tmp_path / "server.yaml").catalog
+                continue
+            if drawing := {one for one in DRAWINGS if one[0] == page.name and one[1] in block}:
+                drawn |= drawing
+                continue
+            for line in filter(None, block.splitlines()):
+                reasons = [start for start in NOT_RUN if re.match(start, line)]
+                used.update(reasons)
+                if not reasons and not re.match(r"delta-sharing [a-z-]", line):
+                    unknown.append((page.name, line))
+
+    assert unknown == []
+    assert used == set(NOT_RUN)
+    assert drawn == DRAWINGS
 
 
 WITH_COMMANDS = [page for page in PAGES if re.search(r"^delta-sharing [a-z-]", page.read_text(), re.MULTILINE)]

@@ -60,3 +60,22 @@ def test_examples_of_other_pages_run_as_they_stand(
 
     frames = [value for value in names.values() if hasattr(value, "isStreaming") and not value.isStreaming]
     assert all(frame.count() for frame in frames)
+
+
+def test_code_for_the_jvm_connector_runs_with_this_source_and_reads_what_the_code_beside_it_reads(
+    spark: Any, serve_demo: Any, tmp_path: pathlib.Path
+) -> None:
+    """The jar is not at hand; its options are ours, so that its code as it stands says what ours must read."""
+    profile = tmp_path / "demo.share"
+    profile.write_text(json.dumps(serve_demo.profile))
+    page = [one for one in examples() if one.page == "from-jvm-connector.md"]
+    assert [one.kind for one in page] == ["JVM connector", "spark"] * 4
+    for theirs, ours in zip(page[::2], page[1::2], strict=True):
+        found = []
+        for example in (theirs, ours):
+            source = example.source.replace("demo.share#", f"{profile}#")
+            names = dataclasses.replace(example, source=source).run(spark=spark)
+            (frame,) = (value for value in names.values() if hasattr(value, "isStreaming"))
+            found.append((frame.schema, None if frame.isStreaming else sorted(map(repr, frame.collect()))))
+        assert found[0] == found[1], str(theirs)
+        assert found[0][1] != []
