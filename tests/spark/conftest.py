@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from tests.effort import ALL
+from tests.spark import forked_python
 
 # These name parts of PySpark that 3.5 does not have.
 collect_ignore = [] if HAS_DATA_SOURCES else ["test_batch.py", "test_types.py"]
@@ -62,6 +65,29 @@ def quick_workers(factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def forked_workers(folder: pathlib.Path) -> Iterator[None]:
+    """Let Python workers be forked off one that has imported everything; with ``TEST_EFFORT=all`` each is its own."""
+    if ALL or not HAS_DATA_SOURCES or not hasattr(os, "pidfd_open"):
+        yield
+        return
+    program, place, python = forked_python.__file__, folder / "socket", folder / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{program}" run "{place}" "$@"\n')
+    python.chmod(0o700)
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}  # as Spark starts them
+    server = subprocess.Popen(
+        [sys.executable, program, "serve", str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with pytest.MonkeyPatch.context() as patch, server:
+        assert server.stdout.readline() == b"ready\n"
+        patch.setenv("PYSPARK_PYTHON", str(python))
+        patch.setenv("PYSPARK_DRIVER_PYTHON", str(python))
+        yield
+        server.stdin.close()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A classic session on ``local[2]``, in whose JVM a server of Spark Connect runs too, on a port of its own."""
@@ -74,7 +100,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if HAS_DATA_SOURCES:  # PySpark 3.5 comes without the server of Spark Connect
         builder = builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
         builder = builder.config("spark.connect.grpc.binding.port", "0")
-    with quick_workers(tmp_path_factory):
+    with quick_workers(tmp_path_factory), forked_workers(tmp_path_factory.mktemp("forked")):
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         yield session

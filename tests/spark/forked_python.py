@@ -1,0 +1,103 @@
+"""A Python for Spark's workers that is forked off one which has imported everything: they start by the hundred.
+
+``python forked_python.py serve SOCKET`` is that one. ``python forked_python.py run SOCKET ARGUMENT ...`` is started in
+the place of ``python ARGUMENT ...`` and stands for the process that is forked off: it passes on its streams,
+environment and end, and when it is killed, so is that one.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+
+_LENGTH = 8
+_MODULES = (
+    "delta_sharing_client.spark.datasource",
+    "pyspark.daemon",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.worker",
+)
+
+
+def run(path: str, arguments: list[str]) -> int:
+    """Have ``python ARGUMENT ...`` run, and return its exit code."""
+    if arguments[:1] != ["-m"]:
+        os.execv(sys.executable, [sys.executable, *arguments])
+    said = "\0".join([os.getcwd(), str(len(arguments)), *arguments, *(f"{k}={v}" for k, v in os.environ.items())])
+    whole = said.encode(errors="surrogateescape")
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        socket.send_fds(line, [len(whole).to_bytes(_LENGTH, "big")], [0, 1, 2])
+        line.sendall(whole)
+        return int(line.recv(_LENGTH) or b"1")
+
+
+def serve(path: str) -> None:
+    """Fork off what is asked for on the socket ``path``, until the standard input ends."""
+    import importlib
+
+    del sys.path[0]  # this folder
+    for name in _MODULES:
+        importlib.import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(64)
+        os.write(1, b"ready\n")
+        while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+            line, _ = listener.accept()
+            if not os.fork():
+                listener.close()
+                _watch(line)
+                return
+            line.close()
+
+
+def _watch(line: socket.socket) -> None:
+    """Fork off one process and tell its end; it does not outlive who asked for it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    length, streams, _, _ = socket.recv_fds(line, _LENGTH, 3)
+    whole = b""
+    while len(whole) < int.from_bytes(length, "big"):
+        whole += line.recv(1 << 16)
+    folder, count, *said = whole.decode(errors="surrogateescape").split("\0")
+    child = os.fork()
+    if not child:
+        line.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        _become(folder, said[: int(count)], dict(one.split("=", 1) for one in said[int(count) :]))
+        return
+    for stream in streams:
+        os.close(stream)
+    ended = os.pidfd_open(child)
+    if ended not in select.select([ended, line], [], [])[0]:
+        os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    line.send(str(code if code >= 0 else 128 - code).encode())
+    os._exit(0)
+
+
+def _become(folder: str, arguments: list[str], environment: dict[str, str]) -> None:
+    import runpy
+
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:0] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    _, module, *rest = arguments
+    sys.argv = [module, *rest]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "run":
+        sys.exit(run(sys.argv[2], sys.argv[3:]))
+    serve(sys.argv[2])
