@@ -5,7 +5,6 @@ What a command needs is imported when it runs: ``--help`` and completion answer 
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -188,7 +187,14 @@ def share_details(
     from delta_sharing_client.cli import output
 
     settings = Settings.of(context, profile, as_json)
-    found = dataclasses.asdict(open_client(settings.profile).get_share(share))
+    given = open_client(settings.profile).get_share(share)
+    found = {
+        "name": given.name,
+        "id": given.id,
+        "displayName": given.display_name,
+        "comment": given.comment,
+        "properties": dict(given.properties),
+    }
     output.print_json(found) if settings.as_json else output.print_facts(found)
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from delta_sharing_client.cli.commands import app
 from delta_sharing_client.cli.exits import ExitCode, Stopped, exit_code, one_line
 from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.outputs.file_formats import NO_ROOM
 
 PROGRAM = "delta-sharing"
-# A disk that is full, a quota, a limit on the size of files, a device that fails.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,6 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Codes are those of ``ExitCode``. Nothing is raised: errors become one line on stderr, without a traceback.
     """
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn  # type: ignore[assignment]
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
@@ -34,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _leave_pipe()
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
             _drop_output()
             return _fail(
                 f"Cannot write the output: {error.strerror}. Make room, or choose another place.", ExitCode.USAGE
@@ -45,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if usage is not None:
             return _fail(usage, ExitCode.USAGE)
         return _fail(f"unexpected {type(error).__name__}: {one_line(error)}; please report this", ExitCode.INTERNAL)
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    # Of where in the code it was said, nobody at a terminal wants to know.
+    sys.stderr.write(f"{PROGRAM}: {one_line(message) if isinstance(message, Warning) else message}\n")
 
 
 def _usage_message(error: Exception) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from delta_sharing_client.client import SharingClient
     from delta_sharing_client.protocol.names import TableName
     from delta_sharing_client.table import SharedTable
+
+# sqlglot underlines, as a terminal does, the word that it stumbled over.
+_UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +112,8 @@ def _tables_of(query: str) -> list[TableName]:
     try:
         parsed = sqlglot.parse_one(query, dialect="duckdb")
     except sqlglot.errors.SqlglotError as error:
-        raise UsageError(f"The SQL cannot be read. {' '.join(str(error).split())}") from None
+        told = _UNDERLINED.sub("'", str(error))
+        raise UsageError(f"The SQL cannot be read. {' '.join(told.split())}") from None
     if not isinstance(parsed, expressions.Query):
         raise UsageError("The SQL must be a query, such as SELECT ... FROM share.schema.table.")
     named = {(table.catalog, table.db, table.name) for table in parsed.find_all(expressions.Table)}

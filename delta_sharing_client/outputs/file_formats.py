@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 import json
 from pathlib import Path
 
@@ -17,6 +18,9 @@ class FileFormat(str, enum.Enum):
     ARROW = "arrow"
     JSONL = "jsonl"
 
+
+# A disk that is full, a quota, a limit on the size of files, a device that fails.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 BY_ENDING = {
     ".parquet": FileFormat.PARQUET,

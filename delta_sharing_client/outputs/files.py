@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.file_lock import try_lock
-from delta_sharing_client.outputs.file_formats import FileFormat, compact_json
+from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json
 
 Write = Callable[[pa.RecordBatch], None]
 _TEMPORARY_SUFFIX = ".part"
@@ -51,7 +51,8 @@ def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Pat
         raise
     except OSError as error:
         reason = error.strerror or "the system refused it"
-        raise UsageError(f"Cannot write '{target}': {reason}. Make room, or choose another place.") from None
+        first = "Make room, or c" if error.errno in NO_ROOM else "C"
+        raise UsageError(f"Cannot write '{target}': {reason}. {first}hoose another place.") from None
     return rows
 
 

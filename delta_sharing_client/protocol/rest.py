@@ -113,13 +113,30 @@ class RestClient:
                 return "Nothing is shared with this profile."
             near = difflib.get_close_matches(table.share.lower(), [name.lower() for name in shares], 1, 0.0)
             share = next(name for name in shares if name.lower() == near[0])
-            names = {str(item.full_name).lower(): str(item.full_name) for item in self.list_all_tables(share)}
+            names = [str(item.full_name) for item in self.list_all_tables(share)]
         except DeltaSharingError:
             return None
-        if str(table).lower() in names:
+        return _nearest(str(table), names, "'list_all_tables()' lists what is shared.")
+
+    @contextlib.contextmanager
+    def _among(self, share: str, schema: str | None = None) -> Iterator[None]:
+        """Name, where a share or one of its schemas does not exist, the nearest one that does."""
+        try:
+            yield
+        except NotFoundError as error:
+            if not error.advised and (advice := self._advice_on(share, schema)) is not None:
+                error.add(advice)
+            error.advised = True
+            raise
+
+    def _advice_on(self, share: str, schema: str | None) -> str | None:
+        try:
+            given, names = share, [item.name for item in self.list_shares()]
+            if schema is not None and share.lower() in (name.lower() for name in names):
+                given, names = f"{share}.{schema}", [f"{share}.{item.name}" for item in self.list_schemas(share)]
+        except DeltaSharingError:
             return None
-        close = difflib.get_close_matches(str(table).lower(), list(names), 1)
-        return f"Did you mean '{names[close[0]]}'?" if close else "'list_all_tables()' lists what is shared."
+        return _nearest(given, names, f"There are: {', '.join(names)}." if names else "Nothing is shared with you.")
 
     def list_shares(self) -> list[Share]:
         """List Shares: all pages."""
@@ -130,18 +147,21 @@ class RestClient:
         """Get Share."""
         doing = f"Looking up share {share}"
         request = Request(method="GET", path=("shares", check_name(share, "share")), doing=doing)
-        return _share(self._json(request, ShareAnswer).share)
+        with self._among(share):
+            return _share(self._json(request, ShareAnswer).share)
 
     def list_schemas(self, share: str) -> list[Schema]:
         """List Schemas in a Share: all pages."""
         path = ("shares", check_name(share, "share"), "schemas")
-        items = self._list(path, SchemasPage, f"Listing the schemas of share {share}")
+        with self._among(share):
+            items = self._list(path, SchemasPage, f"Listing the schemas of share {share}")
         return [Schema(item.name, item.share or share, item.id, item.display_name) for item in items]
 
     def list_tables(self, share: str, schema: str) -> list[Table]:
         """List Tables in a Schema: all pages."""
         path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), "tables")
-        items = self._list(path, TablesPage, f"Listing the tables of schema {share}.{schema}")
+        with self._among(share, schema):
+            items = self._list(path, TablesPage, f"Listing the tables of schema {share}.{schema}")
         return [_table(item, share, schema) for item in items]
 
     def list_all_tables(self, share: str) -> list[Table]:
@@ -315,6 +335,15 @@ def _table_request(
         headers=headers or {},
         body=body,
     )
+
+
+def _nearest(given: str, names: list[str], otherwise: str) -> str | None:
+    """Return what to say of a name that is none of ``names``; ``None`` if it is one."""
+    spelled = {name.lower(): name for name in names}
+    if given.lower() in spelled:
+        return None
+    close = difflib.get_close_matches(given.lower(), list(spelled), 1)
+    return f"Did you mean '{spelled[close[0]]}'?" if close else otherwise
 
 
 def _share(item: ShareItem) -> Share:

@@ -55,6 +55,26 @@ def test_the_nearest_name_is_told(
     assert raised.value.message.count(advice) == 1
 
 
+@pytest.mark.parametrize(
+    ("ask", "advice"),
+    [
+        (lambda client: client.list_schemas("dem"), "Did you mean 'demo'?"),
+        (lambda client: client.get_share("dem"), "Did you mean 'demo'?"),
+        (lambda client: client.list_tables("demo.shp"), "Did you mean 'demo.shop'?"),
+        (lambda client: client.list_tables("dem.shop"), "Did you mean 'demo'?"),
+        (lambda client: client.list_all_tables("dem"), "Did you mean 'demo'?"),
+        (lambda client: client.list_tables("demo.xyz"), "There are: demo.shop, demo.weather."),
+        (lambda client: list(client["demo"]["weathr"]), "Did you mean 'demo.weather'?"),
+    ],
+)
+def test_the_nearest_share_and_schema_are_told(
+    client: ds.SharingClient, ask: Callable[[ds.SharingClient], object], advice: str
+) -> None:
+    with pytest.raises(ds.NotFoundError) as raised:
+        ask(client)
+    assert raised.value.message.count(advice) == 1
+
+
 def test_names_are_listed_only_when_one_is_wrong(client: ds.SharingClient, serve_demo: Any) -> None:
     serve_demo.reset_stats()
     client["demo"]["shop"]["orders"].version()

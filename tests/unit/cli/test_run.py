@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,3 +117,44 @@ def test_nothing_that_is_raised_becomes_a_traceback(
     assert said in printed
     assert printed.count("\n") == 1
     assert "secret" not in printed
+
+
+def test_a_warning_is_a_line_of_its_own_and_the_command_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def app(**_: object) -> None:
+        warnings.warn("The table 't' is not\nwhat it was.", UserWarning, stacklevel=1)
+        print("rows")  # noqa: T201
+
+    monkeypatch.setattr(run_module, "app", app)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        shown = warnings.showwarning
+
+        assert main([]) == ExitCode.OK
+        assert warnings.showwarning is shown
+
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("rows\n", "delta-sharing: The table 't' is not what it was.\n")
+
+
+@pytest.mark.parametrize("query", ["SELEC 1", "SELECT (1 FROM t", "SELECT 'a"])
+def test_sql_that_cannot_be_read_is_told_without_marks_for_a_terminal(
+    query: str, serve_demo: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sql", query, "--profile", str(serve_demo.profile_path)]) == ExitCode.USAGE
+
+    said = capsys.readouterr().err
+    assert said.startswith("delta-sharing: The SQL cannot be read. ")
+    assert "\\x1b" not in said
+    assert "[4m" not in said
+
+
+def test_a_file_that_cannot_be_written_says_what_helps(
+    serve_demo: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    target = tmp_path / "nowhere" / "x.csv"
+    words = ["--profile", str(serve_demo.profile_path), "read", "demo.shop.products", "-o", str(target)]
+
+    assert main(words) == ExitCode.USAGE
+    assert f"Cannot write '{target}': No such file or directory. Choose another place.\n" in capsys.readouterr().err
