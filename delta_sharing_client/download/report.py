@@ -105,6 +105,8 @@ class ScanReport:
         if bytes_done:
             # Of the files that are under way, half is there.
             expected = fetched * bytes_total / (bytes_done + max(0, self._begun - bytes_done) / 2)
+        # What is fetched runs ahead of the files that are done, towards the end by much: no more than there is.
+        expected = min(expected, bytes_total) if bytes_total else expected
         return Progress(
             files_done, files_total, bytes_done, bytes_total, self.rows, fetched, max(fetched, round(expected))
         )

@@ -244,3 +244,16 @@ def test_a_line_tells_rate_and_time_left() -> None:
     half = Progress(1, 2, 4_000_000, 8_000_000, 10, 2_000_000, 4_000_000)
     assert one_line("t", half, 4.0) == "t: 2.0 of 4.0 MB, 0.5 MB/s, 4 s left"
     assert one_line("t", None, 4.0) == "t: asking the server"
+
+
+@pytest.mark.parametrize(
+    ("fetched", "done", "expected"), [(100, 25, 100), (90, 80, 100), (130, 100, 130), (20, 40, 50), (0, 0, 100)]
+)
+def test_no_more_bytes_are_expected_than_the_files_have_unless_more_came(
+    fetched: int, done: int, expected: int
+) -> None:
+    report = ScanReport(bytes=fetched)
+    report.follow(lambda: (1, 4, done, 100))
+
+    assert report.progress is not None
+    assert report.progress.bytes_expected == expected
