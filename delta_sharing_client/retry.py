@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
+import functools
 import http.client
 import logging
 import math
@@ -139,12 +140,8 @@ class Tries:
         self._policy = policy
         self._deadline = deadline or Deadline(None)
         self._tell = tell
-        self._retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(policy.max_attempts) | tenacity.stop_before_delay(policy.max_seconds),
-            sleep=sleep or time.sleep,
-        )
-        # Its own loop keeps its state by thread; that of a generator may go on in another one.
-        self._state = tenacity.RetryCallState(self._retrying, None, (), {})
+        self._sleep = sleep or time.sleep
+        self._began = time.monotonic()
 
     def failed(self, failure: Transient) -> None:
         """Return when it is time for the next try, or raise the error of ``failure`` if there is none.
@@ -152,18 +149,32 @@ class Tries:
         Waits grow and are random, so that clients spread. ``Retry-After`` is the least wait; where it does not fit into
         the limit, there is no further try, because an earlier one would break the server's rule.
         """
-        state = self._state
+        state, retrying = self._state, self._retrying
         state.set_result(None)
         wait = state.upcoming_sleep = wait_before(state.attempt_number + 1, failure.after)
         late = wait >= self._deadline.left()
-        if self._retrying.stop(state) or late:
+        if retrying.stop(state) or late:
             raise self._completed(failure, late) from None
         silent = (state.seconds_since_start or 0.0) + wait >= _SILENT_SECONDS
         _log.log(logging.WARNING if silent else logging.DEBUG, "%s Trying again in %.1f s.", failure, wait)
         if silent and self._tell is not None:
             self._tell(f"{failure} Trying again in {wait:.0f} s.")
         state.prepare_for_next_attempt()
-        self._retrying.sleep(wait)
+        retrying.sleep(wait)
+
+    # Made when something fails: nearly nothing does, and a small file is read sooner than these are made.
+
+    @functools.cached_property
+    def _retrying(self) -> tenacity.Retrying:
+        limits = tenacity.stop_after_attempt(self._policy.max_attempts)
+        return tenacity.Retrying(stop=limits | tenacity.stop_before_delay(self._policy.max_seconds), sleep=self._sleep)
+
+    @functools.cached_property
+    def _state(self) -> tenacity.RetryCallState:
+        # Its own loop keeps its state by thread; that of a generator may go on in another one.
+        state = tenacity.RetryCallState(self._retrying, None, (), {})
+        state.start_time = self._began
+        return state
 
     def _completed(self, failure: Transient, late: bool) -> DeltaSharingError:
         error, attempts = failure.error, self._state.attempt_number

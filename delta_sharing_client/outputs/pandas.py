@@ -22,7 +22,7 @@ import functools
 import itertools
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Optional
 
 import numpy as np
@@ -133,9 +133,17 @@ def _append(columns: list[FrameColumn], batches: list[pa.RecordBatch]) -> None:
     if len(batches) == 1:
         for column, array in zip(columns, batches[0].columns, strict=True):
             column.append(array)
-    else:
-        for column, arrays in zip(columns, zip(*(batch.columns for batch in batches), strict=True), strict=True):
-            column.extend(arrays)
+        return
+    table = pa.Table.from_batches(batches)
+    # Side by side they are copied once more, in one call for all of them; those that are held stay as they are, whose
+    # values may be too long for one array.
+    copied = [place for place, column in enumerate(columns) if column.is_copied]
+    together = table.select(copied).combine_chunks()
+    for place, array in zip(copied, together.columns, strict=True):
+        columns[place].extend(array)
+    for place, column in enumerate(columns):
+        if not column.is_copied:
+            column.extend(table.column(place))
 
 
 def decode_variants(frame: pd.DataFrame, schema: StructType) -> pd.DataFrame:
@@ -200,7 +208,12 @@ TOUCHED_BYTES = 2 * 1024 * 1024
 
 
 class FrameColumn(abc.ABC):
-    """Takes the arrays of one column in order; ``finish`` returns what pandas is to hold."""
+    """Takes the arrays of one column in order; ``finish`` returns what pandas is to hold.
+
+    ``is_copied``: what it is given goes to its place at once.
+    """
+
+    is_copied = True
 
     @abc.abstractmethod
     def touch(self, stopped: Callable[[], bool]) -> None:
@@ -209,9 +222,10 @@ class FrameColumn(abc.ABC):
     @abc.abstractmethod
     def append(self, array: pa.Array) -> None: ...
 
-    def extend(self, arrays: Sequence[pa.Array]) -> None:
+    def extend(self, arrays: pa.ChunkedArray) -> None:
         """As ``append`` of one after the other."""
-        self.append(pa.concat_arrays(arrays))
+        for array in arrays.chunks:
+            self.append(array)
 
     @abc.abstractmethod
     def finish(self) -> object: ...
@@ -252,26 +266,32 @@ def _target(
 class _Held(FrameColumn):
     """Keeps the Arrow arrays and converts them together."""
 
+    is_copied = False
+
     def __init__(self, field: pa.Field, backend: DtypeBackend) -> None:
         self._field = field
         self._backend = backend
-        self._chunks: list[pa.Array] = []
+        self._schema = pa.schema([("", field.type)])
+        # As tables of one column: thousands of arrays are not touched one by one.
+        self._kept: list[pa.Table] = []
 
     def touch(self, stopped: Callable[[], bool]) -> None:
         """Its memory comes with the rows."""
 
     def append(self, array: pa.Array) -> None:
-        self._chunks.append(array)
+        self._keep(array)
 
-    def extend(self, arrays: Sequence[pa.Array]) -> None:
-        # As they are: their values may be too long for one array.
-        self._chunks += arrays
+    def extend(self, arrays: pa.ChunkedArray) -> None:
+        self._keep(arrays)
+
+    def _keep(self, column: pa.Array | pa.ChunkedArray) -> None:
+        self._kept.append(pa.Table.from_arrays([column], schema=self._schema))
 
     def finish(self) -> object:
         # Handed over and forgotten: Arrow's memory goes as soon as pandas' exists.
-        chunks, self._chunks = self._chunks, []
-        column = pa.chunked_array(chunks, type=self._field.type)
-        del chunks
+        kept, self._kept = self._kept, []
+        column = pa.concat_tables(kept).column(0) if kept else pa.chunked_array([], self._field.type)
+        kept.clear()
         if self._backend == "pyarrow":
             return pd.array(column, dtype=pd.ArrowDtype(column.type))
         return _convert(self._field, column, self._backend)

@@ -16,6 +16,9 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
 """What Arrow raises where bytes are not what they should be; the first is the base of all its own."""
 
+# Of less the arrays are so small that they waste little, and mimalloc makes them sooner.
+_LARGE = 1024 * 1024
+
 
 def open_reader(
     source: pa.NativeFile, metadata: pq.FileMetaData | None = None, read_dictionary: Sequence[str] = ()
@@ -25,13 +28,13 @@ def open_reader(
     ``metadata`` is its footer, where that was read before; the columns of ``read_dictionary`` come out as dictionaries
     and indices. ``pq.ParquetFile`` would make such a reader, and for each file a tree of names that is not needed here.
     """
-    reader = ParquetReader(decoding_pool())
+    reader = ParquetReader(decoding_pool() if source.size() >= _LARGE else pa.default_memory_pool())
     reader.open(source, metadata=metadata, read_dictionary=read_dictionary or None, pre_buffer=False, **_settings())
     return reader
 
 
 def decoding_pool() -> pa.MemoryPool:
-    """Return the pool that rows are decoded into.
+    """Return the pool that the rows of all but small files are decoded into.
 
     The reader makes an array in memory that doubles until it fits, and gives back what is too much. mimalloc, Arrow's
     default, keeps that where it is, so that a table takes up to 1.4 times its size; jemalloc takes it back. Whoever has

@@ -273,11 +273,19 @@ class _Columns:
     def output_batch(self) -> pa.RecordBatch:
         context, alignment = self._decoder.shape.context, self._decoder.layout.alignment
         if SHORTCUTS.columns_as_stored and alignment.as_stored is not None and self._raw is not None:
+            schema = context.output_schema
+            if alignment.is_stored_in_order:
+                # No column is touched by itself: the batch is ours but for what the file says of itself as a whole.
+                batch = self._raw.replace_schema_metadata(schema.metadata)
+                if batch.schema.equals(schema, check_metadata=True):
+                    for place, column in alignment.looked_at:
+                        column.apply(batch.column(place))
+                    return batch
             found = self._raw.columns
             for place, column in alignment.looked_at:
                 column.apply(found[place])
             arrays = [found[place] for place in alignment.as_stored]
-            return pa.RecordBatch.from_arrays(arrays, schema=context.output_schema)
+            return pa.RecordBatch.from_arrays(arrays, schema=schema)
         return self._assemble(context.output, self._decoder.layout.alignment.output, context.output_schema)
 
     def _assemble(

@@ -43,6 +43,7 @@ class Shape:
         self.filter_paths = () if context.predicate is None else tuple(sorted(columns_of(context.predicate)))
         self.share = needed_share(context.schema, self.columns, context.partition_columns)
         self.origins = frozenset(column.origin for column in self.columns)
+        self._in_files = bool(self.origins & {Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
         self._last: tuple[bool, pa.Schema, Alignment] | None = None
 
     def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
@@ -60,12 +61,14 @@ class Shape:
 
     def needs_file(self, task: FileTask) -> bool:
         """Return whether any value comes out of the data file itself (else row counts are all that is needed)."""
-        if Origin.CHANGE_TYPE in self.origins and not _has_constant_type(task):
+        if self._in_files:
             return True
-        return bool(self.origins & {Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
+        return Origin.CHANGE_TYPE in self.origins and not _has_constant_type(task)
 
     def filters_rows(self, task: FileTask) -> bool:
         """Return whether the predicate can tell rows of the file apart; else it is true of all of them or of none."""
+        if not self.context.filters:
+            return False
         constant = {Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP}
         if Origin.CHANGE_TYPE in self.origins and _has_constant_type(task):
             constant.add(Origin.CHANGE_TYPE)
@@ -152,6 +155,11 @@ class Alignment:
     tops: dict[int, int]
     as_stored: tuple[int, ...] | None
     looked_at: tuple[tuple[int, FileColumn], ...]
+
+    @property
+    def is_stored_in_order(self) -> bool:
+        """Whether what is read of the file is the output, column for column."""
+        return self.as_stored is not None and self.as_stored == tuple(range(len(self.tops)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

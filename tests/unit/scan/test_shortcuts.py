@@ -117,3 +117,40 @@ def test_a_small_file_is_the_same_whoever_decodes_it(
     table.add(content, deletion_vector=encode_inline(DeletionVector.from_positions([1000])))
     with pytest.raises(DataError, match="the vector is of another file"):
         table.read()
+
+
+@pytest.mark.parametrize("form", ["as it is", "in another order", "said to be required", "with notes", "renamed"])
+def test_a_batch_is_handed_on_whole_only_where_it_is_ours(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    content = pa.table({"id": pa.array(range(100), pa.int64()), "text": [f"text {i}" for i in range(100)]})
+    written = {
+        "as it is": content,
+        "in another order": content.select(["text", "id"]),
+        "said to be required": content.cast(
+            pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
+        ),
+        "with notes": content.cast(
+            pa.schema([pa.field("id", pa.int64(), metadata={"note": "x"}), ("text", pa.string())], {"of": "the file"})
+        ),
+        "renamed": content.rename_columns(["ID", "text"]),
+    }[form]
+    made: list[int] = []
+    build = pa.RecordBatch.from_arrays
+
+    class Counting:
+        RecordBatch = type(
+            "RecordBatch", (), {"from_arrays": staticmethod(lambda *a, **k: (made.append(1), build(*a, **k))[1])}
+        )
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pa, name)
+
+    monkeypatch.setattr("delta_sharing_client.scan.decode.pa", Counting())
+    table = Table(storage, metadata(content.schema))
+    table.add(written)
+    plan = table.plan(options=fast_options())
+    (found,) = execute(plan)
+    assert found.schema.equals(plan.output_schema, check_metadata=True)
+    assert pa.Table.from_batches([found]).equals(content)
+    assert bool(made) == (form != "as it is")
