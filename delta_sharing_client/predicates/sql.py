@@ -288,6 +288,8 @@ def _constant(node: exp.Expression) -> Literal:
             return operand
         raise UsageError(f"A constant was expected, found {operand}.")
     if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+        if node.this.find(exp.Column) is not None:
+            raise _unsupported(node)
         return Literal(_cast(_constant(_part(node, "this")).value, node.to))
     raise _unsupported(node)
 
@@ -496,7 +498,9 @@ def _describe(node: exp.Expression) -> str:
     if type(node) in _PREDICATES or type(node) in _COMPARISONS:
         return "a condition as a value"
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
-        return f"the function '{node.sql_name().lower()}'"
+        # As people write it: sqlglot has names of its own for some.
+        written = re.match(r"\w+(?=\()", node.sql("spark"))
+        return f"the function '{(written[0] if written else node.sql_name()).lower()}'"
     return f"the SQL syntax '{type(node).__name__}'"
 
 
