@@ -17,6 +17,8 @@ import delta_sharing_client
 from delta_sharing_client.cli.program import Program
 from delta_sharing_client.cli.target import (
     Settings,
+    names_of_schemas,
+    names_of_shares,
     names_of_tables,
     open_client,
     open_table,
@@ -49,6 +51,7 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say on std
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="share.schema.table", autocompletion=names_of_tables)
 ]
+ShareArgument = Annotated[str, typer.Argument(metavar="SHARE", autocompletion=names_of_shares)]
 ColumnsOption = Annotated[
     Optional[list[str]],
     typer.Option("--columns", "-c", metavar="A,B.C", help="Columns to read, separated by commas; may be repeated."),
@@ -110,7 +113,7 @@ def shares(context: typer.Context, profile: ProfileOption = None, as_json: JsonO
 @app.command()
 def schemas(
     context: typer.Context,
-    share: Annotated[str, typer.Argument(metavar="SHARE")],
+    share: ShareArgument,
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -127,7 +130,7 @@ def schemas(
 @app.command()
 def tables(
     context: typer.Context,
-    where: Annotated[Optional[str], typer.Argument(metavar="[SHARE[.SCHEMA]]")] = None,
+    where: Annotated[Optional[str], typer.Argument(metavar="[SHARE[.SCHEMA]]", autocompletion=names_of_schemas)] = None,
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -175,7 +178,7 @@ def tree(context: typer.Context, profile: ProfileOption = None, as_json: JsonOpt
 @app.command("share")
 def share_details(
     context: typer.Context,
-    share: Annotated[str, typer.Argument(metavar="SHARE")],
+    share: ShareArgument,
     profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:

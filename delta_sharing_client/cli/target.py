@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import typer
@@ -69,6 +69,26 @@ def open_table(profile: str | None, text: str) -> SharedTable:
 
 def names_of_tables(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of shared tables that begin with ``incomplete``, for the shell's completion; never an error."""
+    return _completed(context, incomplete, lambda client: [str(table) for table in client.list_all_tables()])
+
+
+def names_of_shares(context: typer.Context, incomplete: str) -> list[str]:
+    """As ``names_of_tables``, of shares."""
+    return _completed(context, incomplete, lambda client: [share.name for share in client.list_shares()])
+
+
+def names_of_schemas(context: typer.Context, incomplete: str) -> list[str]:
+    """As ``names_of_tables``, of shares and of their schemas as ``share.schema``."""
+
+    def found(client: SharingClient) -> list[str]:
+        shares = [share.name for share in client.list_shares()]
+        inside = [name for name in shares if incomplete.lower().startswith(f"{name.lower()}.")]
+        return [*shares, *(f"{name}.{schema.name}" for name in inside for schema in client.list_schemas(name))]
+
+    return _completed(context, incomplete, found)
+
+
+def _completed(context: typer.Context, incomplete: str, names: Callable[[SharingClient], list[str]]) -> list[str]:
     from delta_sharing_client.client import SharingClient
     from delta_sharing_client.options import ReadOptions
 
@@ -78,7 +98,7 @@ def names_of_tables(context: typer.Context, incomplete: str) -> list[str]:
         given = next((profile for profile in places if profile is not None), None)
         # Whoever waits for a completion does not wait for retries.
         client = SharingClient(given, ReadOptions(max_attempts=1, connect_timeout=2.0, read_timeout=2.0))
-        return [str(table) for table in client.list_all_tables() if str(table).lower().startswith(incomplete.lower())]
+        return [name for name in names(client) if name.lower().startswith(incomplete.lower())]
     except DeltaSharingError:
         return []
 

@@ -17,7 +17,7 @@ import typer.main
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli.commands import app
 from delta_sharing_client.cli.facts import type_text
-from delta_sharing_client.cli.target import names_of_tables
+from delta_sharing_client.cli.target import names_of_schemas, names_of_shares, names_of_tables
 from delta_sharing_client.delta.schema import parse_schema
 
 
@@ -114,8 +114,12 @@ def test_names_of_tables_complete(serve_demo: Any) -> None:
         parent = None
 
     assert names_of_tables(Context(), "demo.shop.o") == ["demo.shop.orders"]
+    assert names_of_shares(Context(), "D") == ["demo"]
+    assert names_of_schemas(Context(), "") == ["demo"]
+    assert names_of_schemas(Context(), "Demo.") == ["demo.shop", "demo.weather"]
+    assert names_of_schemas(Context(), "demo.w") == ["demo.weather"]
     Context.params = {"profile": "nowhere.share"}
-    assert names_of_tables(Context(), "demo") == []
+    assert [names(Context(), "demo") for names in (names_of_tables, names_of_shares, names_of_schemas)] == [[], [], []]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
