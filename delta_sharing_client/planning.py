@@ -347,7 +347,7 @@ def read_commits(
     Errors are those of ``plan_table``.
     """
     mode = options.access_mode
-    if mode is AccessMode.URL or (mode is AccessMode.AUTO and not _has_directory_only(rest, table)):
+    if mode is AccessMode.URL or (mode is AccessMode.AUTO and not _offers_directory_only(rest, table)):
         return None
     try:
         found: list[CommitFacts] = _storage().read_commits(rest, table, *versions, options)
@@ -400,9 +400,13 @@ def _by_access_mode(
 
 def _has_directory_only(rest: RestClient, table: TableName) -> bool:
     try:
-        modes = {mode.lower() for mode in table_metadata(rest, table).access_modes}
+        return _offers_directory_only(rest, table)
     except DeltaSharingError:
         return False
+
+
+def _offers_directory_only(rest: RestClient, table: TableName) -> bool:
+    modes = {mode.lower() for mode in table_metadata(rest, table).access_modes}
     return "dir" in modes and "url" not in modes
 
 

@@ -99,3 +99,12 @@ def test_history_counts_what_each_version_changed_whatever_happened_to_the_schem
     with pytest.raises(ds.SchemaChangeError):
         client.table("demo.shop.orders").changes(0).to_arrow()
     assert client.table("demo.shop.orders").history(3, 4)[1].updates == 87
+
+
+def test_history_of_a_table_that_is_not_there_is_asked_for_once(client: ds.SharingClient, serve_demo: Any) -> None:
+    serve_demo.reset_stats()
+    with pytest.raises(ds.NotFoundError, match=r"Did you mean 'demo\.shop\.orders'\?"):
+        client.table("demo.shop.oders").history()
+    requests = serve_demo.stats()["requests"]
+    assert requests.pop("metadata") == 1
+    assert set(requests) <= {"shares", "all-tables"}
