@@ -15,6 +15,8 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 _WIDEST_HELP = 120
+# Two words for one: with a name behind them, or else the second is a name itself.
+_PHRASES = {("shares", "get"): "share", ("tables", "credentials"): "credentials"}
 
 
 class Program(typer.Typer):
@@ -59,6 +61,11 @@ class _Command(_Switches, typer.core.TyperCommand):
 
 class _Group(_Switches, typer.core.TyperGroup):
     """The commands; says why one stopped before typer, whose releases differ in that, makes an exit code of it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if (phrase := tuple(args[:2])) in _PHRASES and len(args) > 2 and not args[2].startswith("-"):
+            args = [_PHRASES[phrase], *args[2:]]
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -108,6 +108,23 @@ def test_instants_are_told_as_those_of_rows(serve_demo: Any, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().out)["tokenExpires"] == "2099-01-31T08:00:00.500000Z"
 
 
+def test_two_words_may_stand_for_a_command(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = ["--profile", str(serve_demo.profile_path)]
+    for words, alike in (
+        (["shares", "get", "demo", "--json"], ["share", "demo", "--json"]),
+        (["tables", "credentials", "demo.shop.orders"], ["credentials", "demo.shop.orders"]),
+    ):
+        told = []
+        for command in (words, alike):
+            code = main([*profile, *command])
+            printed = capsys.readouterr()
+            told.append((code, printed.out, re.sub(r"query id \w+", "", printed.err)))
+        assert told[0] == told[1]
+    # A share may have the second word as its name.
+    assert main([*profile, "tables", "credentials", "--json"]) == 3
+    assert "No share fits 'credentials'" in capsys.readouterr().err
+
+
 def test_names_of_tables_complete(serve_demo: Any) -> None:
     class Context:
         params: dict[str, object] = {"profile": str(serve_demo.profile_path)}  # noqa: RUF012
