@@ -79,7 +79,7 @@ class Closing:
         """Return the result of ``future``, waiting for it; ``CancelledError`` if the end comes first. For one thread.
 
         What is stuck in a system call completes no future, but the end of the read is heard. ``meanwhile`` is called
-        after every ring, and a few times a second.
+        after every ring, and a few times a second, as long as there is something to wait for.
         """
         if not future.done():
             bell = self._bell
@@ -88,7 +88,8 @@ class Closing:
                 if self._begun:
                     raise CancelledError
                 self._hear(_HEARING)
-                meanwhile()
+                if not future.done():
+                    meanwhile()
         return future.result()
 
     def _hear(self, seconds: float) -> bool:

@@ -34,6 +34,8 @@ _DONE = object()
 _PATIENCE = 0.05
 # Files that are open, for each that is still in the works.
 _MOST_AHEAD = 8
+# Files that are opened before the first rows: as many as are asked for at first, or they would wait for the others.
+_FIRST = 32
 
 
 class Batches(Iterator[pa.RecordBatch]):
@@ -227,7 +229,7 @@ class _Opened:
         self._limited = limit is not None
         self._most = options.max_concurrent_requests
         # With a limit the first file probably has all the rows: look further only as it turns out not to.
-        self._depth = 1 if self._limited else 2 * self._most
+        self._depth = 1 if self._limited else min(_FIRST, 2 * self._most)
         self._files: deque[tuple[int, FileTask, Future[list[Future[Unit]]]]] = deque()
         self._failures: deque[BaseException] = deque()
         # Of the files, how many are still in the works; a note for each that no longer is.
@@ -261,8 +263,7 @@ class _Opened:
     def done(self) -> None:
         """The rows of the file whose turn it was are given out."""
         self._files.popleft()
-        if self._limited:
-            self._depth = min(2 * self._depth, self._most)
+        self._depth = min(2 * self._depth, self._most if self._limited else 2 * self._most)
 
     def _fill(self, *, waiting: bool = False) -> None:
         while self._made:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,8 @@ import pytest
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, TransportError, UsageError
 from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.scan.closing import Closing
+from delta_sharing_client.scan.engine import Engine
 from delta_sharing_client.scan.execute import execute
 from tests.memory import arrow_bytes
 from tests.unit.scan.support import Table, fast_options, parquet_bytes, rows_of, status, wait_for
@@ -367,3 +370,27 @@ def test_files_that_are_here_before_their_turn_are_bounded_in_number(
     storage.faults["part-0.parquet"] = [waits]
     assert rows_of(table.plan(options=fast_options(max_concurrent_requests=2))).equals(numbered(0, 160))
     assert others == [8]
+
+
+def test_the_first_rows_do_not_wait_until_all_that_is_read_ahead_is_opened(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(SCHEMA)
+    for part in range(100):
+        table.add(numbered(part * 2, part * 2 + 2))
+    opened, before = [], []
+    open_file, result = Engine.open, Closing.result
+
+    def opening(self: Engine, number: int, *args: Any, **kwargs: Any) -> Any:
+        opened.append(number)
+        return open_file(self, number, *args, **kwargs)
+
+    def waiting(self: Closing, *args: Any) -> Any:
+        before.append(len(opened))
+        return result(self, *args)
+
+    monkeypatch.setattr(Engine, "open", opening)
+    monkeypatch.setattr(Closing, "result", waiting)
+    assert rows_of(table.plan(options=fast_options(max_concurrent_requests=40))).equals(numbered(0, 200))
+    assert before[0] == 32
+    assert opened == list(range(100))
