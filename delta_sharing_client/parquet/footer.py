@@ -138,9 +138,10 @@ def open_file(data: pa.Buffer) -> tuple[Footer, ParquetReader | None]:
         try:
             file = open_reader(pa.BufferReader(data))
             metadata, arrow = file.metadata, file.schema_arrow
+            plain = _is_plain(arrow)
         except ARROW_ERRORS:
             return parse_footer(data, data.size), None  # which says what is wrong, or does without it
-        if _is_plain(arrow):
+        if plain:
             start = data.size - length
             return Footer(metadata, arrow, start, data.slice(start, length - _TRAILER)), file
     return parse_footer(data, data.size), None
@@ -160,6 +161,8 @@ def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
             ) from None
         raise DataError(f"The Parquet footer does not decode: {error}.") from None
     try:
+        for field in file.schema_arrow:
+            _check_names(field)
         return metadata, file.schema_arrow
     except ARROW_ERRORS as error:
         raise DataError(f"The schema in the Parquet footer does not decode: {error}.") from None
@@ -212,8 +215,20 @@ def _is_plain(schema: pa.Schema) -> bool:
         return True
     plain = all(data_type.id in _PLAIN for data_type in schema.types)
     if plain:
+        for field in schema:
+            _check_names(field)
         _last_plain[0] = schema
     return plain
+
+
+def _check_names(field: pa.Field) -> None:
+    """Raise ``UnicodeDecodeError`` where a name is no text: Arrow looks at its bytes only when it is asked for."""
+    str(field.name)
+    data_type = field.type
+    if isinstance(data_type, pa.BaseExtensionType):
+        data_type = data_type.storage_type
+    for index in range(data_type.num_fields):
+        _check_names(data_type.field(index))
 
 
 def _any(schema: pa.Schema, wanted: Callable[[pa.DataType], bool]) -> bool:
