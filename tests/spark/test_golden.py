@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -28,7 +27,8 @@ from tests.golden import corpus
 from tests.tables_spark.make_tables import rows
 
 # Each test is some hundred queries.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+# Some of the logs are odd on purpose. For whole tests: who catches warnings in a thread gives others theirs back.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:_last_checkpoint")]
 
 OWN = pathlib.Path(__file__).parent.parent / "tables_spark"
 FORMATS = ("delta", "parquet")
@@ -102,9 +102,7 @@ class Served:
         return sorted(name for name, table in self.tables.items() if table.outcome in ("read", "read-or-refuse"))
 
     def snapshot(self, name: str) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # some of these logs are odd on purpose
-            return log.DeltaLog.open(self.root / name).snapshot()
+        return log.DeltaLog.open(self.root / name).snapshot()
 
     def is_beyond(self, name: str) -> bool:
         """Whether a table has a type that this PySpark lacks: VARIANT in 3.5."""
