@@ -32,6 +32,8 @@ T = TypeVar("T")
 _DONE = object()
 # Seconds to wait for the listing to tell whether a table has few files.
 _PATIENCE = 0.05
+# Seconds without rows after which it is no longer the first request that is waited for.
+_LONG = 0.1
 # Files that are open, for each that is still in the works.
 _MOST_AHEAD = 8
 # Files that are opened before the first rows: as many as are asked for at first, or they would wait for the others.
@@ -229,7 +231,8 @@ class _Opened:
         self._limited = limit is not None
         self._most = options.max_concurrent_requests
         # With a limit the first file probably has all the rows: look further only as it turns out not to.
-        self._depth = 1 if self._limited else min(_FIRST, 2 * self._most)
+        self._deepest = self._most if self._limited else 2 * self._most
+        self._depth = 1 if self._limited else min(_FIRST, self._deepest)
         self._files: deque[tuple[int, FileTask, Future[list[Future[Unit]]]]] = deque()
         self._failures: deque[BaseException] = deque()
         # Of the files, how many are still in the works; a note for each that no longer is.
@@ -249,7 +252,11 @@ class _Opened:
 
     def batches(self, opened: Future[list[Future[Unit]]]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file. What is listed meanwhile is opened while this waits."""
-        closing, meanwhile = self._engine.closing, functools.partial(self._fill, waiting=True)
+        closing, began = self._engine.closing, time.monotonic()
+
+        def meanwhile() -> None:
+            self._fill(waiting=time.monotonic() - began > _LONG)
+
         for future in closing.result(opened, meanwhile):
             unit = closing.result(future, meanwhile)
             try:
@@ -263,7 +270,7 @@ class _Opened:
     def done(self) -> None:
         """The rows of the file whose turn it was are given out."""
         self._files.popleft()
-        self._depth = min(2 * self._depth, self._most if self._limited else 2 * self._most)
+        self._depth = min(2 * self._depth, self._deepest)
 
     def _fill(self, *, waiting: bool = False) -> None:
         while self._made:
@@ -282,14 +289,14 @@ class _Opened:
             self._failures.append(failure)
 
     def _has_room(self, waiting: bool) -> bool:
-        """Return whether another file is to be opened; ``waiting``: for the rows of the one whose turn it is."""
+        """Return whether another file is to be opened; ``waiting``: the rows of the one whose turn it is take long."""
         if len(self._files) < self._depth:
             return True
         if self._limited or not waiting:
             return False
         # A file whose server has told us to try again in a second does not keep the others from being read: what is
         # here already takes memory alone, which is bounded apart.
-        return self._working < self._depth and len(self._files) < _MOST_AHEAD * self._depth
+        return self._working < self._deepest and len(self._files) < _MOST_AHEAD * self._deepest
 
 
 def _drain(engine: Engine, opened: Future[list[Future[Unit]]]) -> None:
