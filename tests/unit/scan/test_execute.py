@@ -333,43 +333,37 @@ def test_progress_is_told_after_each_file(table: Table) -> None:
     assert seen[-1].bytes_done == seen[-1].bytes_total == sum(map(len, table.storage.files.values()))
 
 
-def test_a_file_that_is_kept_waiting_keeps_no_other_from_being_read(make_table: MakeTable) -> None:
+def ahead_of_the_first(make_table: MakeTable, parts: int, wanted: int, seconds: float) -> list[int]:
+    """Read ``parts`` files, two at a time, the first of which is answered some ``seconds`` after ``wanted`` were asked
+    for; return how many had been by then."""
     table = make_table(SCHEMA)
-    for part in range(8):
+    for part in range(parts):
         table.add(numbered(part * 10, part * 10 + 10))
-    storage, others = table.storage, []
+    asked: list[int] = []
 
     def waits(*_: object) -> bool:
-        # Two at a time means four files ahead; here more than that are read while the first one is not.
         with contextlib.suppress(AssertionError):
-            wait_for(lambda: len(storage.requests) == 8)
-        others.append(len(storage.requests))
+            wait_for(lambda: len(table.storage.requests) >= wanted)
+        time.sleep(seconds)
+        asked.append(len(table.storage.requests))
         return False
 
-    storage.faults["part-0.parquet"] = [waits]
-    assert rows_of(table.plan(options=fast_options(max_concurrent_requests=2))).equals(numbered(0, 80))
-    assert others == [8]
+    table.storage.faults["part-0.parquet"] = [waits]
+    assert rows_of(table.plan(options=fast_options(max_concurrent_requests=2))).equals(numbered(0, 10 * parts))
+    return asked
+
+
+def test_a_file_that_is_kept_waiting_keeps_no_other_from_being_read(make_table: MakeTable) -> None:
+    # Two at a time means four files ahead; here more than that are read while the first one is not.
+    assert ahead_of_the_first(make_table, 8, wanted=8, seconds=0.0) == [8]
 
 
 def test_files_that_are_here_before_their_turn_are_bounded_in_number(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delta_sharing_client.scan.execute._MOST_AHEAD", 2)
-    table = make_table(SCHEMA)
-    for part in range(16):
-        table.add(numbered(part * 10, part * 10 + 10))
-    storage, others = table.storage, []
-
-    def waits(*_: object) -> bool:
-        with contextlib.suppress(AssertionError):
-            wait_for(lambda: len(storage.requests) >= 8)
-        time.sleep(0.6)  # the reader looks for more a few times a second
-        others.append(len(storage.requests))
-        return False
-
-    storage.faults["part-0.parquet"] = [waits]
-    assert rows_of(table.plan(options=fast_options(max_concurrent_requests=2))).equals(numbered(0, 160))
-    assert others == [8]
+    # The reader looks for more a few times a second.
+    assert ahead_of_the_first(make_table, 16, wanted=8, seconds=0.6) == [8]
 
 
 def test_the_first_rows_do_not_wait_until_all_that_is_read_ahead_is_opened(
