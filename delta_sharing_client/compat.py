@@ -215,8 +215,13 @@ class _Outputs(reads.Read):
 
     def to_record_batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Return the rows as an iterator of Arrow record batches; closing it ends the read."""
-        with _as_before(), self.to_batches() as batches:
-            yield from batches
+        try:
+            with self.to_batches() as batches:
+                yield from batches
+        except errors.DeltaSharingError:
+            # Not around the whole: Python 3.10 leaves a generator that is given up to the garbage collection there.
+            with _as_before():
+                raise
 
     def to_record_batch_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a ``pyarrow.RecordBatchReader``."""

@@ -87,12 +87,14 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
     RequestError, ProtocolError, TransportError, AuthError
         From the server; see ``errors``.
     """
-    return _planned(
-        rest,
-        table,
-        options,
-        lambda: _stream_by_url(rest, table, request, options).whole(),
-        lambda: _storage().plan_table(rest, table, request, options),
+    return _noted(
+        *_by_access_mode(
+            rest,
+            table,
+            options,
+            lambda: _stream_by_url(rest, table, request, options).whole(),
+            lambda: _storage().plan_table(rest, table, request, options),
+        )
     )
 
 
@@ -105,12 +107,14 @@ def stream_table(
     A log is read at once. Errors are those of ``plan_table``; what is wrong further on in the answer is raised by the
     stream.
     """
-    return _planned(
-        rest,
-        table,
-        options,
-        lambda: _stream_by_url(rest, table, request, options),
-        lambda: _storage().plan_table(rest, table, request, options),
+    return _noted(
+        *_by_access_mode(
+            rest,
+            table,
+            options,
+            lambda: _stream_by_url(rest, table, request, options),
+            lambda: _storage().plan_table(rest, table, request, options),
+        )
     )
 
 
@@ -224,12 +228,14 @@ def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest
     The rows are read in the schema at the end of the range. Errors are those of ``plan_table``, and
     ``SchemaChangeError`` where one schema cannot span the range.
     """
-    return _planned(
-        rest,
-        table,
-        options,
-        lambda: _Feed.ask(rest, table, request, options).planned(),
-        lambda: _storage().plan_change_feed(rest, table, request, options),
+    return _noted(
+        *_by_access_mode(
+            rest,
+            table,
+            options,
+            lambda: _Feed.ask(rest, table, request, options).planned(),
+            lambda: _storage().plan_change_feed(rest, table, request, options),
+        )
     )
 
 
@@ -241,12 +247,14 @@ def stream_change_feed(
 
     Errors are those of ``plan_change_feed``; what is wrong with later versions is raised by the stream.
     """
-    return _planned(
-        rest,
-        table,
-        options,
-        lambda: _Feed.ask(rest, table, request, options).streamed(),
-        lambda: _storage().plan_change_feed(rest, table, request, options),
+    return _noted(
+        *_by_access_mode(
+            rest,
+            table,
+            options,
+            lambda: _Feed.ask(rest, table, request, options).streamed(),
+            lambda: _storage().plan_change_feed(rest, table, request, options),
+        )
     )
 
 
@@ -356,16 +364,6 @@ def read_commits(
             raise
         return None
     return found
-
-
-def _planned(
-    rest: RestClient,
-    table: TableName,
-    options: ReadOptions,
-    by_url: Callable[[], PlanT],
-    by_directory: Callable[[], PlanT],
-) -> PlanT:
-    return _noted(*_by_access_mode(rest, table, options, by_url, by_directory))
 
 
 def _by_access_mode(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -161,8 +161,7 @@ def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
             ) from None
         raise DataError(f"The Parquet footer does not decode: {error}.") from None
     try:
-        for field in file.schema_arrow:
-            _check_names(field)
+        _check_names(file.schema_arrow)
         return metadata, file.schema_arrow
     except ARROW_ERRORS as error:
         raise DataError(f"The schema in the Parquet footer does not decode: {error}.") from None
@@ -215,20 +214,19 @@ def _is_plain(schema: pa.Schema) -> bool:
         return True
     plain = all(data_type.id in _PLAIN for data_type in schema.types)
     if plain:
-        for field in schema:
-            _check_names(field)
+        _check_names(schema)
         _last_plain[0] = schema
     return plain
 
 
-def _check_names(field: pa.Field) -> None:
+def _check_names(fields: Iterable[pa.Field]) -> None:
     """Raise ``UnicodeDecodeError`` where a name is no text: Arrow looks at its bytes only when it is asked for."""
-    str(field.name)
-    data_type = field.type
-    if isinstance(data_type, pa.BaseExtensionType):
-        data_type = data_type.storage_type
-    for index in range(data_type.num_fields):
-        _check_names(data_type.field(index))
+    for field in fields:
+        str(field.name)
+        data_type = field.type
+        if isinstance(data_type, pa.BaseExtensionType):
+            data_type = data_type.storage_type
+        _check_names(data_type.field(index) for index in range(data_type.num_fields))
 
 
 def _any(schema: pa.Schema, wanted: Callable[[pa.DataType], bool]) -> bool:

@@ -17,7 +17,7 @@ from delta_sharing_client.delta.actions import Count, Metadata, Protocol
 from delta_sharing_client.delta.log.listing import LogListing
 from delta_sharing_client.delta.snapshot import Snapshot
 
-MAX_BYTES = 64 * 1024 * 1024
+_MAX_BYTES = 64 * 1024 * 1024
 _LONGEST_VALUE = 300
 
 
@@ -51,7 +51,7 @@ def compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
         return
     try:
         with listing.directory.open(name) as stream:
-            found = _DECODER.decode(stream.read(MAX_BYTES))
+            found = _DECODER.decode(stream.read(_MAX_BYTES))
     except FileNotFoundError:
         return
     except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
