@@ -9,7 +9,7 @@ import posixpath
 import re
 from pathlib import Path
 from typing import TypeGuard
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction
 from delta_sharing_client.errors import DataError
@@ -17,8 +17,6 @@ from delta_sharing_client.redact import safe_url
 
 DELETION_VECTOR_SUFFIX = "#dv"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-# What a path may hold unescaped: RFC 3986 pchar without the percent sign, plus the separator.
-_SAFE = "/-._~!$&'()*+,;=:@"
 
 
 def canonical_path(path: str) -> str:
@@ -59,17 +57,6 @@ def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
 def is_absolute(path: str) -> bool:
     """Whether a log path is absolute (a URI with a scheme, or a path from the root) rather than relative."""
     return path.startswith("/") or _SCHEME.match(path) is not None
-
-
-def encode_path(local: str | os.PathLike[str]) -> str:
-    """Return the log path of a local file: percent-encoded once, ``file:///`` in front of an absolute one."""
-    text = os.fspath(local).replace(os.sep, "/")
-    encoded = quote(text, safe=_SAFE)
-    if text.startswith("/"):
-        return f"file://{encoded}"
-    # A colon in the first segment would read as a scheme.
-    first, slash, rest = encoded.partition("/")
-    return first.replace(":", "%3A") + slash + rest
 
 
 def is_url(path: str) -> bool:
