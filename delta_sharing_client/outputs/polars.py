@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from delta_sharing_client import optional
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.binding import is_exact
 from delta_sharing_client.predicates.tree import (
     Column,
     Comparison,
@@ -42,8 +43,7 @@ def lazy_frame(read: Readable) -> pl.LazyFrame:
     """
     polars = optional.load("polars", "polars")
     plugins = optional.load("polars.io.plugins", "polars")
-    schema = polars.from_arrow(read.schema.empty_table()).schema
-    whole = read.limit_rows
+    schema, whole = read.schema, read.limit_rows
 
     def source(
         columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, batch_rows: int | None
@@ -53,7 +53,7 @@ def lazy_frame(read: Readable) -> pl.LazyFrame:
         if least is not None:
             # Polars counts the rows before it filters them, whatever stands first in the query.
             asked = asked.limit(least)
-        elif predicate is not None and (weaker := weaker_predicate(predicate)) is not None:
+        elif predicate is not None and (weaker := weaker_predicate(predicate, schema)) is not None:
             asked = asked.where(weaker)
         with asked.to_batches() as batches:
             for batch in batches:
@@ -61,13 +61,19 @@ def lazy_frame(read: Readable) -> pl.LazyFrame:
                     frame = polars.from_arrow(pa.Table.from_batches([part]))
                     yield frame if predicate is None else frame.filter(predicate)
 
-    return plugins.register_io_source(source, schema=schema)
+    return plugins.register_io_source(source, schema=polars.from_arrow(schema.empty_table()).schema)
 
 
-def weaker_predicate(expression: pl.Expr) -> Expression | None:
-    """Return a predicate that is true of every row of which ``expression`` is true; ``None`` where there is none."""
+def weaker_predicate(expression: pl.Expr, schema: pa.Schema) -> Expression | None:
+    """Return a predicate that is true of every row of which ``expression`` is true; ``None`` where there is none.
+
+    Parameters
+    ----------
+    expression:
+        Over columns of ``schema``, which are those of the table.
+    """
     try:
-        return _weaker(json.loads(expression.meta.serialize(format="json")))
+        return _weaker(json.loads(expression.meta.serialize(format="json")), schema)
     except (ValueError, UsageError):
         return None
 
@@ -81,17 +87,18 @@ def _parts(batch: pa.RecordBatch, rows: int | None) -> Iterator[pa.RecordBatch]:
 # === An expression as Polars serialises it ===
 
 
-def _weaker(node: Any) -> Expression | None:
+def _weaker(node: Any, schema: pa.Schema) -> Expression | None:
     kind, value = _tagged(node)
     if kind == "BinaryExpr" and value.get("op") in ("And", "LogicalAnd"):
-        return known_of_all((_weaker(value["left"]), _weaker(value["right"])))
+        return known_of_all((_weaker(value["left"], schema), _weaker(value["right"], schema)))
     if kind == "BinaryExpr" and value.get("op") in ("Or", "LogicalOr"):
-        return known_of_any((_weaker(value["left"]), _weaker(value["right"])))
+        return known_of_any((_weaker(value["left"], schema), _weaker(value["right"], schema)))
+    test = None
     if kind == "BinaryExpr" and value.get("op") in _COMPARISONS:
-        return _comparison(_COMPARISONS[value["op"]], value["left"], value["right"])
-    if kind == "Function":
-        return _function(value)
-    return None
+        test = _comparison(_COMPARISONS[value["op"]], value["left"], value["right"])
+    elif kind == "Function":
+        test = _function(value)
+    return test if test is not None and is_exact(test, schema) else None
 
 
 def _comparison(op: Op, left: Any, right: Any) -> Expression | None:
@@ -151,7 +158,10 @@ def _evaluated(node: Any) -> Any:
     if _tagged(node)[0] != "Literal":
         return None
     polars = optional.load("polars", "polars")
-    constant = polars.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
+    try:
+        constant = polars.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
+    except polars.exceptions.PolarsError:
+        return None  # infinite, or NaN: JSON has neither
     return polars.select(constant).to_series().item()
 
 

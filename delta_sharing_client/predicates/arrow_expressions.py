@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.binding import is_exact
 from delta_sharing_client.predicates.tree import (
     Column,
     Comparison,
@@ -68,7 +69,8 @@ def _weaker(node: _Node, schema: pa.Schema) -> Expression | None:
         return known_of_all(_weaker(argument, schema) for argument in node.arguments)
     if isinstance(node, _Call) and node.function in ("or_kleene", "or"):
         return known_of_any(_weaker(argument, schema) for argument in node.arguments)
-    return _leaf(node, schema)
+    leaf = _leaf(node, schema)
+    return leaf if leaf is not None and is_exact(leaf, schema) else None
 
 
 def _leaf(node: _Node, schema: pa.Schema) -> Expression | None:

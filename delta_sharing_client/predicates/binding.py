@@ -77,6 +77,43 @@ def bind(expression: Expression, schema: pa.Schema) -> Expression:
     return _Binder(schema).bind(expression)
 
 
+def is_exact(test: Expression, schema: pa.Schema) -> bool:
+    """Return whether a test that an engine pushed down means here what it means there.
+
+    It must bind, and its constants must be values of its column's type: where one is not, some engines convert the
+    column, some the constant, and some of these round it.
+    """
+    match test:
+        case And(children=children):
+            return all(is_exact(child, schema) for child in children)
+        case In(child=child, values=values):
+            return all(is_exact(Comparison(Op.EQ, child, value), schema) for value in values)
+    try:
+        bound = bind(test, schema)
+    except UsageError:
+        return False
+    if not isinstance(test, Comparison) or not isinstance(test.right, Literal):
+        return True
+    if not isinstance(bound, Comparison) or bound.op is not test.op or isinstance(bound.left, Literal):
+        return False
+    value, kind = test.right.value, _kind(bound.left)
+    if isinstance(value, Moment):
+        return kind is (Kind.TIMESTAMP if value.zone is Zone.UTC else Kind.TIMESTAMP_NTZ)
+    return isinstance(value, _OWN.get(kind, ())) and isinstance(value, bool) == (kind is Kind.BOOLEAN)
+
+
+# Of a column's kind, the constants that need no conversion that could round.
+_OWN: dict[Kind, tuple[type, ...]] = {
+    Kind.BOOLEAN: (bool,),
+    Kind.INTEGER: (int,),
+    Kind.FLOATING: (int, float),
+    Kind.DECIMAL: (int, decimal.Decimal),
+    Kind.STRING: (str,),
+    Kind.BINARY: (bytes,),
+    Kind.DATE: (Day,),
+}
+
+
 class _Binder:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema

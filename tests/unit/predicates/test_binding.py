@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.binding import bind, is_exact
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Op, col
 from tests.unit.predicates.strategies import SCHEMA
@@ -188,3 +188,31 @@ def test_bound_columns_carry_their_type():
 def test_empty_schema_is_said():
     with pytest.raises(UsageError, match="which has no columns"):
         bound("a = 1", pa.schema([]))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("i64 > 5", True),
+        ("i64 > 5.0", False),
+        ("i8 = 300", False),
+        ("f32 = 0.5E0", True),
+        ("f32 = 0.5", False),
+        ("f32 = 0.1", False),
+        ("f64 = 1", True),
+        ("small = 1.50", True),
+        ("small = 1.505", False),
+        ("i64 IN (1, 2)", True),
+        ("i64 IN (1, 2.5)", False),
+        ("i64 > 1 AND f32 < 0.1", False),
+        ("i64 IS NULL", True),
+        ("day = DATE '2024-01-01'", True),
+        ("day = '2024-01-01'", False),
+        ("day = TIMESTAMP '2024-01-01 00:00:00Z'", False),
+        ("instant = TIMESTAMP '2024-01-01 00:00:00Z'", True),
+        ("instant = TIMESTAMP '2024-01-01 00:00:00'", False),
+        ("nothing = 1", False),
+    ],
+)
+def test_a_test_is_exact_if_nobody_has_to_convert_a_constant(text: str, expected: bool) -> None:
+    assert is_exact(parse_filter(text), SCHEMA) is expected

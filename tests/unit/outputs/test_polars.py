@@ -1,0 +1,135 @@
+"""What a filter of Polars says that ours can say: never more than it does."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from delta_sharing_client.outputs.polars import weaker_predicate
+from delta_sharing_client.predicates.arrow import mask
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.tree import Column, Comparison, In, IsNull, Literal, Not, Op, StartsWith
+
+A, S, NEST, DAY = pl.col("a"), pl.col("s"), pl.col("o"), datetime.date(2024, 1, 1)
+_A, _S = Column(("a",)), Column(("s",))
+# By column: the type, and the values that rows and constants have.
+VALUES: dict[str, tuple[pl.DataType, list[Any]]] = {
+    "a": (pl.Int64(), [-1, 0, 1, 2**40, 2**53 + 1]),
+    "x": (pl.Float64(), [-0.0, 0.0, 1.5, float("nan"), float("inf")]),
+    "f": (pl.Float32(), [0.1, 0.5, 1.0]),
+    "i": (pl.Int8(), [-1, 0, 1, 127]),
+    "n": (pl.Decimal(10, 2), [decimal.Decimal("1.50"), decimal.Decimal(1)]),
+    "s": (pl.String(), ["", "b", "ba", "ß", "%"]),
+    "d": (pl.Date(), [DAY, datetime.date(1582, 10, 4)]),
+    "t": (pl.Datetime("us", "UTC"), [datetime.datetime(2024, 1, 1, 1, tzinfo=datetime.timezone.utc)]),
+    "b": (pl.Boolean(), [True, False]),
+}
+NAMES = st.sampled_from(sorted(VALUES))
+# What stands in a query beside a column of another type, too: Polars converts the one or the other, or refuses.
+OTHERS = [0.1, 0.5, 1, 2.0**53, 300, decimal.Decimal("1.505"), DAY, datetime.datetime(2024, 1, 1), True, b"b", "b"]
+SCHEMA = {name: kind for name, (kind, _) in VALUES.items()} | {"o": pl.Struct({"a": pl.Int64()})}
+ARROW = pl.DataFrame(schema=SCHEMA).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+
+
+def _row() -> st.SearchStrategy[dict[str, Any]]:
+    cells = {name: st.none() | st.sampled_from(found) for name, (_, found) in VALUES.items()}
+    return st.fixed_dictionaries(cells | {"o": st.none() | st.fixed_dictionaries({"a": st.sampled_from([None, 1, 2])})})
+
+
+def _tests_of(column: pl.Expr, constant: Any, other: Any, how: str) -> list[pl.Expr]:
+    return [
+        column == constant,
+        constant != column,
+        column < constant,
+        constant <= column,
+        column.eq_missing(constant),
+        column.is_in([constant]),
+        column.is_between(constant, other, how),
+        column.is_null(),
+        column.is_not_null(),
+    ]
+
+
+@st.composite
+def _leaves(draw: st.DrawFn) -> pl.Expr:
+    name = draw(NAMES)
+    constants = st.sampled_from(VALUES[name][1]) | st.sampled_from(OTHERS)
+    constant, how = draw(constants), draw(st.sampled_from(["both", "left", "none"]))
+    found = _tests_of(pl.col(name), constant, draw(constants), how)
+    more = [
+        S.str.starts_with("b"),
+        S.str.ends_with("b"),
+        NEST.struct.field("a") > 1,
+        NEST.is_null(),
+        pl.col("b"),
+        A % 2 == 0,
+    ]
+    return draw(st.sampled_from(found * 2 + more + [pl.col("x") == A, pl.lit(None, pl.Int64()) < A, A.is_in([])]))
+
+
+FILTERS = st.recursive(
+    _leaves(),
+    lambda below: st.tuples(st.sampled_from(["&", "|", "~"]), below, below).map(
+        lambda item: item[1] & item[2] if item[0] == "&" else item[1] | item[2] if item[0] == "|" else ~item[1]
+    ),
+    max_leaves=5,
+)
+
+
+@given(FILTERS, st.lists(_row(), max_size=6))
+def test_the_weaker_predicate_is_true_of_every_row_that_polars_keeps(
+    condition: pl.Expr, rows: list[dict[str, Any]]
+) -> None:
+    frame = pl.DataFrame(rows, SCHEMA)
+    try:
+        wanted = frame.select(condition.fill_null(False).alias("kept"))["kept"].to_list()
+    except (pl.exceptions.PolarsError, TypeError):
+        assume(False)
+    weaker = weaker_predicate(condition, ARROW)
+    if weaker is None or not rows:
+        return
+    (batch,) = frame.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()
+    kept = mask(bind(weaker, ARROW), batch).to_pylist()
+    assert all(ours for ours, theirs in zip(kept, wanted, strict=True) if theirs)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (A == 1, Comparison(Op.EQ, _A, Literal(1))),
+        (pl.lit(1) < A, Comparison(Op.GT, _A, Literal(1))),
+        (A.is_null(), IsNull(_A)),
+        (A.is_not_null(), Not(IsNull(_A))),
+        (S.str.starts_with("b"), StartsWith(_S, "b")),
+        (A.is_in([1, 2]), In(_A, (Literal(1), Literal(2)))),
+        (A.is_in([]), Literal(False)),
+        (pl.col("d") >= DAY, Comparison(Op.GE, Column(("d",)), Literal(DAY))),
+        (pl.col("o").struct.field("a") != 1, Comparison(Op.NE, Column(("o", "a")), Literal(1))),
+        # One half of a conjunction is enough, of a disjunction it is not.
+        ((A == 1) & (A % 2 == 0), Comparison(Op.EQ, _A, Literal(1))),
+        ((A == 1) | (A % 2 == 0), None),
+        # A negation of what is weaker would be stronger.
+        (~(A == 1), None),
+        (pl.col("x") == A, None),
+        (pl.col("x") == float("nan"), None),
+        (pl.col("x") < float("inf"), None),
+        # Polars brings the constant into the column's type, or the column into the constant's.
+        (pl.col("f") == 0.1, None),
+        (pl.col("f") == 0.5, Comparison(Op.EQ, Column(("f",)), Literal(0.5))),
+        (A == 2.0**53, None),
+        (pl.col("b") == 1, None),
+        (A.is_between(1, 2.5), None),
+        (A.is_in([1, None]), None),
+        (S.str.ends_with("b"), None),
+        (A.cast(pl.String) == "1", None),
+    ],
+    ids=str,
+)
+def test_what_is_known_of_a_filter(condition: pl.Expr, expected: object) -> None:
+    assert weaker_predicate(condition, ARROW) == expected
