@@ -240,7 +240,7 @@ class FileDecoder:
             size = max(rows, self._rows_per_batch if held is not None else rows)
             held = pa.repeat(value, size) if value.is_valid else pa.nulls(size, column.arrow.type)
             self._repeated[column.name] = held
-        return held.slice(0, rows)
+        return held if len(held) == rows else held.slice(0, rows)
 
 
 class _Columns:
@@ -284,7 +284,10 @@ class _Columns:
             found = self._raw.columns
             for place, column in alignment.looked_at:
                 column.apply(found[place])
-            arrays = [found[place] for place in alignment.as_stored]
+            arrays = [
+                self._decoder.constant(column, self._rows) if place is None else found[place]
+                for column, place in zip(context.output, alignment.as_stored, strict=True)
+            ]
             return pa.RecordBatch.from_arrays(arrays, schema=schema)
         return self._assemble(context.output, self._decoder.layout.alignment.output, context.output_schema)
 

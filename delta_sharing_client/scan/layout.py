@@ -93,7 +93,7 @@ class Shape:
             elif column.origin is Origin.COMMIT_VERSION:
                 values[column.name] = pa.scalar(_change(task).commit_version, column.arrow.type)
             elif column.origin is Origin.COMMIT_TIMESTAMP:
-                values[column.name] = pa.scalar(_change(task).commit_timestamp, pa.int64()).cast(column.arrow.type)
+                values[column.name] = pa.scalar(_change(task).commit_timestamp, column.arrow.type)
             elif column.origin is Origin.CHANGE_TYPE and _has_constant_type(task):
                 values[column.name] = pa.scalar(_change(task).kind.value, column.arrow.type)
         return values
@@ -141,8 +141,8 @@ class Alignment:
     """A file's schema against the scan; the same for all files with that schema.
 
     ``columns`` counts the schema's Parquet columns; ``leaves`` are those that are needed, and ``tops`` the places of
-    their top-level columns among what is read. ``as_stored`` are the places of the output's columns, where all of them
-    are handed through; of these, ``looked_at`` are looked at.
+    their top-level columns among what is read. ``as_stored`` are the places of the output's columns, ``None`` for one
+    that has a single value in the whole file, if all others are handed through; of these, ``looked_at`` are looked at.
     """
 
     columns: int
@@ -153,7 +153,7 @@ class Alignment:
     row_commit_version: FileColumn | None
     leaves: tuple[int, ...]
     tops: dict[int, int]
-    as_stored: tuple[int, ...] | None
+    as_stored: tuple[int | None, ...] | None
     looked_at: tuple[tuple[int, FileColumn], ...]
 
     @property
@@ -327,9 +327,23 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
         row_commit_version=row_version,
         leaves=tuple(sorted({leaf for column in used for leaf in column.leaves})),
         tops=tops,
-        as_stored=tuple(tops[column.top] for column in stored) if output and len(stored) == len(output) else None,
+        as_stored=_as_stored(context.output, output, tops),
         looked_at=tuple((tops[column.top], column) for column in stored if column.is_looked_at),
     )
+
+
+def _as_stored(
+    columns: tuple[ReadColumn, ...], files: tuple[FileColumn | None, ...], tops: dict[int, int]
+) -> tuple[int | None, ...] | None:
+    places: list[int | None] = []
+    for column, file in zip(columns, files, strict=True):
+        if file is None and column.origin not in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION):
+            places.append(None)
+        elif file is not None and file.is_as_stored:
+            places.append(tops[file.top])
+        else:
+            return None
+    return tuple(places) or None
 
 
 def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask) -> FileColumn | None:
