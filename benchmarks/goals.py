@@ -179,10 +179,11 @@ def _vectors(result: Result) -> list[Verdict]:
 
 
 def _changes(result: Result) -> list[Verdict]:
-    ours, half = result.measured[0], _of(result, "ours-half")
-    found = ours.median / half.median
+    ours, half, memory = result.measured[0], _of(result, "ours-half"), _of(result, "memory")
+    found, beside = ours.median / half.median, ours.median / memory.median
     return [
         Verdict(f"{found:.2f}x the time of half the versions (goal: 2.2x)", found <= 2.2),
+        Verdict(f"{beside:.2f}x the time of pyarrow with the bytes in memory (goal: 1.5x)", beside <= 1.5),
         _faster(result, "incumbent-delta", 1),
         _faster(result, "incumbent-parquet", 1),
     ]
