@@ -8,7 +8,6 @@ import os
 import posixpath
 import re
 from pathlib import Path
-from typing import TypeGuard
 from urllib.parse import unquote, urlsplit
 
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction
@@ -77,11 +76,12 @@ def url_key(action: FileAction) -> str:
     added file without a version is named by its id alone, the same text object: a million of them share it.
     The key of the action's deletion vector is this key followed by ``DELETION_VECTOR_SUFFIX``.
     """
-    if isinstance(action, AddFile) and action.shared_version is None and _is_plain(action.file_id):
-        return action.file_id
+    file_id = action.file_id
+    if file_id and ":" not in file_id and action.shared_version is None and isinstance(action, AddFile):
+        return file_id
     kind = "add" if isinstance(action, AddFile) else "cdc" if isinstance(action, AddCdcFile) else "remove"
     version = "" if action.shared_version is None else action.shared_version
-    return f"{kind}:{version}:{action.file_id or without_query(action.path)}"
+    return f"{kind}:{version}:{file_id or without_query(action.path)}"
 
 
 def unversioned(key: str) -> str:
@@ -102,7 +102,3 @@ def _decoded(path: str) -> str:
     if scheme == "file":
         return "/" + unquote(rest).lstrip("/")
     return f"{scheme}:{unquote(rest)}"
-
-
-def _is_plain(file_id: str | None) -> TypeGuard[str]:
-    return bool(file_id) and ":" not in str(file_id)

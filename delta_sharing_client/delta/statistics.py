@@ -209,7 +209,7 @@ def num_records(stats_json: str | None) -> int | None:
     if not stats_json:
         return None
     try:
-        count = _COUNT_ONLY.decode(stats_json).num_records
+        count = _count_only(stats_json).num_records
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return count if count is not None and count >= 0 else None
@@ -408,7 +408,7 @@ class _CountOnly(msgspec.Struct, rename="camel", gc=False):
     num_records: Union[int, None] = None
 
 
-_COUNT_ONLY = msgspec.json.Decoder(_CountOnly)
+_count_only = msgspec.json.Decoder(_CountOnly).decode
 
 
 def _nameable(name: str) -> bool:

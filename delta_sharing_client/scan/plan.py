@@ -67,9 +67,10 @@ def stream_snapshot(
 
 
 def _wanted(planner: FilePlanner, files: Iterable[AddFile]) -> Generator[FileTask, None, None]:
+    consider = planner.consider
     for add in files:
         # A million files pass here: most have no vector, and need no call to learn that.
-        task = planner.consider(add, without=None if add.deletion_vector is None else vector_ref(add))
+        task = consider(add) if add.deletion_vector is None else consider(add, without=vector_ref(add))
         if task is not None:
             yield task
         elif planner.has_enough:
@@ -110,7 +111,7 @@ class FilePlanner:
         change, without, only:
             As in ``FileTask``.
         """
-        if self.is_full:
+        if self._left is not None and self.is_full:
             self._skip("by_limit", action)
             self.has_enough = self._skipped["by_limit"] >= _LISTED_IN_VAIN
             return None
@@ -122,7 +123,19 @@ class FilePlanner:
                 return None
         if self._filter is None or described_by is not None:
             records = None if type(action) is AddCdcFile else num_records(action.stats)  # type: ignore[union-attr]
-        task = self._task(action, records, change, without, only)
+        if change is None and without is None and only is None and not self._lineage:
+            # Most of a million files: what is not given costs nothing.
+            task = FileTask(
+                key=url_key(action),
+                url=action.path,
+                file_id=action.file_id,
+                expiration_ms=action.shared_expiration,
+                size=-1 if action.size is None else action.size,
+                partition_values=self._shared(action.partition_values),
+                num_records=records,
+            )
+        else:
+            task = self._task(action, records, change, without, only)
         if self._left is not None:
             # A file of unknown length may hold none of the rows that are still wanted.
             self._left -= task.live_records or 0
@@ -171,15 +184,17 @@ class FilePlanner:
             size=-1 if action.size is None else action.size,
             without=without,
             only=only,
-            partition_values=self._shared(action.partition_values) if action.partition_values else _NO_VALUES,
+            partition_values=self._shared(action.partition_values),
             num_records=records,
             base_row_id=base_row_id,
             default_row_commit_version=default_row_commit_version,
             change=change,
         )
 
-    def _shared(self, values: PartitionValues) -> PartitionValues:
+    def _shared(self, values: PartitionValues | None) -> PartitionValues:
         """Return an equal dict that all files of the partition have in common: a million files need few of them."""
+        if not values:
+            return _NO_VALUES
         if len(self._partitions) >= _REMEMBERED:
             self._partitions.clear()
         return self._partitions.setdefault(tuple(values.items()), values)
