@@ -15,7 +15,15 @@ Fingerprint = tuple[int, int]
 
 def fingerprint(name: str) -> Fingerprint:
     """Return 128 bits that tell ``name`` from every other, in this process; the second word is not 0."""
-    return hash(name), hash(name[::-1]) or 1
+    return hash(name), hash(f"{name}.") or 1
+
+
+def fingerprints(names: list[str]) -> array.array[int]:
+    """Return the words of the fingerprints of ``names``, one after the other."""
+    words = _words(2 * len(names))
+    words[::2] = array.array("q", map(hash, names))
+    words[1::2] = array.array("q", [hash(f"{name}.") or 1 for name in names])
+    return words
 
 
 class Fingerprints:

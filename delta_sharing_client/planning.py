@@ -10,14 +10,17 @@ import dataclasses
 import functools
 import itertools
 import logging
+import operator
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar, Union
+from typing import TYPE_CHECKING, TypeGuard, TypeVar, Union, cast
 
 import pyarrow as pa
 
 from delta_sharing_client.delta.actions import Action, AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
+from delta_sharing_client.delta.paths import canonical_path
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import Snapshot, logical_file_key
 from delta_sharing_client.errors import (
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _HELD_NAMES = 100_000
+_vector_of = operator.attrgetter("deletion_vector")
 
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
@@ -87,12 +91,14 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
     RequestError, ProtocolError, TransportError, AuthError
         From the server; see ``errors``.
     """
+    # The tasks of a list hold the names of their files anyway.
+    held = _HELD_NAMES if request.filter is not None else sys.maxsize
     return _noted(
         *_by_access_mode(
             rest,
             table,
             options,
-            lambda: _stream_by_url(rest, table, request, options).whole(),
+            lambda: _stream_by_url(rest, table, request, options, held).whole(),
             lambda: _storage().plan_table(rest, table, request, options),
         )
     )
@@ -112,7 +118,7 @@ def stream_table(
             rest,
             table,
             options,
-            lambda: _stream_by_url(rest, table, request, options),
+            lambda: _stream_by_url(rest, table, request, options, _HELD_NAMES),
             lambda: _storage().plan_table(rest, table, request, options),
         )
     )
@@ -134,7 +140,9 @@ def table_schema(rest: RestClient, table: TableName, request: ScanRequest, optio
     return found.output_schema
 
 
-def _stream_by_url(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> ScanStream:
+def _stream_by_url(
+    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions, held: int
+) -> ScanStream:
     hints, hinted_schema = (None, None) if request.filter is None else _typed_hints(rest, table, request)
     latest = request.version is None and request.timestamp is None
     query = QueryRequest(
@@ -157,7 +165,7 @@ def _stream_by_url(rest: RestClient, table: TableName, request: ScanRequest, opt
         # The refresh token of an answer is known at its end; until then its version is asked for.
         urls = RefreshingUrls(rest, table, query, answer)
         state = dataclasses.replace(_state(rest, table, answer), urls=urls)
-        stream = stream_snapshot(state, _live_files(answer, table), request, options)
+        stream = stream_snapshot(state, _live_files(answer, table, held), request, options)
     except BaseException:
         answer.close()
         raise
@@ -214,7 +222,7 @@ def _query_snapshot(
     )
     answer = query_table(rest, table, query, response_format=request.response_format)
     check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
-    actions: list[Action] = [answer.protocol, answer.metadata, *_live_files(answer, table)]
+    actions: list[Action] = [answer.protocol, answer.metadata, *_live_files(answer, table, sys.maxsize)]
     snapshot = Snapshot.from_actions(answer.version, actions, table=str(table))
     urls = RefreshingUrls(rest, table, query, answer)
     state = dataclasses.replace(_state(rest, table, answer), urls=urls)
@@ -455,31 +463,61 @@ def _state(rest: RestClient, table: TableName, answer: TableAnswer | TableHead) 
     )
 
 
-def _live_files(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:
-    """Yield the files of a snapshot answer as they arrive, each logical file (path and deletion vector) once."""
-    seen = Fingerprints()
-    # The first names themselves, which is faster, and later on those of the files that have a vector; each with it.
-    held: dict[str, str | None] = {}
-    for action in answer.actions:
+def _live_files(answer: TableAnswer, table: TableName, held: int) -> Iterator[AddFile]:
+    """Yield the files of a snapshot answer as they arrive, each logical file (path and deletion vector) once.
+
+    The names of the first ``held`` of them are kept as they are, which is faster, of others a few bytes.
+    """
+    names = _Names(str(table), answer.version, held)
+    for actions in answer.blocks:
+        if names.take_all(actions):
+            yield from cast("list[AddFile]", actions)
+        else:
+            yield from filter(names.take, actions)
+
+
+class _Names:
+    """The names of the files of a snapshot, each with its deletion vector."""
+
+    def __init__(self, table: str, version: int, most: int) -> None:
+        self._table, self._version = table, version
+        self._most = most
+        # The first names themselves, and later on those of the files that have a vector; each with it.
+        self._held: dict[str, str | None] = {}
+        self._seen = Fingerprints()
+
+    def take_all(self, actions: list[TableAction]) -> bool:
+        """Take note of files that plainly are new, have no vector and are listed once; else return ``False``."""
+        held = self._held
+        if len(held) >= self._most or set(map(type, actions)) != {AddFile} or any(map(_vector_of, actions)):
+            return False
+        names = [add.file_id or canonical_path(add.path) for add in cast("list[AddFile]", actions)]
+        if len(set(names)) < len(names) or not held.keys().isdisjoint(names):
+            return False
+        held.update(dict.fromkeys(names))
+        return True
+
+    def take(self, action: TableAction) -> TypeGuard[AddFile]:
+        """Return whether a file is new."""
         if not isinstance(action, AddFile):
             raise ProtocolError(
                 "After the protocol and metaData lines of a snapshot there must be data files only, but a line of type "
                 f"'{type(action).__name__}' was found.",
-                table=str(table),
-                version=answer.version,
+                table=self._table,
+                version=self._version,
             )
         key = logical_file_key(action)
         name, vector = (key, None) if isinstance(key, str) else key
-        if name not in held and (len(held) < _HELD_NAMES or seen.add(fingerprint(name))):
-            if vector is not None or len(held) < _HELD_NAMES:
+        held = self._held
+        if name not in held and (len(held) < self._most or self._seen.add(fingerprint(name))):
+            if vector is not None or len(held) < self._most:
                 held[name] = vector
-        elif held.get(name) == vector:
-            continue
-        else:
-            raise ProtocolError(
-                "A snapshot must hold each data file once, but this one was found with two deletion vectors.",
-                table=str(table),
-                version=answer.version,
-                file_id=action.file_id,
-            )
-        yield action
+            return True
+        if held.get(name) == vector:
+            return False
+        raise ProtocolError(
+            "A snapshot must hold each data file once, but this one was found with two deletion vectors.",
+            table=self._table,
+            version=self._version,
+            file_id=action.file_id,
+        )

@@ -66,6 +66,9 @@ class Shortcuts:
         The files of a snapshot, and the first versions of a long change feed (``protocol.windows``), are read while the
         server still lists others (``scan.listing``). Without it a read waits for the whole list, and keeps it.
         Benchmark: ``first-row-1m``.
+    lines_at_once:
+        The lines of a listing that arrive together are decoded as one list (``protocol.pages``). Without it each is cut
+        out, and decoded by a call of its own. Benchmark: ``plan-1m``.
     """
 
     page_stubs: bool = True
@@ -84,6 +87,7 @@ class Shortcuts:
     plain_schemas: bool = True
     tight_memory: bool = True
     streamed_listing: bool = True
+    lines_at_once: bool = True
 
 
 SHORTCUTS = Shortcuts()

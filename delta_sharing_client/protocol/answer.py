@@ -24,6 +24,7 @@ from delta_sharing_client.protocol.messages import Line, MetadataLine, Partition
 PARQUET_FORMAT_VERSION = 1
 MAX_COLUMNS = 100_000
 _INTERNED = 1 << 16
+_NO_VALUES: PartitionValues = {}
 
 TableAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
 
@@ -225,6 +226,8 @@ class FileReader:
         )
 
     def _shared(self, values: PartitionValues) -> PartitionValues:
+        if not values:
+            return _NO_VALUES
         # A million files have few partitions: one dict each saves most of their memory. Nobody changes actions.
         if len(self._known) >= _INTERNED:
             self._known.clear()

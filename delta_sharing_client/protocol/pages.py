@@ -11,17 +11,19 @@ from __future__ import annotations
 import array
 import collections
 import dataclasses
+import itertools
+import secrets
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Union, cast
 
 import msgspec
 import requests
 
 from delta_sharing_client.connections import Interrupt
-from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import AddFile, FileAction, RemoveFile, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.fingerprints import Fingerprints, fingerprint, pairs
+from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerprints, pairs
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answer import (
     AnswerKind,
@@ -40,6 +42,7 @@ from delta_sharing_client.protocol.rest import VERSION_HEADER, PageTokens, versi
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
 MAX_ACTIONS = 10_000_000
@@ -60,7 +63,12 @@ _KEYS = {
     "query": "queryStatus",
 }
 
-_decoder = msgspec.json.Decoder(Line)
+_decode = msgspec.json.Decoder(Line).decode
+_decode_list = msgspec.json.Decoder(list[Union[Line, int]]).decode
+_BETWEEN = secrets.randbits(62)
+_SEPARATOR = b",%d," % _BETWEEN
+_MOST_AT_ONCE = 4 * 1024 * 1024
+_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NOTHING = Line()
 
 
@@ -128,9 +136,9 @@ class Pages:
         asks for nothing more."""
         self._interrupt.set()
 
-    def actions(self) -> Iterator[TableAction]:
-        """Yield the actions of all pages. Raises as ``Page.actions``, and ``TransportError`` for a stream that breaks
-        off and cannot be resumed."""
+    def actions(self) -> Iterator[list[TableAction]]:
+        """Yield the actions of all pages, as many at a time as arrive together. Raises as ``Page.actions``, and
+        ``TransportError`` for a stream that breaks off and cannot be resumed."""
         token: str | None = None
         number = 1
         tokens = PageTokens(f"Querying {self._rules.table}", str(self._rules.table))
@@ -150,7 +158,7 @@ class Pages:
         finally:
             self.close()
 
-    def _resumed(self, token: str | None) -> Iterator[TableAction]:
+    def _resumed(self, token: str | None) -> Iterator[list[TableAction]]:
         """Yield the actions of the current page; where it breaks off, ask again and leave out what was handed out.
 
         That is right because both answers are of the same version, protocol and metadata, so each holds every file
@@ -162,17 +170,17 @@ class Pages:
         tries, failed_at = self._transport.tries(), self._count
         while True:
             try:
-                for action in self._page.actions():
-                    if not handed_out.is_new(action):
-                        continue
-                    self._count += 1
+                for actions in self._page.actions():
+                    new = handed_out.take(actions)
+                    self._count += len(new)
                     if self._count > MAX_ACTIONS:
                         raise ProtocolError(
                             f"The server's answer lists more than {MAX_ACTIONS:,} files; ask for a part of the table, "
                             "by a filter on a partition column or by a range of versions.",
                             table=str(self._rules.table),
                         )
-                    yield action
+                    if new:
+                        yield new
                 return
             except Transient as broken:
                 self._page.close()
@@ -260,7 +268,10 @@ class Page:
         self._number = 0
         self._end_promised = promises_end_stream_action(response.headers.get(HEADER))
         self._is_view = tells_changes_of_a_view(response.headers.get(HEADER))
-        self._lines = self._decoded()
+        self._blocks = split_blocks(transport.chunks(response, request))
+        # The block that is being read, and up to where.
+        self._block, self._at = Block(b"", complete=True), 1
+        self._blank = 0
         try:
             self._read_head()
         except BaseException:
@@ -270,30 +281,60 @@ class Page:
     def close(self) -> None:
         """Give the connection up; needed only before ``actions`` is exhausted."""
         self._response.close()
-        # A generator of this object, so a cycle. It may be collected at any moment, and Python forgets a signal that
-        # is heard in the finalizer of a response: Ctrl-C was lost.
-        self._lines = iter(())
+        # Whatever still reads from it ends here, and not in some collection of garbage.
+        self._blocks = iter(())
 
-    def actions(self) -> Iterator[TableAction]:
-        """Yield what follows the head, in the order of the lines; then ``end`` is known.
+    def actions(self) -> Iterator[list[TableAction]]:
+        """Yield what follows the head, in the order of the lines and as many at a time as arrive together; then ``end``
+        is known.
 
         Raises ``Transient`` if the answer breaks off, ``ProtocolError`` if it is malformed, ``RequestError`` if the
-        server reports an error in its end-of-stream action.
+        server reports an error in its end-of-stream action; each after the actions of the lines before.
         """
+        reader = FileReader(self.head.response_format, self._rules.kind)
+        while self._has_lines():
+            actions: list[TableAction] = []
+            try:
+                self._read_lines(self._decoded(), reader.read, actions.append)
+            except Exception:
+                if actions:
+                    yield actions
+                raise
+            if actions:
+                yield actions
+        if self.end is None and self._end_promised:
+            raise Transient(
+                TransportError(
+                    f"{self._request.doing} failed: the answer ended without the endStreamAction that its header "
+                    "promises, so it is not complete.",
+                    table=self._table,
+                )
+            )
+
+    def _read_lines(
+        self,
+        lines: Iterable[Line],
+        read: Callable[[Line], FileAction | str],
+        give: Callable[[TableAction], None],
+    ) -> None:
         rules, head = self._rules, self.head
-        reader = FileReader(head.response_format, rules.kind)
-        read = reader.read
         changes = rules.kind is AnswerKind.CHANGES
         first, last = rules.starting_version, rules.ending_version
-        for line in self._lines:
+        for line in lines:
+            self._number += 1
             file = line.file
+            if file is None and line == _NOTHING:
+                # Fields that a client does not know are never needed to read an answer (protocol, "Protocol").
+                continue
+            if self.end is not None:
+                raise self._malformed("endStreamAction must be the last line")
             several = line.add or line.cdf or line.remove or line.protocol or line.metadata or line.end or line.query
             if file is None or several is not None:
                 file = self._only_file(line)
                 if file is None:
                     other = self._other(line)
                     if other is not None:
-                        yield other
+                        give(other)
                     continue
             action = read(line)
             if isinstance(action, str):
@@ -312,23 +353,16 @@ class Page:
                     continue
                 elif first is not None and version < first:
                     raise self._malformed(f"a file of version {version} is before the range that starts at {first}")
-            yield action
-        if self.end is None and self._end_promised:
-            raise Transient(
-                TransportError(
-                    f"{self._request.doing} failed: the answer ended without the endStreamAction that its header "
-                    "promises, so it is not complete.",
-                    table=self._table,
-                )
-            )
+            give(action)
 
     def _read_head(self) -> None:
-        first = next(self._lines, None)
+        first = self._next_line()
         if first is not None and first.query is not None:
             self._only_one(first)
             self.status = first.query
-            if any(line.end is None for line in self._lines):
-                raise self._malformed("queryStatus must be the only line")
+            while (line := self._next_line()) is not None:
+                if line.end is None:
+                    raise self._malformed("queryStatus must be the only line")
             return
         if first is not None and first.end is not None:
             self._end_of_stream(first.end)  # an error report may be all there is
@@ -348,26 +382,26 @@ class Page:
                 table=self._table,
             )
         protocol = read_protocol(protocol_line, found, self._table)
-        second = next(self._lines, None)
+        second = self._next_line()
         if second is not None and second.end is not None:
             self._end_of_stream(second.end)
         if second is None or second.end is not None:
             raise Transient(self._incomplete("it has no metaData line"))
         self._only_one(second)
-        line = second.metadata
-        if line is None:
+        described = second.metadata
+        if described is None:
             raise self._malformed("the second line must hold metaData")
         self.head = TableHead(
-            version=self._version(line.version),
+            version=self._version(described.version),
             response_format=found,
             protocol=protocol,
-            metadata=read_metadata(line, found, self._table),
-            metadata_version=line.version,
-            table_size=line.size,
-            num_files=line.num_files,
-            location=line.location,
-            auxiliary_locations=tuple(line.auxiliary_locations or ()),
-            access_modes=tuple(line.access_modes or ()),
+            metadata=read_metadata(described, found, self._table),
+            metadata_version=described.version,
+            table_size=described.size,
+            num_files=described.num_files,
+            location=described.location,
+            auxiliary_locations=tuple(described.auxiliary_locations or ()),
+            access_modes=tuple(described.access_modes or ()),
             is_view=self._is_view,
         )
         self._check_head(self.head)
@@ -403,35 +437,52 @@ class Page:
                 table=self._table,
             )
 
-    def _decoded(self) -> Iterator[Line]:
-        decode = _decoder.decode
-        number = blank = 0
-        for block in split_blocks(self._transport.chunks(self._response, self._request)):
-            for raw in block.lines:
-                number += 1
-                try:
-                    line = decode(raw)
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                    if not raw.strip():
-                        blank += 1
-                        if blank > _MAX_BLANK_LINES:
-                            raise self._malformed(f"more than {_MAX_BLANK_LINES} lines are blank") from None
-                        continue
-                    if not block.complete and raw.lstrip().startswith(b"{"):
-                        raise Transient(self._incomplete(f"it is cut off in line {number}")) from None
-                    self._number = number
-                    if number == 1 and not raw.lstrip().startswith(b"{"):
-                        raise self._another_page(raw) from None
-                    raise self._malformed(scrub(str(error))) from None
-                self._number = number
-                if line.file is None and line == _NOTHING:
-                    # Fields that a client does not know are never needed to read an answer (protocol, "Protocol").
-                    if number == 1:
-                        self._check_error(raw)
-                    continue
-                if self.end is not None:
-                    raise self._malformed("endStreamAction must be the last line")
-                yield line
+    def _has_lines(self) -> bool:
+        """Go on to the next block where the last one is done; return whether there was one."""
+        while self._at > len(self._block.text):
+            block = next(self._blocks, None)
+            if block is None:
+                return False
+            self._block, self._at = block, 0
+        return True
+
+    def _next_line(self) -> Line | None:
+        """Return the next line that says something we know, ``None`` at the end."""
+        while self._has_lines():
+            text, start = self._block.text, self._at
+            end = text.find(b"\n", start)
+            raw = text[start:end] if end >= 0 else text[start:]
+            line = self._line(raw)
+            self._at += len(raw) + 1
+            self._number += 1
+            if line != _NOTHING:
+                return line
+            if self._number == 1:
+                self._check_error(raw)
+        return None
+
+    def _decoded(self) -> Iterable[Line]:
+        """Return the lines that are left of the block: at once, or where one is refused, each in its turn."""
+        left = self._block._replace(text=self._block.text[self._at :])
+        self._block, self._at = left._replace(text=b""), 1
+        decoded = _decoded_at_once(left.text) if SHORTCUTS.lines_at_once else None
+        return map(self._line, left.lines) if decoded is None else decoded
+
+    def _line(self, raw: bytes) -> Line:
+        try:
+            return _decode(raw)
+        except _MALFORMED as error:
+            if not raw.strip():
+                self._blank += 1
+                if self._blank > _MAX_BLANK_LINES:
+                    raise self._malformed(f"more than {_MAX_BLANK_LINES} lines are blank") from None
+                return _NOTHING
+            self._number += 1
+            if not self._block.complete and raw.lstrip().startswith(b"{"):
+                raise Transient(self._incomplete(f"it is cut off in line {self._number}")) from None
+            if self._number == 1 and not raw.lstrip().startswith(b"{"):
+                raise self._another_page(raw) from None
+            raise self._malformed(scrub(str(error))) from None
 
     def _only_file(self, line: Line) -> FileLine | None:
         return line.add or line.cdf or line.remove if self._only_one(line) in {"add", "cdf", "remove"} else None
@@ -504,13 +555,34 @@ class Page:
 
 
 class Block(NamedTuple):
-    """Some consecutive lines, without their ``\\n``; blank ones are still there, so that lines can be numbered.
+    """Some consecutive lines, without the last ``\\n``; blank ones are still there, so that lines can be numbered.
 
     ``complete`` is false for the one last line of a body that does not end with ``\\n``.
     """
 
-    lines: list[bytes]
+    text: bytes
     complete: bool
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.text.split(b"\n")
+
+
+def _decoded_at_once(text: bytes) -> list[Line] | None:
+    """Return the lines of ``text``; ``None`` where each must be looked at by itself, to name the one that is wrong."""
+    if len(text) > _MOST_AT_ONCE:
+        return None
+    # One list, with a number between any two lines that no line can hold: nobody knows it. So no line is two lines, and
+    # no two lines are one.
+    joined = text.replace(b"\n", _SEPARATOR)
+    breaks = (len(joined) - len(text)) // (len(_SEPARATOR) - 1)
+    try:
+        found = _decode_list(b"[%b]" % joined)
+    except _MALFORMED:
+        return None
+    lines, between = found[::2], found[1::2]
+    plain = between == [_BETWEEN] * breaks and set(map(type, lines)) == {Line}
+    return cast("list[Line]", lines) if plain else None
 
 
 def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Block]:
@@ -528,17 +600,16 @@ def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) 
             _check_length(pending_bytes, max_line_bytes)
             continue
         pending.append(chunk[:end])
-        lines = b"".join(pending).split(b"\n")
-        _check_length(len(lines[0]), max_line_bytes)
-        if len(chunk) > max_line_bytes:
-            _check_length(max(map(len, lines)), max_line_bytes)
-        yield Block(lines, complete=True)
+        block = Block(b"".join(pending), complete=True)
+        if pending_bytes + len(chunk) > max_line_bytes:
+            _check_length(max(map(len, block.lines)), max_line_bytes)
+        yield block
         rest = chunk[end + 1 :]
         pending = [rest] if rest else []
         pending_bytes = len(rest)
         _check_length(pending_bytes, max_line_bytes)
     if pending_bytes:
-        yield Block([b"".join(pending)], complete=False)
+        yield Block(b"".join(pending), complete=False)
 
 
 def _check_length(found: int, limit: int) -> None:
@@ -553,7 +624,9 @@ class _HandedOut(Protocol):
 
     def begin_again(self) -> None: ...
 
-    def is_new(self, action: TableAction) -> bool: ...
+    def take(self, actions: list[TableAction]) -> list[TableAction]:
+        """Return those of ``actions`` that are to be handed out now."""
+        ...
 
 
 class _Files:
@@ -570,18 +643,18 @@ class _Files:
         for item in pairs(self._words):
             self._before.add(item)
 
-    def is_new(self, action: TableAction) -> bool:
-        name = action.file_id or without_query(action.path)  # type: ignore[union-attr]
-        if self._before is not None and fingerprint(name) in self._before:
-            return False
-        self._names.append(name)
+    def take(self, actions: list[TableAction]) -> list[TableAction]:
+        names = [action.file_id or without_query(action.path) for action in actions]  # type: ignore[union-attr]
+        if self._before is not None:
+            new = [fingerprint(name) not in self._before for name in names]
+            actions, names = [*itertools.compress(actions, new)], [*itertools.compress(names, new)]
+        self._names += names
         if len(self._names) >= _NAMES_AT_ONCE:
             self._pack()
-        return True
+        return actions
 
     def _pack(self) -> None:
-        for name in self._names:
-            self._words.extend(fingerprint(name))
+        self._words.extend(fingerprints(self._names))
         self._names.clear()
 
 
@@ -595,7 +668,10 @@ class _Changes:
     def begin_again(self) -> None:
         self._before = collections.Counter(self._names)
 
-    def is_new(self, action: TableAction) -> bool:
+    def take(self, actions: list[TableAction]) -> list[TableAction]:
+        return [action for action in actions if self._is_new(action)]
+
+    def _is_new(self, action: TableAction) -> bool:
         name = _change_key(action)
         if self._before and self._before[name] > 0:
             self._before[name] -= 1

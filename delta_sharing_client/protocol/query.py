@@ -4,6 +4,7 @@ Data Feed from a Table")."""
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -179,16 +180,18 @@ class TableAnswer:
     ----------
     head:
         The first lines and headers; its fields are attributes of the answer as well.
-    actions:
+    blocks, actions:
         The file actions with ``file_id`` and the ``shared_*`` fields set, and ``VersionedMetadata`` and
-        ``VersionedProtocol`` where a range of versions holds them. All pages; consumed once. Raises where the answer
-        is incomplete, malformed or reports an error, so only an exhausted iterator is a whole answer.
+        ``VersionedProtocol`` where a range of versions holds them. All pages; consumed once, either one by one or as
+        many at a time as arrive together. Raises where the answer is incomplete, malformed or reports an error, so only
+        an exhausted iterator is a whole answer.
     """
 
     def __init__(self, pages: Pages) -> None:
         self.head = pages.head
         self._pages = pages
-        self.actions: Iterator[TableAction] = pages.actions()
+        self.blocks = pages.actions()
+        self.actions: Iterator[TableAction] = itertools.chain.from_iterable(self.blocks)
 
     @property
     def version(self) -> int:

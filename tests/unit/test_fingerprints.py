@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import array
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.fingerprints import Fingerprints, fingerprint, pairs
+from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerprints, pairs
 
 
 @given(st.lists(st.text(max_size=3), max_size=200), st.lists(st.text(max_size=3)))
@@ -29,9 +27,6 @@ def test_it_grows_and_stays_small() -> None:
     assert sum(8 * len(words) for words in found._parts) < 40 * len(names)
 
 
-def test_words_in_a_row_are_pairs() -> None:
-    words = array.array("q")
-    items = [fingerprint(name) for name in "abc"]
-    for item in items:
-        words.extend(item)
-    assert list(pairs(words)) == items
+@given(st.lists(st.text()))
+def test_those_of_many_names_are_those_of_each(names: list[str]) -> None:
+    assert list(pairs(fingerprints(names))) == [fingerprint(name) for name in names]

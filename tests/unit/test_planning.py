@@ -121,8 +121,8 @@ def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
     taken: list[str] = []
     listed, closed = planning._live_files, []
 
-    def endless(answer: TableAnswer, table: TableName) -> Iterator[AddFile]:
-        first = list(listed(answer, table))
+    def endless(answer: TableAnswer, table: TableName, held: int) -> Iterator[AddFile]:
+        first = list(listed(answer, table, held))
         yield from first
         for number in itertools.count():
             taken.append(f"more-{number}")

@@ -1,15 +1,45 @@
-"""Splitting bodies into lines."""
+"""Splitting bodies into lines, and decoding many of those at once."""
 
 from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.errors import ProtocolError
+from delta_sharing_client.protocol import pages
+from delta_sharing_client.protocol.messages import Line
 from delta_sharing_client.protocol.pages import split_blocks
+
+decode = msgspec.json.Decoder(Line).decode
+# Whole lines, and pieces of which some make a line, or two lines, or half of one.
+WHOLE = [
+    b'{"file":{"id":"a"}}',
+    b'{"endStreamAction":{}}',
+    b"{}",
+    b' {"new":[[1],{"a":2}]}\t',
+    b'{"add":{"id":"\xc3\xa9"}}\r',
+]
+PARTS = [
+    b"{",
+    b"}",
+    b'{"new":[',
+    b'["x"',
+    b'"y"]',
+    b"]}",
+    b",",
+    b"1",
+    b"null",
+    b"",
+    b" ",
+    b'"',
+    b"\xff",
+    b'{"new":',
+    b'{"file":{}}',
+]
 
 pieces = st.lists(st.sampled_from([b"a", b"{}", b"\n", b"\r\n", b"\r", "\u2028".encode(), b"\x85", b"", b" "]))
 
@@ -44,3 +74,26 @@ def test_line_over_the_limit_is_refused_as_soon_as_it_is_known(chunks):
     with pytest.raises(ProtocolError, match="longer than 10 bytes"):
         list(split_blocks(chunks, max_line_bytes=10))
     assert list(split_blocks([b"x" * 10 + b"\n" + b"y" * 10], max_line_bytes=10))
+
+
+@given(lines=st.lists(st.lists(st.sampled_from([*WHOLE, *PARTS, b"\n"]), max_size=4).map(b"".join), min_size=1))
+def test_lines_decoded_at_once_are_those_decoded_one_by_one(lines):
+    text = b"\n".join(lines)
+    try:
+        expected = [decode(line) for line in text.split(b"\n")]
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        expected = None
+    assert pages._decoded_at_once(text) == expected
+
+
+@pytest.mark.parametrize("between", [b",", b",5,", b""])
+@pytest.mark.parametrize("halves", [(b'{"new":[1', b"2]}"), (b'{"new":[[1]', b"[2]]}"), (b'{"new":', b"3}")])
+def test_a_line_that_holds_two_does_not_make_up_for_one_that_is_broken(halves, between):
+    text = b"{}" + between + b"{}\n" + b"\n".join(halves)
+    assert pages._decoded_at_once(text) is None
+
+
+def test_what_is_beyond_the_nesting_of_one_line_is_left_to_it():
+    text = b"\n".join([b"{}", b'{"new":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+    assert pages._decoded_at_once(text) is None
+    assert pages._decoded_at_once(b'{"new":"' + b"x" * 5_000_000 + b'"}') is None

@@ -245,6 +245,19 @@ def test_malformed_line_is_refused_naming_it(server, rest, table, wire, line, re
     assert not answer.complete
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("wrong", ["{bad", "{} {}", "5", '{"file": {"id": "x"}}', '{"queryStatus": {}}'])
+def test_files_before_a_malformed_line_are_given_out_before_its_error(
+    server, rest, table, wire, monkeypatch, wrong, at_once
+):
+    monkeypatch.setattr(pages.SHORTCUTS, "lines_at_once", at_once)
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *map(wire.delta_file, "abc"), wrong, wire.delta_file("d")))
+    actions = query_table(rest, table).actions
+    assert [next(actions).file_id for _ in range(3)] == ["a", "b", "c"]
+    with pytest.raises(ProtocolError, match="line 6"):
+        next(actions)
+
+
 def test_lines_that_hold_only_what_we_do_not_know_are_skipped(server, rest, table, wire):
     head, file = wire.delta_head(), wire.delta_file("f")
     reply = wire.ndjson({"hello": 1}, head[0], {"later": {"a": 1}}, head[1], "{}", file, {"x": []}, END, {"bye": 1})
