@@ -30,7 +30,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from delta_sharing_client.fingerprints import Fingerprints, fingerprint
+from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerprints, pairs
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
@@ -470,10 +470,7 @@ def _live_files(answer: TableAnswer, table: TableName, held: int) -> Iterator[Ad
     """
     names = _Names(str(table), answer.version, held)
     for actions in answer.blocks:
-        if names.take_all(actions):
-            yield from cast("list[AddFile]", actions)
-        else:
-            yield from filter(names.take, actions)
+        yield from names.new(actions)
 
 
 class _Names:
@@ -486,19 +483,24 @@ class _Names:
         self._held: dict[str, str | None] = {}
         self._seen = Fingerprints()
 
-    def take_all(self, actions: list[TableAction]) -> bool:
-        """Take note of files that plainly are new, have no vector and are listed once; else return ``False``."""
-        held = self._held
-        if len(held) >= self._most or set(map(type, actions)) != {AddFile} or any(map(_vector_of, actions)):
-            return False
-        names = [add.file_id or canonical_path(add.path) for add in cast("list[AddFile]", actions)]
-        if len(set(names)) < len(names) or not held.keys().isdisjoint(names):
-            return False
-        held.update(dict.fromkeys(names))
-        return True
+    def new(self, actions: list[TableAction]) -> Iterable[AddFile]:
+        """Return those of ``actions`` that are new, each to be taken before the next is looked at."""
+        if set(map(type, actions)) != {AddFile} or any(map(_vector_of, actions)):
+            return filter(self._is_new, actions)
+        # No vectors, so nothing is wrong, and all are looked at together.
+        adds = cast("list[AddFile]", actions)
+        names = [add.file_id or canonical_path(add.path) for add in adds]
+        if not self._held.keys().isdisjoint(names):
+            return filter(self._is_new, actions)
+        if len(self._held) >= self._most:
+            return itertools.compress(adds, map(self._seen.add, pairs(fingerprints(names))))
+        distinct = dict.fromkeys(names)
+        if len(distinct) < len(names):
+            return filter(self._is_new, actions)
+        self._held.update(distinct)
+        return adds
 
-    def take(self, action: TableAction) -> TypeGuard[AddFile]:
-        """Return whether a file is new."""
+    def _is_new(self, action: TableAction) -> TypeGuard[AddFile]:
         if not isinstance(action, AddFile):
             raise ProtocolError(
                 "After the protocol and metaData lines of a snapshot there must be data files only, but a line of type "

@@ -78,12 +78,13 @@ class FileStatistics:
         Whether the statistics describe exactly the rows that a reader sees.
     """
 
-    __slots__ = ("_add", "_document", "_plan", "num_records", "row_count", "tight_bounds")
+    __slots__ = ("_add", "_document", "_found", "_path", "_plan", "num_records", "row_count", "tight_bounds")
 
     def __init__(self, add: AddFile, document: Any, plan: dict[ColumnPath, _Column]) -> None:
         self._add = add
         self._document = document
         self._plan = plan
+        self._path: ColumnPath | None = None
         count = None if document is None else document.num_records
         self.num_records: int | None = count if count is not None and count >= 0 else None
         deleted = 0 if add.deletion_vector is None else add.deletion_vector.cardinality
@@ -98,6 +99,12 @@ class FileStatistics:
 
         Only the columns that the :class:`StatisticsReader` was told of are known.
         """
+        # Both ends of a range ask for the same column, one after the other.
+        if path != self._path:
+            self._path, self._found = path, self._bounds(path)
+        return self._found
+
+    def _bounds(self, path: ColumnPath) -> ColumnBounds | None:
         column = self._plan.get(path)
         if column is None:
             return None

@@ -125,13 +125,14 @@ class FilePlanner:
             records = None if type(action) is AddCdcFile else num_records(action.stats)  # type: ignore[union-attr]
         if change is None and without is None and only is None and not self._lineage:
             # Most of a million files: what is not given costs nothing.
+            values = action.partition_values
             task = FileTask(
                 key=url_key(action),
                 url=action.path,
                 file_id=action.file_id,
                 expiration_ms=action.shared_expiration,
                 size=-1 if action.size is None else action.size,
-                partition_values=self._shared(action.partition_values),
+                partition_values=self._shared(values) if values else _NO_VALUES,
                 num_records=records,
             )
         else:
@@ -184,17 +185,15 @@ class FilePlanner:
             size=-1 if action.size is None else action.size,
             without=without,
             only=only,
-            partition_values=self._shared(action.partition_values),
+            partition_values=self._shared(action.partition_values) if action.partition_values else _NO_VALUES,
             num_records=records,
             base_row_id=base_row_id,
             default_row_commit_version=default_row_commit_version,
             change=change,
         )
 
-    def _shared(self, values: PartitionValues | None) -> PartitionValues:
+    def _shared(self, values: PartitionValues) -> PartitionValues:
         """Return an equal dict that all files of the partition have in common: a million files need few of them."""
-        if not values:
-            return _NO_VALUES
         if len(self._partitions) >= _REMEMBERED:
             self._partitions.clear()
         return self._partitions.setdefault(tuple(values.items()), values)

@@ -300,9 +300,11 @@ def test_a_file_that_is_listed_twice_is_read_once_or_refused(
     if same:
         found = numbers(scan.to_arrow())
         assert found == [number for number in range(far) for _ in range(ROWS)]
+        assert len(scan.plan().tasks) == far
     else:
-        with pytest.raises(ds.ProtocolError, match="two deletion vectors"):
-            scan.to_arrow()
+        for read in (scan.to_arrow, scan.plan):
+            with pytest.raises(ds.ProtocolError, match="two deletion vectors"):
+                read()
 
 
 # === Deletion vectors ===
