@@ -52,6 +52,9 @@ class Shortcuts:
     decode_at_once:
         A small file is decoded by the thread that fetched it (``scan.file_read``). Without it its bytes are handed to
         another one, which costs more than decoding them. Benchmark: ``tiny-crowd``.
+    small_files_in_runs:
+        Where answers come at once, a thread fetches and decodes several small files one after another (``scan.runs``).
+        Without it each is handed over by itself, and threads wait for each other. Benchmark: ``tiny-crowd``.
     plain_heads:
         Where a connection exists, a request is one piece of text, and the head of its answer is read by one regular
         expression if it is as plain as nearly all are (``connections.Pool.get``). Without it urllib3, http.client and
@@ -83,6 +86,7 @@ class Shortcuts:
     texts_alone_measured: bool = True
     open_once: bool = True
     decode_at_once: bool = True
+    small_files_in_runs: bool = True
     plain_heads: bool = True
     plain_schemas: bool = True
     tight_memory: bool = True

@@ -42,7 +42,7 @@ NOUNS_WITH_ONE_READER = {
     "protocol/pages.py": "an answer, from the bytes of its lines to checked actions",
     "scan/decode.py": "bytes to batches, without a download",
     "scan/engine.py": "what the files of one scan share",
-    "scan/file_read.py": "one file from the network to batches",
+    "scan/runs.py": "small files that one thread reads one after another",
     "scan/listing.py": "the files of a read while they are listed, and the thread that follows the listing",
     "storage/place.py": "one location in one store, and its credentials",
     "storage/table_files.py": "the files of one table, which a worker holds without its plan",

@@ -138,6 +138,15 @@ class Window:
         _tell(granted)
         return future
 
+    def divide(self, order: Order, parts: dict[Order, int]) -> None:
+        """Replace what was granted to ``order`` by ``parts``, which are as much together."""
+        if self._closed:
+            return
+        with self._lock:
+            self._in_use -= self._granted.pop(order, 0)
+            for part, nbytes in parts.items():
+                self._put(part, nbytes)
+
     def resize(self, order: Order, nbytes: int) -> None:
         """Replace what was granted to ``order`` by ``nbytes``; no grant is waited for."""
         if self._closed:

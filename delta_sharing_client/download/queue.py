@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 
+import pyarrow as pa
+
 from delta_sharing_client.download.workers import Workers
 from delta_sharing_client.shortcuts import SHORTCUTS
 
@@ -30,6 +32,8 @@ _TINY = 64 * 1024
 _MEASURED_SECONDS = 0.1
 # An answer that begins sooner has no way to go.
 _AT_ONCE = 0.01
+# One that begins sooner is here before the processor is done with the one before it.
+_NEXT_DOOR = 0.0025
 # Requests in flight: at first, and where answers come at once; each step up, and what it must bring.
 _FIRST_FLIGHT = 32
 _PROMPT_FLIGHT = 8
@@ -83,6 +87,16 @@ class Downloads(Workers):
         with self._lock:
             sent = self._sent.pop(threading.get_ident(), None)
             self._flight.refused(self._flight.generation if sent is None else sent[1])
+
+    def takes_runs(self) -> bool:
+        """Return whether a call may send several requests one after another: to wait for each costs next to nothing,
+        and none was refused."""
+        return self.stays() and not self._flight.refusals
+
+    def goes_on(self) -> None:
+        """Take note that it sends the next of several requests."""
+        with self._lock:
+            self._sent[threading.get_ident()] = (self._clock(), self._flight.generation)
 
     def stays(self) -> bool:
         """Return whether it may go on with what it fetched, as another thread would take as long to begin.
@@ -152,7 +166,7 @@ class Downloads(Workers):
 
     def _is_surplus(self) -> bool:
         small = not self._waiting or self._waiting[0][2] <= _SMALL
-        return small and self._flight.prompt and self._threads > _PROMPT_FLIGHT and not self._returning
+        return small and self._flight.prompt and self._threads > self._flight.enough and not self._returning
 
     def _land(self, me: int) -> None:
         self._asked.pop(me, None)
@@ -170,7 +184,7 @@ class Downloads(Workers):
         nbytes, most = self._waiting[0][2], self._flight.limit
         # What is fetched and decoded in a moment keeps the interpreter busy: more threads would only wait for it.
         if nbytes <= _SMALL and self._flight.prompt:
-            most = min(most, _PROMPT_FLIGHT)
+            most = min(most, self._flight.enough)
         if self._flying + self._returning >= most:
             return None
         now = self._clock()
@@ -200,7 +214,8 @@ class Flight:
         self.limit = min(most, _FIRST_FLIGHT)
         """How many requests may be in flight now, at least one."""
         self._soonest = float("inf")
-        self._refusals = False
+        self.refusals = False
+        """Whether any request was refused."""
         self._taken = 0
         self._ceiling = most
         self._patience = _PATIENCE
@@ -215,9 +230,14 @@ class Flight:
         return SHORTCUTS.adaptive_flight and self._soonest < _AT_ONCE
 
     @property
+    def enough(self) -> int:
+        """How many requests for small files keep the processor busy where answers are ``prompt``."""
+        return min(_PROMPT_FLIGHT, pa.cpu_count() + 1) if self._soonest < _NEXT_DOOR else _PROMPT_FLIGHT
+
+    @property
     def is_unknown(self) -> bool:
         """Whether no answer has come yet, which would tell."""
-        return SHORTCUTS.adaptive_flight and self._soonest == float("inf") and not self._refusals
+        return SHORTCUTS.adaptive_flight and self._soonest == float("inf") and not self.refusals
 
     def answered(self, seconds: float) -> None:
         """Take note of an answer that began after so many ``seconds``."""
@@ -235,7 +255,7 @@ class Flight:
                 self._taken = min(self._taken, self.limit)
             return
         self.generation += 1
-        self._refusals = True
+        self.refusals = True
         limit = self.limit
         self._asked, self._declined = limit, 1
         self._ceiling = max(1, limit - 1)
@@ -251,7 +271,7 @@ class Flight:
         """Take note that a request ended well; ``saturated``: others were waiting for their turn."""
         self._requests += 1
         self._full += saturated
-        if self._refusals:
+        if self.refusals:
             self._recover()
         elif self.limit < self._most and not self.prompt and self._requests >= self.limit:
             elapsed = self._clock() - self._since

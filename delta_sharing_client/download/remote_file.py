@@ -187,6 +187,8 @@ class RemoteFile:
         self._expiration_ms = expiration_ms
         self._lock = threading.Lock()
         self._version = version
+        self.delayed: Callable[[], None] = lambda: None
+        """Called where one request is not enough: before another try, and before a new URL is asked for."""
         self.file_id = file_id
         self.size = size
 
@@ -245,6 +247,7 @@ class RemoteFile:
         """Return another URL than ``rejected``; ask for it unless another thread has already."""
         if self._reader.urls is None:
             raise self.error(TransportError, "the storage refused the file's URL, and no new one can be asked for")
+        self.delayed()
         with self._reader.transfers.elsewhere(), self._lock:
             if self._url == rejected:
                 self._url = self._reader.urls.url_for(self._key, rejected)
@@ -314,6 +317,7 @@ class _Transfer:
             failure.error.file_id = self.file.file_id
             # It is kept until the last try has ended, and would keep frames that keep this one: memory and sockets.
             failure.__traceback__ = failure.__context__ = None
+            self.file.delayed()
             tries.failed(failure)
             reader.report.add(retries=1)
 

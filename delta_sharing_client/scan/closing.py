@@ -14,7 +14,7 @@ import queue
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -75,18 +75,25 @@ class Closing:
         if self._begun:
             raise CancelledError
 
-    def result(self, future: Future[T], meanwhile: Callable[[], None] = lambda: None) -> T:
+    def result(
+        self, future: Future[T], meanwhile: Callable[[], None] = lambda: None, news: Future[Any] | None = None
+    ) -> T:
         """Return the result of ``future``, waiting for it; ``CancelledError`` if the end comes first. For one thread.
 
         What is stuck in a system call completes no future, but the end of the read is heard. ``meanwhile`` is called
-        after every ring, and a few times a second, as long as there is something to wait for.
+        after every ring, and a few times a second, as long as there is something to wait for. Until ``news`` are done,
+        the end of ``future`` rings for nobody, and is seen with the next ring.
         """
         if not future.done():
             bell = self._bell
-            future.add_done_callback(lambda _: bell.put(None))
+            awaited: Future[Any] = future if news is None or news.done() else news
+            awaited.add_done_callback(lambda _: bell.put(None))
             while not future.done():
                 if self._begun:
                     raise CancelledError
+                if awaited is not future and awaited.done():
+                    awaited = future
+                    awaited.add_done_callback(lambda _: bell.put(None))
                 self._hear(_HEARING)
                 if not future.done():
                     meanwhile()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -20,20 +22,34 @@ from delta_sharing_client.scan.closing import Closable, Closing
 from delta_sharing_client.scan.file_read import FileRead
 from delta_sharing_client.scan.layout import Shape
 from delta_sharing_client.scan.pages import PageGains
-from delta_sharing_client.scan.resources import Ratio, Resources, Unit
+from delta_sharing_client.scan.resources import Ratio, Resources, Units
+from delta_sharing_client.scan.runs import Run
 from delta_sharing_client.scan.steps import start
 from delta_sharing_client.scan.tasks import FileTask, ScanContext
 from delta_sharing_client.scan.vectors import Vectors
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 _MB = 1024 * 1024
 # Bytes of one request where files are many, and where they are few and must be cut to use several connections.
 _PART = 16 * _MB
 _SMALL_PART = 4 * _MB
 _FEW_FILES = 4
+# Small files that one thread reads one after another, and their bytes: a few milliseconds' work.
+_LONGEST_RUN = 8
+_RUN = 1 * _MB
+
+
+class Opened(NamedTuple):
+    """A file that is being read. ``news`` is done when it is time to look for its units, be it in vain; ``hurry`` has
+    them come as soon as they can, from any thread."""
+
+    units: Future[Units]
+    news: Future[Any]
+    hurry: Callable[[], None]
 
 
 class Engine:
-    """Runs the tasks of one scan: ``open`` a task, consume its units in order, release each, and end by ``closing``,
+    """Runs the tasks of one scan: ``open`` tasks, consume its units in order, release each, and end by ``closing``,
     which ends what lists the tasks as well."""
 
     def __init__(self, context: ScanContext, listing: Closable, report: ScanReport, limit: int | None = None) -> None:
@@ -73,6 +89,8 @@ class Engine:
             part=_PART,
             threads_inside=False,
         )
+        # However little memory there is, others are read at the same time.
+        self._run_size = min(_RUN, options.max_bytes_in_flight // 64)
         r = self._resources
         # Windows first: what is given back while the rest ends must not start anything.
         self.closing = Closing((r.fetched, r.decoded, transfers, r.downloads, r.decoders, r.buffers, listing))
@@ -95,13 +113,41 @@ class Engine:
         """Take note of a task that will be opened, at any time before it is."""
         self._resources.vectors.note(task)
 
-    def open(self, number: int, task: FileTask, *, again: bool = False) -> Future[list[Future[Unit]]]:
-        """Start on ``task``, the scan's file ``number``; the future gives the futures of its units, in order.
+    @property
+    def longest_run(self) -> int:
+        """How many small files are best opened together, as one thread reads them one after another."""
+        r = self._resources
+        plain = SHORTCUTS.small_files_in_runs and r.limit is None and r.cache is None
+        return _LONGEST_RUN if plain and r.downloads.takes_runs() else 1
 
-        ``again`` is for a file that was ``Stale``: a fresh URL, and nothing from the cache.
-        """
+    def open(self, first: int, tasks: Sequence[FileTask], longest: int) -> list[Opened]:
+        """Start on ``tasks``, the scan's files from number ``first`` on: small ones in runs of up to ``longest``."""
+        opened: list[Opened] = []
+        run: list[FileRead] = []
+        size = 0
+        for number, task in enumerate(tasks, first):
+            self._resources.report.begin(task.size)
+            file = FileRead(self._resources, number, task)
+            fits = longest > 1 and file.fits_in_run
+            if run and not (fits and len(run) < longest and size + file.size <= self._run_size):
+                opened += self._started(run)
+                run, size = [], 0
+            run.append(file)
+            # With one that fits in none there is no other.
+            size += file.size if fits else self._run_size
+        return opened + self._started(run) if run else opened
+
+    def open_again(self, number: int, task: FileTask) -> Opened:
+        """Start anew on a file that was ``Stale``: with a fresh URL, and nothing from the cache."""
         self._resources.report.begin(task.size)
-        return start(FileRead(self._resources, number, task, again=again).units())
+        return self._started([FileRead(self._resources, number, task, again=True)])[0]
+
+    def _started(self, files: Sequence[FileRead]) -> list[Opened]:
+        if len(files) > 1:
+            run = Run(self._resources, files)
+            return [Opened(units, run.news, run.break_up) for units in run.opened]
+        units = start(files[0].units())
+        return [Opened(units, units, lambda: None)]
 
     def consume(self, number: int) -> None:
         """Take note that the rows of file ``number`` are wanted next: it gets memory however little is left."""

@@ -22,9 +22,9 @@ from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.download.workers import forget_frames
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.scan.engine import Engine
+from delta_sharing_client.scan.engine import Engine, Opened
 from delta_sharing_client.scan.listing import Listing
-from delta_sharing_client.scan.resources import Unit
+from delta_sharing_client.scan.resources import Unit, Units
 from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
 T = TypeVar("T")
@@ -36,6 +36,8 @@ _PATIENCE = 0.05
 _LONG = 0.1
 # Files that are open, for each that is still in the works.
 _MOST_AHEAD = 8
+# Of all files that are read ahead, as many runs are made at least.
+_RUNS_AHEAD = 16
 # Files that are opened before the first rows: as many as are asked for at first, or they would wait for the others.
 _FIRST = 32
 
@@ -200,12 +202,12 @@ def _batches(
     done_bytes = done_files = 0
     report.follow(lambda: (done_files, listing.files, done_bytes, listing.bytes), engine.share)
     while (following := opened.next()) is not None:
-        number, task, units = following
+        number, task, file = following
         engine.consume(number)
         report.add(files=1)  # now, as a limit may end the read within the file
         given = False
         try:
-            for batch in opened.batches(units):
+            for batch in opened.batches(file):
                 given = True
                 listing.hurry()
                 yield batch
@@ -213,8 +215,8 @@ def _batches(
             if given or task.version is not None:
                 raise  # rows of it were given out, here or by another task
             forget_frames(stale)
-            _drain(engine, units)
-            yield from opened.batches(engine.open(number, task, again=True))
+            _drain(engine, file.units)
+            yield from opened.batches(engine.open_again(number, task))
         opened.done()
         done_files += 1
         done_bytes += max(0, task.size)
@@ -233,14 +235,15 @@ class _Opened:
         # With a limit the first file probably has all the rows: look further only as it turns out not to.
         self._deepest = self._most if self._limited else 2 * self._most
         self._depth = 1 if self._limited else min(_FIRST, self._deepest)
-        self._files: deque[tuple[int, FileTask, Future[list[Future[Unit]]]]] = deque()
+        self._files: deque[tuple[int, FileTask, Opened]] = deque()
         self._failures: deque[BaseException] = deque()
         # Of the files, how many are still in the works; a note for each that no longer is.
         self._working = 0
         self._made: deque[None] = deque()
-        self._number = itertools.count()
+        # Of the next file.
+        self._number = 0
 
-    def next(self) -> tuple[int, FileTask, Future[list[Future[Unit]]]] | None:
+    def next(self) -> tuple[int, FileTask, Opened] | None:
         """Return the file whose turn it is, ``None`` after the last; waits for the listing where it must."""
         self._fill()
         while not self._files:
@@ -250,15 +253,18 @@ class _Opened:
             self._fill()
         return self._files[0]
 
-    def batches(self, opened: Future[list[Future[Unit]]]) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: Opened) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file. What is listed meanwhile is opened while this waits."""
         closing, began = self._engine.closing, time.monotonic()
 
         def meanwhile() -> None:
-            self._fill(waiting=time.monotonic() - began > _LONG)
+            long = time.monotonic() - began > _LONG
+            if long:
+                file.hurry()
+            self._fill(waiting=long)
 
-        for future in closing.result(opened, meanwhile):
-            unit = closing.result(future, meanwhile)
+        for found in closing.result(file.units, meanwhile, file.news):
+            unit = found if isinstance(found, Unit) else closing.result(found, meanwhile)
             try:
                 for batch in unit.batches:
                     if self._failures:
@@ -276,33 +282,34 @@ class _Opened:
         while self._made:
             self._made.popleft()
             self._working -= 1
-        while self._has_room(waiting) and (task := self._listing.take()) is not None:
-            number = next(self._number)
-            opened = self._engine.open(number, task)
+        run = max(1, min(self._engine.longest_run, self._deepest // _RUNS_AHEAD))
+        room = self._room(waiting)
+        tasks = list(itertools.islice(iter(self._listing.take, None), room - room % run))
+        for task, opened in zip(tasks, self._engine.open(self._number, tasks, run), strict=True):
             if not self._limited:
                 self._working += 1
                 # Not of this object: with the file's future it would be a cycle, which outlives the read.
-                opened.add_done_callback(functools.partial(_watch, failures=self._failures, made=self._made))
-            self._files.append((number, task, opened))
+                opened.units.add_done_callback(functools.partial(_watch, failures=self._failures, made=self._made))
+            self._files.append((self._number, task, opened))
+            self._number += 1
         failure = None if self._limited or self._failures else self._listing.failure()
         if failure is not None:
             self._failures.append(failure)
 
-    def _has_room(self, waiting: bool) -> bool:
-        """Return whether another file is to be opened; ``waiting``: the rows of the one whose turn it is take long."""
-        if len(self._files) < self._depth:
-            return True
-        if self._limited or not waiting:
-            return False
-        # A file whose server has told us to try again in a second does not keep the others from being read: what is
-        # here already takes memory alone, which is bounded apart.
-        return self._working < self._deepest and len(self._files) < _MOST_AHEAD * self._deepest
+    def _room(self, waiting: bool) -> int:
+        """Return how many files are to be opened; ``waiting``: the rows of the one whose turn it is take long."""
+        room = self._depth - len(self._files)
+        if waiting and not self._limited:
+            # A file whose server has told us to try again in a second does not keep the others from being read: what
+            # is here already takes memory alone, which is bounded apart.
+            room = max(room, min(self._deepest - self._working, _MOST_AHEAD * self._deepest - len(self._files)))
+        return max(0, room)
 
 
-def _drain(engine: Engine, opened: Future[list[Future[Unit]]]) -> None:
+def _drain(engine: Engine, opened: Future[Units]) -> None:
     """Wait for what was begun of a file, and give its memory back."""
-    for future in _result(engine, opened) or ():
-        unit = _result(engine, future)
+    for found in _result(engine, opened) or ():
+        unit = found if isinstance(found, Unit) else _result(engine, found)
         if unit is not None:
             unit.release()
 
@@ -317,17 +324,17 @@ def _result(engine: Engine, future: Future[T]) -> T | None:
         return None
 
 
-def _watch(opened: Future[list[Future[Unit]]], failures: deque[BaseException], made: deque[None]) -> None:
+def _watch(opened: Future[Units], failures: deque[BaseException], made: deque[None]) -> None:
     """Let an error in a file further on end the read now, not when its turn comes; one that is ``Stale`` has another
     try then. Leave a note in ``made`` once nothing of the file is in the works."""
 
     def failed(future: Future[Any]) -> bool:
-        error = None if future.cancelled() else future.exception()
+        error = future.exception()
         if error is not None and not isinstance(error, Stale):
             failures.append(error)
-        return future.cancelled() or error is not None
+        return error is not None
 
-    units = [] if failed(opened) else opened.result()
+    units = [] if failed(opened) else [each for each in opened.result() if not isinstance(each, Unit)]
     left = itertools.count(len(units) - 1, -1)
 
     def over(future: Future[Unit]) -> None:

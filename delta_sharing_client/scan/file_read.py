@@ -33,7 +33,7 @@ from delta_sharing_client.scan.pages import (
     with_pages,
     without_pages,
 )
-from delta_sharing_client.scan.resources import Resources, Unit
+from delta_sharing_client.scan.resources import Resources, Unit, Units
 from delta_sharing_client.scan.steps import Steps, done, gather, start
 from delta_sharing_client.scan.tasks import FileTask
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -69,6 +69,8 @@ class FileRead:
         self._r = resources
         self._number = number
         self._task = task
+        # In a run: until it comes, others fetch theirs.
+        self._turn: Future[None] | None = None
         self._context = resources.shape.context
         self._filters = resources.shape.filters_rows(task)
         self._large = min(_LARGE_UNIT, max(_LEAST_LARGE, self._context.options.max_bytes_in_flight // 4))
@@ -85,9 +87,37 @@ class FileRead:
         if again and resources.cache is not None:
             resources.cache.drop(task.file_id)
 
-    def units(self) -> Steps[list[Future[Unit]]]:
-        """Steps that return the futures of the file's units, in order. Errors name table and file."""
+    def units(self) -> Steps[Units]:
+        """Steps that return the file's units. Errors name table and file."""
         return self._located(self._units())
+
+    # === In a run of small files ===
+
+    @property
+    def fits_in_run(self) -> bool:
+        """Whether ``units_in_run`` is possible: nothing but the file is needed, and it is decoded at once."""
+        task = self._task
+        plain = task.without is None and task.only is None and self._r.shape.needs_file(task)
+        return plain and self._wants_whole() and self._is_decoded_at_once(_EVERY_ROW)
+
+    @property
+    def order(self) -> Order:
+        return (self._number, 0)
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def units_in_run(self, turn: Future[None], delayed: Callable[[], None]) -> Steps[Units]:
+        """As ``units``: fetched by this thread, decoded by the one that completes ``turn``, in the memory that was
+        granted to ``order``. ``delayed`` is called when it takes longer than one request."""
+        self._turn, self._file.delayed = turn, delayed
+        return self.units()
+
+    def give_back(self) -> None:
+        """Give back the memory that was granted to ``order``."""
+        self._r.decoded.release(self.order)
+        self._r.fetched.release(self.order)
 
     def _located(self, steps: Steps[T]) -> Steps[T]:
         try:
@@ -99,7 +129,7 @@ class FileRead:
                 raise Stale(error.message, table=error.table, file_id=error.file_id) from None
             raise
 
-    def _units(self) -> Steps[list[Future[Unit]]]:
+    def _units(self) -> Steps[Units]:
         task = self._task
         needs_file = self._r.shape.needs_file(task) or task.row_groups is not None
         selecting = start(self._select()) if task.without is not None or task.only is not None else _EVERY_ROW
@@ -124,8 +154,8 @@ class FileRead:
             for place, groups in enumerate(pieces)
         ]
 
-    def _constant_unit(self, rows: int) -> Future[Unit]:
-        return done(Unit(constant_batches(self._r.shape, self._task, rows), lambda: None))
+    def _constant_unit(self, rows: int) -> Unit:
+        return Unit(constant_batches(self._r.shape, self._task, rows), lambda: None)
 
     def _select(self) -> Steps[Selection]:
         vectors: list[DeletionVector | None] = []
@@ -220,18 +250,17 @@ class FileRead:
 
     # === Fetching and decoding ===
 
-    def _whole(self, selecting: Future[Selection]) -> Steps[list[Future[Unit]]]:
-        order, at_once = (self._number, 0), self._is_decoded_at_once(selecting)
-        yield self._r.fetched.acquire(order, self._file.size)
+    def _whole(self, selecting: Future[Selection]) -> Steps[Units]:
+        order, at_once = self.order, self._is_decoded_at_once(selecting)
+        if self._turn is None:
+            yield self._r.fetched.acquire(order, self._file.size)
         try:
             if at_once:
-                yield self._r.decoded.acquire(order, self._r.ratio.decoded(self._file.size))
-                read_at_once = functools.partial(self._read_at_once, selecting.result())
-                found: _Whole | pa.Buffer = yield self._r.downloads.submit(order, self._file.size, read_at_once)
+                found = yield from self._at_once(selecting.result())
                 read = found if isinstance(found, _Whole) else self._opened(found)
                 del found
                 if read.unit is not None:
-                    return [done(read.unit)]
+                    return [read.unit]
                 self._r.decoded.release(order)
             else:
                 blocks = yield from self._fetch(order, [ByteRange(0, self._file.size)])
@@ -242,8 +271,7 @@ class FileRead:
             pieces = self._pieces(layout, selection, _DECODE_UNIT)
             bytes_ = _Shared(lambda: self._r.fetched.release(order), len(pieces))
         except BaseException:
-            self._r.decoded.release(order)
-            self._r.fetched.release(order)
+            self.give_back()
             raise
         return [
             # Each unit forgets its blocks once it is decoded, so each has a list of its own.
@@ -269,22 +297,44 @@ class FileRead:
     def _is_decoded_at_once(self, selecting: Future[Selection]) -> bool:
         if not SHORTCUTS.decode_at_once or self._r.limit is not None or self._r.cache is not None:
             return False
-        return 0 < self._file.size <= _DECODED_AT_ONCE and selecting.done() and selecting.exception() is None
+        if not 0 < self._file.size <= _DECODED_AT_ONCE:
+            return False
+        return selecting is _EVERY_ROW or (selecting.done() and selecting.exception() is None)
 
-    def _read_at_once(self, selection: Selection) -> _Whole | pa.Buffer:
-        """Fetch the file and decode it, on a thread of the downloads: to hand it over would take longer.
+    def _at_once(self, selection: Selection) -> Steps[_Whole | pa.Buffer]:
+        """Steps that fetch the file and decode it on one thread of the downloads: to hand it over would take longer.
 
-        Return its bytes alone where it would not, and no rows where it is larger than it seemed.
+        They return its bytes alone where it would not, and no rows where it is larger than it seemed.
         """
-        r, order, size = self._r, (self._number, 0), self._file.size
-        everything = ByteRange(0, size)
-        download = Download(self._file, everything, [everything], r.buffers.take)
-        with r.report.stage("fetch"):
+        turn = self._turn
+        if turn is not None:
+            try:
+                data = self._everything()
+            finally:
+                # Both lead to the units of the file, which lead back: a cycle outlives the read.
+                self._turn, self._file.delayed = None, _nothing
+            yield turn
+            return self._decoded_at_once(data, selection)
+        yield self._r.decoded.acquire(self.order, self._r.ratio.decoded(self._file.size))
+        return (
+            yield self._r.downloads.submit(
+                self.order, self._file.size, lambda: self._decoded_at_once(self._everything(), selection)
+            )
+        )
+
+    def _everything(self) -> pa.Buffer:
+        everything = ByteRange(0, self._file.size)
+        download = Download(self._file, everything, [everything], self._r.buffers.take)
+        with self._r.report.stage("fetch"):
             download.fetch(everything)
+        return download.buffer()
+
+    def _decoded_at_once(self, data: pa.Buffer, selection: Selection) -> _Whole | pa.Buffer:
+        r, order = self._r, self.order
         if not r.downloads.stays():
-            return download.buffer()
+            return data
         with r.decoders.here():
-            whole = self._opened(download.buffer())
+            whole = self._opened(data)
             layout = whole.layout
             selection.check(layout.footer.metadata.num_rows)
             if len(layout.groups) > 1 or layout.decoded_size(layout.groups) > self._large:
@@ -296,7 +346,7 @@ class FileRead:
             batches, nbytes, rest = self._decode(decoder, fetched.data, layout.groups, threads=False)
         if rest is None:
             fetched.forget()
-        r.ratio.learn(size, nbytes)
+        r.ratio.learn(self._file.size, nbytes)
         return whole._replace(unit=self._unit(order, fetched, batches, nbytes, rest))
 
     def _fetched_unit(
@@ -481,6 +531,10 @@ class _Fetched:
     def forget(self) -> None:
         self.data.forget()
         self.memory.release()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _missing(ranges: list[ByteRange], held: Block) -> list[ByteRange]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import TypeVar, Union
 
 import pyarrow as pa
 
@@ -29,6 +29,10 @@ class Unit:
 
     batches: Iterable[pa.RecordBatch]
     release: Callable[[], None]
+
+
+Units = list[Union[Unit, Future[Unit]]]
+"""The units of one file, in order: those that are there, and of others their futures."""
 
 
 class Ratio:

@@ -15,12 +15,12 @@ T = TypeVar("T")
 Steps = Generator["Future[Any]", Any, T]
 
 
-def start(steps: Steps[T]) -> Future[T]:
-    """Run ``steps`` up to its first unfinished future, later on, and return the future of its result.
+def start(steps: Steps[T], done: Future[T] | None = None) -> Future[T]:
+    """Run ``steps`` up to its first unfinished future, later on, and return the future of its result, ``done`` or new.
 
     An error of a yielded future is raised inside the generator, at its ``yield``.
     """
-    done: Future[T] = Future()
+    done = Future() if done is None else done
     done.set_running_or_notify_cancel()
     _advance(steps, done, None)
     return done

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import CancelledError, wait
 
+import pyarrow as pa
 import pytest
 
 from delta_sharing_client.download.queue import Downloads, Flight
@@ -168,6 +169,40 @@ def test_answers_that_come_at_once_are_known() -> None:
     assert not flight.prompt
     flight.answered(0.001)
     assert flight.prompt
+
+
+def test_fewer_requests_are_enough_where_an_answer_is_here_before_the_last_one_is_decoded() -> None:
+    flight = Flight(MOST, lambda: 0.0)
+    flight.answered(0.005)
+    assert flight.enough == 8
+    flight.answered(0.001)
+    assert flight.enough == min(8, pa.cpu_count() + 1)
+
+
+def test_a_call_of_several_requests_is_measured_and_refused_as_each_of_them() -> None:
+    seen: list[tuple[bool, float, int]] = []
+    now = [0.0]
+
+    def call() -> None:
+        for seconds in (0.02, 0.004):
+            if seen:
+                downloads.goes_on()
+            now[0] += seconds
+            downloads.answered()
+            seen.append((downloads.takes_runs(), downloads._flight._soonest, downloads._flight.generation))
+        downloads.goes_on()
+        downloads.refused()
+        seen.append((downloads.takes_runs(), 0.0, downloads._flight.generation))
+        # Begun before that: it is one of those, and no new one.
+        downloads._sent[threading.get_ident()] = (0.0, 0)
+        downloads.refused()
+        seen.append((downloads.takes_runs(), 0.0, downloads._flight.generation))
+
+    with Downloads(16, lambda: now[0]) as downloads:
+        downloads.submit((0,), 100, call).result(20)
+    assert [takes for takes, *_ in seen] == [False, True, False, False]
+    assert [round(soonest, 3) for _, soonest, _ in seen] == [0.02, 0.004, 0.0, 0.0]
+    assert [generation for *_, generation in seen] == [0, 0, 1, 1]
 
 
 class Server:

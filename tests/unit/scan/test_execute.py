@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.engine import Engine
 from delta_sharing_client.scan.execute import execute
+from delta_sharing_client.scan.tasks import FileTask
 from tests.memory import arrow_bytes
 from tests.unit.scan.support import Table, fast_options, parquet_bytes, rows_of, status, wait_for
 from tests.versions import VERIFIES_PAGES
@@ -375,9 +376,9 @@ def test_the_first_rows_do_not_wait_until_all_that_is_read_ahead_is_opened(
     opened, before = [], []
     open_file, result = Engine.open, Closing.result
 
-    def opening(self: Engine, number: int, *args: Any, **kwargs: Any) -> Any:
-        opened.append(number)
-        return open_file(self, number, *args, **kwargs)
+    def opening(self: Engine, first: int, tasks: Sequence[FileTask], *args: Any) -> Any:
+        opened.extend(range(first, first + len(tasks)))
+        return open_file(self, first, tasks, *args)
 
     def waiting(self: Closing, *args: Any) -> Any:
         before.append(len(opened))

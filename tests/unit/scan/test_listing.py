@@ -16,7 +16,7 @@ import textwrap
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -28,11 +28,11 @@ from benchmarks.long_listing import ROWS
 from delta_sharing_client import planning, retry
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
-from delta_sharing_client.scan.engine import Engine
+from delta_sharing_client.scan.engine import Engine, Opened
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.plan import stream_snapshot
 from delta_sharing_client.scan.request import ScanRequest
-from delta_sharing_client.scan.resources import Unit
+from delta_sharing_client.scan.resources import Units
 from delta_sharing_client.scan.tasks import FileTask, ScanStream
 from tests.unit.scan.support import (
     ERROR,
@@ -530,13 +530,12 @@ def test_the_interpreter_ends_in_the_middle_of_a_listing(listed: Any) -> None:
 def test_memory_does_not_grow_with_the_listing(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand lines; what reads their files is left out, as it holds nothing of them afterwards."""
     server, table = listed()
-    empty: list[Future[Unit]] = []
+    done: Future[Units] = Future()
+    done.set_result([])
     most = [0]
 
-    def opened(self: Engine, number: int, task: FileTask, *, again: bool = False) -> Future[list[Future[Unit]]]:
-        done: Future[list[Future[Unit]]] = Future()
-        done.set_result(empty)
-        return done
+    def opened(self: Engine, first: int, tasks: Sequence[FileTask], longest: int) -> list[Opened]:
+        return [Opened(done, done, lambda: None) for _ in tasks]
 
     monkeypatch.setattr(Engine, "open", opened)
     batches = table(100_000).scan().to_batches()
