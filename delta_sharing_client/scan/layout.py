@@ -43,8 +43,11 @@ class Shape:
         self.filter_paths = () if context.predicate is None else tuple(sorted(columns_of(context.predicate)))
         self.share = needed_share(context.schema, self.columns, context.partition_columns)
         self.origins = frozenset(column.origin for column in self.columns)
+        partitions = (context.schema.find(name) for name in context.partition_columns)
+        self._partition_keys = frozenset(self._key(field).lower() for field in partitions if field is not None)
+        self._partitions = tuple(column for column in self.columns if column.origin is Origin.PARTITION)
         self._in_files = bool(self.origins & {Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
-        self._last: tuple[bool, pa.Schema, Alignment] | None = None
+        self._last: tuple[bool, frozenset[str], pa.Schema, Alignment] | None = None
 
     def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
         """Return where the scan's columns are in a file with the schema ``arrow``; ``DataError`` if they do not fit.
@@ -52,18 +55,33 @@ class Shape:
         Files of a table mostly have one schema, so the last answer is kept.
         """
         typed = self.context.is_change_feed and not _has_constant_type(task)
-        last = self._last
-        if last is not None and last[0] == typed and last[1].equals(arrow, check_metadata=True):
-            return last[2]
+        untold, last = self.untold(task), self._last
+        if last is not None and last[:2] == (typed, untold) and last[2].equals(arrow, check_metadata=True):
+            return last[3]
         found = _align(self, arrow, task)
-        self._last = (typed, arrow, found)
+        self._last = (typed, untold, arrow, found)
         return found
 
     def needs_file(self, task: FileTask) -> bool:
         """Return whether any value comes out of the data file itself (else row counts are all that is needed)."""
-        if self._in_files:
+        if self._in_files or self.untold(task):
             return True
         return Origin.CHANGE_TYPE in self.origins and not _has_constant_type(task)
+
+    def untold(self, task: FileTask) -> frozenset[str]:
+        """Return the partition columns of which the file's action tells nothing; they are read as any other column.
+
+        The file has them if it is older than the table's partitions, or its writer puts them there anyway; else they
+        are null: Delta Lake for Spark leaves nulls out of a tombstone's values, others out of an added file's, too.
+        """
+        values = task.partition_values
+        return frozenset(
+            column.name
+            for column in self._partitions
+            if column.field is not None
+            and self._key(column.field) not in values
+            and not self._spelled(column.field, values)
+        )
 
     def filters_rows(self, task: FileTask) -> bool:
         """Return whether the predicate can tell rows of the file apart; else it is true of all of them or of none."""
@@ -72,7 +90,8 @@ class Shape:
         constant = {Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP}
         if Origin.CHANGE_TYPE in self.origins and _has_constant_type(task):
             constant.add(Origin.CHANGE_TYPE)
-        return any(column.origin not in constant for column in self.context.filters)
+        untold = self.untold(task)
+        return any(column.origin not in constant or column.name in untold for column in self.context.filters)
 
     def constants(self, task: FileTask) -> dict[str, pa.Scalar]:
         """Return the columns that have one value in the whole file, in their Arrow types.
@@ -80,15 +99,16 @@ class Shape:
         Raises
         ------
         DataError
-            A partition value is missing or does not parse.
+            A partition value does not parse.
         """
         values: dict[str, pa.Scalar] = {}
+        untold = self.untold(task)
         for column in self.columns:
-            if column.name in values:
+            if column.name in values or column.name in untold:
                 continue
             if column.origin is Origin.PARTITION:
                 assert column.field is not None
-                text = partition_text(task, column.field, self.context.mapping_mode)
+                text = self._partition_text(task, column.field)
                 values[column.name] = partition_scalar(text, column.field.type, column=column.name)
             elif column.origin is Origin.COMMIT_VERSION:
                 values[column.name] = pa.scalar(_change(task).commit_version, column.arrow.type)
@@ -101,11 +121,14 @@ class Shape:
     def constant_bounds(self, task: FileTask) -> dict[ColumnPath, ColumnBounds]:
         """Return the bounds of the predicate's columns that have one value in the whole file."""
         bounds: dict[ColumnPath, ColumnBounds] = {}
+        untold = self.untold(task)
         for column in self.context.filters:
             value: object = None
+            if column.name in untold:
+                continue
             if column.origin is Origin.PARTITION:
                 assert column.field is not None
-                text = partition_text(task, column.field, self.context.mapping_mode)
+                text = self._partition_text(task, column.field)
                 value = comparable_partition_value(text, column.field.type, column=column.name)
                 if isinstance(value, float):
                     # Known not to be null, and nothing else: a column without bounds would count as missing in the
@@ -123,17 +146,38 @@ class Shape:
             bounds[(column.name,)] = ColumnBounds(value, value, 1 if value is None else 0, 1)
         return bounds
 
+    def check_partitions(self, task: FileTask, alignment: Alignment) -> None:
+        """Raise ``DataError`` if a column that the file does not have is among its partition values, by a name that no
+        partition column has: the file is older than the table's partitions, or its values go by other names."""
+        strange = {key.lower(): key for key in task.partition_values if key.lower() not in self._partition_keys}
+        if not strange:
+            return
+        files = (*alignment.output, *alignment.filter)
+        for column, file in zip(self.columns, files, strict=True):
+            if file is not None and not file.leaves:
+                raise DataError(
+                    f"The file has no column '{column.name}', but the partition value '{min(strange.values())[:100]}', "
+                    "which the table has no partition column for: it may be the value of that column."
+                )
 
-def partition_text(task: FileTask, field: StructField, mode: ColumnMappingMode) -> Union[str, None]:
-    """Return the serialized partition value of a file; ``DataError`` if the file's action does not have it."""
-    name = field.name if mode is ColumnMappingMode.NONE else field.physical_name
-    values = task.partition_values
-    if name in values:
-        return values[name]
-    hits = [key for key in values if key.lower() == name.lower()]
-    if len(hits) != 1:
-        raise DataError(f"The file has no value for the partition column {field.name!r}.")
-    return values[hits[0]]
+    def _partition_text(self, task: FileTask, field: StructField) -> Union[str, None]:
+        """Return the serialized partition value of a file; ``DataError`` if its action has several."""
+        name, values = self._key(field), task.partition_values
+        if name in values:
+            return values[name]
+        found = self._spelled(field, values)
+        if len(found) > 1:
+            raise DataError(
+                f"The file must have one value for the partition column '{field.name}', found {len(found)}."
+            )
+        return values[found[0]]
+
+    def _spelled(self, field: StructField, values: Mapping[str, object]) -> list[str]:
+        name = self._key(field).lower()
+        return [key for key in values if key.lower() == name]
+
+    def _key(self, field: StructField) -> str:
+        return field.name if self.context.mapping_mode is ColumnMappingMode.NONE else field.physical_name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -268,6 +312,8 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
     found = shape.alignment(arrow, task)
     if found.columns != metadata.num_columns:
         raise DataError(f"The file's {metadata.num_columns} Parquet columns do not match its schema.")
+    if task.partition_values:
+        shape.check_partitions(task, found)
     starts = [0]
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group).num_rows
@@ -305,9 +351,10 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, w
 def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
     context = shape.context
     aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as)
-    output = tuple(_file_column(aligner, column, task) for column in context.output)
+    untold = shape.untold(task)
+    output = tuple(_file_column(aligner, column, task, untold) for column in context.output)
     filter_aligner = Aligner(arrow, context.mapping_mode, VariantAs.STRUCT)
-    filters = tuple(_file_column(filter_aligner, column, task) for column in context.filters)
+    filters = tuple(_file_column(filter_aligner, column, task, untold) for column in context.filters)
     lineage = context.row_lineage
     row_id = row_version = None
     if lineage is not None:
@@ -346,8 +393,8 @@ def _as_stored(
     return tuple(places) or None
 
 
-def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask) -> FileColumn | None:
-    if column.origin is Origin.FILE:
+def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask, untold: frozenset[str]) -> FileColumn | None:
+    if column.origin is Origin.FILE or column.name in untold:
         assert column.field is not None
         return aligner.column(column.field)
     if column.origin is Origin.CHANGE_TYPE and not _has_constant_type(task):

@@ -300,6 +300,23 @@ def change_feed_vectors(t: Table) -> None:
     _feed(t, {**PROPERTIES["feed"], **PROPERTIES["vectors"]})
 
 
+@maker
+def change_feed_null_partitions(t: Table) -> None:
+    """Whole files go: their tombstones have no keys for partition values that are null."""
+    t.feed_from = 0
+    t.create(
+        "id LONG, p INT, `q r` DATE",
+        {**PROPERTIES["feed"], **PROPERTIES["mapname"]},
+        "PARTITIONED BY (p, `q r`)",
+    )
+    t.sql(
+        "INSERT INTO {t} VALUES (1, NULL, NULL), (2, 1, NULL), (3, NULL, DATE'2024-01-01'), (4, 1, DATE'2024-01-01')",
+        "DELETE FROM {t} WHERE p IS NULL",
+        "INSERT OVERWRITE {t} VALUES (5, NULL, NULL), (6, 2, NULL)",
+        "INSERT OVERWRITE {t} VALUES (7, 3, DATE'2024-01-01')",
+    )
+
+
 def _feed(t: Table, properties: dict[str, str]) -> None:
     t.feed_from = 0
     t.create("id LONG, v STRING, p INT", properties, "PARTITIONED BY (p)")

@@ -390,13 +390,6 @@ def test_partition_values_of_every_type(make_table: MakeTable, data_type: pa.Dat
     assert found["p"].to_pylist() == [value, value]
 
 
-def test_a_missing_partition_value_is_refused(make_table: MakeTable) -> None:
-    table = make_table(pa.schema([("a", pa.int64()), ("p", pa.int64())]), ["p"])
-    table.add(pa.table({"a": [1]}))
-    with pytest.raises(DataError, match="'p'"):
-        table.read()
-
-
 def test_partition_columns_alone_need_no_data(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("p", pa.int64()), ("a", pa.int64())]), ["p"])
     table.add(pa.table({"a": [3, 4]}), partition_values={"p": "7"}, stats={"numRecords": 2})
