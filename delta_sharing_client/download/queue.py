@@ -232,7 +232,7 @@ class Flight:
     @property
     def enough(self) -> int:
         """How many requests for small files keep the processor busy where answers are ``prompt``."""
-        return min(_PROMPT_FLIGHT, pa.cpu_count() + 1) if self._soonest < _NEXT_DOOR else _PROMPT_FLIGHT
+        return min(_PROMPT_FLIGHT, 2 * pa.cpu_count()) if self._soonest < _NEXT_DOOR else _PROMPT_FLIGHT
 
     @property
     def is_unknown(self) -> bool:

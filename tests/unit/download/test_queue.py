@@ -176,7 +176,7 @@ def test_fewer_requests_are_enough_where_an_answer_is_here_before_the_last_one_i
     flight.answered(0.005)
     assert flight.enough == 8
     flight.answered(0.001)
-    assert flight.enough == min(8, pa.cpu_count() + 1)
+    assert flight.enough == min(8, 2 * pa.cpu_count())
 
 
 def test_a_call_of_several_requests_is_measured_and_refused_as_each_of_them() -> None:
