@@ -13,7 +13,7 @@ import collections
 import dataclasses
 import itertools
 import secrets
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from typing import NamedTuple, Protocol, Union, cast
 
 import msgspec
@@ -136,7 +136,7 @@ class Pages:
         asks for nothing more."""
         self._interrupt.set()
 
-    def actions(self) -> Iterator[list[TableAction]]:
+    def actions(self) -> Generator[list[TableAction], None, None]:
         """Yield the actions of all pages, as many at a time as arrive together. Raises as ``Page.actions``, and
         ``TransportError`` for a stream that breaks off and cannot be resumed."""
         token: str | None = None
@@ -262,7 +262,8 @@ class Page:
         self.min_expiration: int | None = None
         self._transport = transport
         self._request = request
-        self._response = response
+        self._status_code, self._headers = response.status_code, response.headers
+        self._give_up: Callable[[], None] = response.close
         self._rules = rules
         self._table = str(rules.table)
         self._number = 0
@@ -280,9 +281,10 @@ class Page:
 
     def close(self) -> None:
         """Give the connection up; needed only before ``actions`` is exhausted."""
-        self._response.close()
-        # Whatever still reads from it ends here, and not in some collection of garbage.
-        self._blocks = iter(())
+        self._give_up()
+        # Here goes the answer, and whatever still reads from it. Elsewhere, whenever somebody lets go of the last thing
+        # that refers to it, Ctrl-C could be lost: Python forgets a signal that is heard in the finalizer of an answer.
+        self._give_up, self._blocks = _nothing, iter(())
 
     def actions(self) -> Iterator[list[TableAction]]:
         """Yield what follows the head, in the order of the lines and as many at a time as arrive together; then ``end``
@@ -415,7 +417,7 @@ class Page:
                     "timestamps, and not as a stream."
                 )
             return 0
-        version = version_header(self._response, self._request.doing, self._table, self._transport.secrets())
+        version = version_header(self._headers, self._request.doing, self._table, self._transport.secrets())
         for fallback in (metadata_version, self._rules.version, self._rules.starting_version):
             version = fallback if version is None else version
         if version is None:
@@ -538,11 +540,11 @@ class Page:
     def _check_error(self, body: bytes) -> None:
         """Raise what the server reports; some send an error with a status that means success."""
         if b'"errorCode"' in body or b'"error_code"' in body:
-            refusal = Refusal.read(self._response.status_code, body, self._transport.secrets())
+            refusal = Refusal.read(self._status_code, body, self._transport.secrets())
             raise refusal.error(self._request.doing, table=self._table)
 
     def _another_page(self, start: bytes) -> ProtocolError:
-        kind = self._response.headers.get("Content-Type", "no content type")
+        kind = self._headers.get("Content-Type", "no content type")
         text = scrub(start[:60].decode("utf-8", "replace"), self._transport.secrets())
         return ProtocolError(
             f"{self._request.doing}: expected lines of JSON, found {scrub(kind)[:60]} that begins with {text!r}; check "
@@ -583,6 +585,10 @@ def _decoded_at_once(text: bytes) -> list[Line] | None:
     lines, between = found[::2], found[1::2]
     plain = between == [_BETWEEN] * breaks and set(map(type, lines)) == {Line}
     return cast("list[Line]", lines) if plain else None
+
+
+def _nothing() -> None:
+    pass
 
 
 def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Block]:

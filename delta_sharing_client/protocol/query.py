@@ -246,6 +246,7 @@ class TableAnswer:
     def close(self) -> None:
         """Give up what has not been read."""
         self._pages.close()
+        self.blocks.close()
 
     def break_off(self) -> None:
         """End ``actions`` from another thread than the one that takes them: that gets a ``CancelledError`` or an error

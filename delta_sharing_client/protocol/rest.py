@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-import requests
 
 from delta_sharing_client.data_urls import is_http
 from delta_sharing_client.errors import DeltaSharingError, NotFoundError, ProtocolError, RequestError, about_table
@@ -198,7 +197,7 @@ class RestClient:
                 response, _ = self.transport.fetch(_table_request("HEAD", table, (), doing))
             except RequestError:
                 raise error from None
-        version = version_header(response, doing, str(table), self.transport.secrets())
+        version = version_header(response.headers, doing, str(table), self.transport.secrets())
         if version is None:
             raise ProtocolError(f"{doing}: the answer has no {VERSION_HEADER} header.", table=str(table))
         return version
@@ -302,9 +301,9 @@ class _Page(Protocol):
     next_page_token: str | None
 
 
-def version_header(response: requests.Response, doing: str, table: str, secrets: Collection[str] = ()) -> int | None:
+def version_header(headers: Mapping[str, str], doing: str, table: str, secrets: Collection[str] = ()) -> int | None:
     """Return the ``Delta-Table-Version`` of an answer, ``None`` if it has none; ``ProtocolError`` if malformed."""
-    text = response.headers.get(VERSION_HEADER)
+    text = headers.get(VERSION_HEADER)
     if text is None:
         return None
     digits = text.strip()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+import weakref
 
 import pytest
+import requests
 import urllib3
 
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
@@ -327,6 +329,25 @@ def test_table_without_url_access_is_refused_for_reads_and_described_by_metadata
     described = table_metadata(rest, table)
     assert (described.access_modes, described.location) == (("dir",), "s3://b/t")
     assert described.auxiliary_locations == ("s3://c/t",)
+
+
+def test_nothing_is_left_to_be_ended_of_an_answer_that_is_closed(server, rest, table, wire, monkeypatch):
+    """It may live on, and be let go of where a finalizer would lose a Ctrl-C."""
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f1"), wire.delta_file("f2")))
+    opened = []
+    send = requests.Session.send
+
+    def noted(session, *args, **kwargs):
+        response = send(session, *args, **kwargs)
+        opened.append(weakref.ref(response.raw))
+        return response
+
+    monkeypatch.setattr(requests.Session, "send", noted)
+    answer = query_table(rest, table)
+    assert next(answer.actions).file_id == "f1"
+    answer.close()
+    assert [raw() for raw in opened] == [None]
+    assert answer.blocks.gi_frame is None
 
 
 def test_equal_partition_values_share_memory(server, rest, table, wire):
