@@ -63,8 +63,8 @@ class Shortcuts:
         A schema of nothing but plain types needs no second look for forms that only Arrow has
         (``parquet.footer``). Without it every type is asked a dozen questions.
     tight_memory:
-        Rows are decoded into memory of jemalloc, which takes back what an array turned out not to need
-        (``parquet.reader``). Without it a table of narrow columns takes 1.4 times its size. Benchmark: ``peak``.
+        Once there are many, rows are decoded into memory of jemalloc, which takes back what an array turned out not to
+        need (``parquet.reader``). Without it a table of narrow columns takes 1.4 times its size. Benchmark: ``peak``.
     streamed_listing:
         The files of a snapshot, and the first versions of a long change feed (``protocol.windows``), are read while the
         server still lists others (``scan.listing``). Without it a read waits for the whole list, and keeps it.

@@ -18,6 +18,8 @@ ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
 
 # Of less the arrays are so small that they waste little, and mimalloc makes them sooner.
 _LARGE = 1024 * 1024
+# And where so little is held as a whole, what is wasted does not matter either.
+_MUCH = 256 * 1024 * 1024
 
 
 def open_reader(
@@ -28,13 +30,15 @@ def open_reader(
     ``metadata`` is its footer, where that was read before; the columns of ``read_dictionary`` come out as dictionaries
     and indices. ``pq.ParquetFile`` would make such a reader, and for each file a tree of names that is not needed here.
     """
-    reader = ParquetReader(decoding_pool() if source.size() >= _LARGE else pa.default_memory_pool())
+    default, tight = pa.default_memory_pool(), decoding_pool()
+    much = source.size() >= _LARGE and default.bytes_allocated() + tight.bytes_allocated() >= _MUCH
+    reader = ParquetReader(tight if much else default)
     reader.open(source, metadata=metadata, read_dictionary=read_dictionary or None, pre_buffer=False, **_settings())
     return reader
 
 
 def decoding_pool() -> pa.MemoryPool:
-    """Return the pool that the rows of all but small files are decoded into.
+    """Return the pool that the rows of all but small files are decoded into once there are many.
 
     The reader makes an array in memory that doubles until it fits, and gives back what is too much. mimalloc, Arrow's
     default, keeps that where it is, so that a table takes up to 1.4 times its size; jemalloc takes it back. Whoever has
