@@ -32,6 +32,7 @@ UNSUPPORTED = {
 WRONG_ROWS = {"spark.all-types": "INT96 timestamps beyond the range of nanoseconds wrap around"}
 ERRORS = {"spark.widening-partition": "Failed to parse value '2020-01-01'"}  # a date partition that became a timestamp
 FEED_ERRORS = {
+    "spark.change-feed-null-partitions-mapped": "Column mapping is not supported",
     "spark.pair-mapid-feed": "Column mapping is not supported",
     "spark.pair-mapname-feed": "Column mapping is not supported",
     "golden.cdf-column-mapping-name-mode": "Column mapping is not supported",

@@ -302,13 +302,19 @@ def change_feed_vectors(t: Table) -> None:
 
 @maker
 def change_feed_null_partitions(t: Table) -> None:
-    """Whole files go: their tombstones have no keys for partition values that are null."""
+    _null_partitions(t, PROPERTIES["feed"])
+
+
+@maker
+def change_feed_null_partitions_mapped(t: Table) -> None:
+    _null_partitions(t, {**PROPERTIES["feed"], **PROPERTIES["mapname"]})
+
+
+def _null_partitions(t: Table, properties: dict[str, str]) -> None:
+    """Whole files go: their tombstones have no keys for partition values that are null. With column mapping the files
+    have the partition columns in them."""
     t.feed_from = 0
-    t.create(
-        "id LONG, p INT, `q r` DATE",
-        {**PROPERTIES["feed"], **PROPERTIES["mapname"]},
-        "PARTITIONED BY (p, `q r`)",
-    )
+    t.create("id LONG, p INT, q DATE", properties, "PARTITIONED BY (p, q)")
     t.sql(
         "INSERT INTO {t} VALUES (1, NULL, NULL), (2, 1, NULL), (3, NULL, DATE'2024-01-01'), (4, 1, DATE'2024-01-01')",
         "DELETE FROM {t} WHERE p IS NULL",

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from delta_sharing_client.delta.actions import Action, Metadata, Protocol
+from delta_sharing_client.delta.actions import Action, AddCdcFile, AddFile, Metadata, Protocol, RemoveFile
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
 from delta_sharing_client.delta.log.checkpoint_writer import last_checkpoint_text, write_checkpoint
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.commit_times import enablement_of
@@ -22,6 +23,7 @@ from delta_sharing_client.delta.log.directory import LOG_DIRECTORY
 from delta_sharing_client.delta.log.last_checkpoint import FILE_NAME
 from delta_sharing_client.delta.log.lines import action_line
 from delta_sharing_client.delta.paths import is_url
+from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import UsageError
 
@@ -55,7 +57,7 @@ def write_log(directory: str | os.PathLike[str], snapshot: Snapshot) -> Path:
                 "A log must not hold signed URLs, which expire and are secret, but the file "
                 f"{item.file_id or '(no id)'!r} or its deletion vector is one."
             )
-    actions = [*_head(snapshot), *snapshot.files]
+    actions = [*_head(snapshot), *_with_all_partitions(snapshot.files, snapshot.metadata)]
     in_commit = _carries_times(snapshot.protocol, snapshot.metadata)
     _write_commit(log, snapshot.version, snapshot.timestamp_ms, actions, in_commit)
     if snapshot.version > 0:
@@ -81,7 +83,8 @@ def append_commit(directory: str | os.PathLike[str], commit: Commit, *, protocol
         Another writer took the version.
     """
     actions: list[Action] = [item for item in (commit.protocol, commit.metadata) if item is not None]
-    actions += [*commit.transactions, *commit.domain_metadata, *commit.removes, *commit.adds, *commit.cdcs]
+    actions += [*commit.transactions, *commit.domain_metadata]
+    actions += _with_all_partitions([*commit.removes, *commit.adds, *commit.cdcs], metadata)
     log = Path(directory) / LOG_DIRECTORY
     _write_commit(log, commit.version, commit.timestamp_ms, actions, _carries_times(protocol, metadata))
 
@@ -91,8 +94,24 @@ def add_checkpoint(directory: str | os.PathLike[str], snapshot: Snapshot) -> Non
 
     ``snapshot.tombstones`` go into it: those of files that may still be on the disk.
     """
-    actions: list[Action] = [*_head(snapshot), *snapshot.files, *snapshot.tombstones]
+    files = _with_all_partitions([*snapshot.files, *snapshot.tombstones], snapshot.metadata)
+    actions: list[Action] = [*_head(snapshot), *files]
     _write_checkpoint(Path(directory) / LOG_DIRECTORY, snapshot.version, actions)
+
+
+def _with_all_partitions(files: Iterable[AddFile | RemoveFile | AddCdcFile], metadata: Metadata) -> Iterator[Action]:
+    """Yield ``files`` with null for each partition value that was left out; not every reader knows what that means."""
+    keys: list[str] = []
+    if metadata.partition_columns:
+        schema, by_name = parse_schema(metadata.schema_string), mapping_mode(metadata) is ColumnMappingMode.NONE
+        fields = (schema.find(name) for name in metadata.partition_columns)
+        keys = [field.name if by_name else field.physical_name for field in fields if field is not None]
+    for file in files:
+        told = file.partition_values
+        if told is None or len(told) >= len(keys):
+            yield file
+        else:
+            yield msgspec.structs.replace(file, partition_values={**dict.fromkeys(keys), **told})
 
 
 def _carries_times(protocol: Protocol, metadata: Metadata) -> bool:

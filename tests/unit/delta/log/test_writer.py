@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from delta_sharing_client.delta.actions import (
+    AddCdcFile,
     AddFile,
     DeletionVectorDescriptor,
     DomainMetadata,
@@ -111,6 +112,29 @@ def test_commits_are_appended_with_the_times_they_must_carry(tmp_path: Path) -> 
     assert DeltaTable(tmp_path).version() == 4
     with pytest.raises(UsageError, match="must not have"):
         append_commit(tmp_path, commit, protocol=protocol, metadata=later)
+
+
+def test_a_partition_value_that_was_left_out_is_written_as_null(tmp_path: Path) -> None:
+    name = json.loads(METADATA.schema_string)["fields"][0]["name"]
+    metadata = msgspec.structs.replace(METADATA, partition_columns=[name])
+    write_log(tmp_path, Snapshot.from_actions(0, [Protocol(1), metadata, AddFile("a", size=1)]))
+    commit = Commit(
+        1,
+        None,
+        adds=(AddFile("b", {name: "1"}, size=1),),
+        removes=(RemoveFile("a", partition_values={}), RemoveFile("c")),
+        cdcs=(AddCdcFile("d", size=1),),
+    )
+    append_commit(tmp_path, commit, protocol=Protocol(1), metadata=metadata)
+    lines = [
+        json.loads(line)
+        for number in (0, 1)
+        for line in (tmp_path / f"_delta_log/{number:020}.json").read_text().splitlines()
+    ]
+    files = [line.get("add") or line.get("remove") or line.get("cdc") for line in lines]
+    told = [(file["path"], file.get("partitionValues")) for file in files if file is not None]
+    null = {name: None}
+    assert told == [("a", null), ("a", null), ("c", None), ("b", {name: "1"}), ("d", null)]
 
 
 VECTOR = DeletionVectorDescriptor("p", "https://host/dv?sig=5ecr3t", 4, 1, 9)
