@@ -18,6 +18,10 @@ from delta_sharing_client.predicates.tree import Column, Comparison, In, IsNull,
 
 A, S, NEST, DAY = pl.col("a"), pl.col("s"), pl.col("o"), datetime.date(2024, 1, 1)
 _A, _S = Column(("a",)), Column(("s",))
+reads_lists = pytest.mark.skipif(
+    int(pl.__version__.partition(".")[0]) < 2,
+    reason="a list of Polars 1 is not read: more is fetched, for the same rows",
+)
 # By column: the type, and the values that rows and constants have.
 VALUES: dict[str, tuple[pl.DataType, list[Any]]] = {
     "a": (pl.Int64(), [-1, 0, 1, 2**40, 2**53 + 1]),
@@ -107,8 +111,8 @@ def test_the_weaker_predicate_is_true_of_every_row_that_polars_keeps(
         (A.is_null(), IsNull(_A)),
         (A.is_not_null(), Not(IsNull(_A))),
         (S.str.starts_with("b"), StartsWith(_S, "b")),
-        (A.is_in([1, 2]), In(_A, (Literal(1), Literal(2)))),
-        (A.is_in([]), Literal(False)),
+        pytest.param(A.is_in([1, 2]), In(_A, (Literal(1), Literal(2))), marks=reads_lists),
+        pytest.param(A.is_in([]), Literal(False), marks=reads_lists),
         (pl.col("d") >= DAY, Comparison(Op.GE, Column(("d",)), Literal(DAY))),
         (pl.col("o").struct.field("a") != 1, Comparison(Op.NE, Column(("o", "a")), Literal(1))),
         # One half of a conjunction is enough, of a disjunction it is not.
