@@ -59,8 +59,11 @@ class Closing:
         _open.add(self)
 
     def keep(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called at the end, when nothing runs any more; a ``ValueError`` of it is nothing."""
+        """Have ``call`` called at the end, when nothing runs any more, or now if that is over; a ``ValueError`` of it
+        is nothing."""
         self._kept.append(call)
+        if self not in _open:
+            self._call_kept()
 
     def ring(self) -> None:
         """Wake whoever waits here, from any thread."""
@@ -154,15 +157,24 @@ class Closing:
             part.join(deadline)
 
     def _finish(self) -> None:
-        kept, self._kept = self._kept, []
         try:
-            for call in kept:
-                # A generator that is running cannot be closed; its thread has been told, and ends it.
-                with contextlib.suppress(ValueError):
-                    call()
+            self._call_kept()
+            _open.discard(self)
+            # What was given meanwhile, by a thread that saw it open.
+            self._call_kept()
         finally:
             _open.discard(self)
             self._ended.release()
+
+    def _call_kept(self) -> None:
+        while self._kept:
+            try:
+                call = self._kept.pop(0)
+            except IndexError:
+                return  # another thread took it
+            # A generator that is running cannot be closed; its thread has been told, and ends it.
+            with contextlib.suppress(ValueError):
+                call()
 
     def _forget(self) -> None:
         self._begin()

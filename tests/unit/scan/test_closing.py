@@ -497,3 +497,12 @@ def test_the_interpreter_waits_for_an_end_that_another_thread_is_about() -> None
         timeout=60,
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "joined", "")
+
+
+def test_what_is_kept_too_late_ends_at_once() -> None:
+    closing, ended = Closing(()), []
+    closing.keep(lambda: ended.append("in time"))
+    closing.close()
+    # As of a read that is closed by another thread while it begins: its progress bar would stay.
+    closing.keep(lambda: ended.append("late"))
+    assert ended == ["in time", "late"]
