@@ -28,6 +28,11 @@ class ColumnMappingMode(enum.Enum):
     NAME = "name"
     ID = "id"
 
+    def stored_name(self, field: StructField) -> str:
+        """Return the name by which data files, statistics and partition values know ``field`` (Delta log protocol,
+        "Column Mapping")."""
+        return field.name if self is ColumnMappingMode.NONE else field.physical_name
+
 
 def mapping_mode(metadata: Metadata) -> ColumnMappingMode:
     """Return the mapping mode of a table.

@@ -179,7 +179,7 @@ class StatisticsReader:
             fields = find_path(path, schema)
             if not fields:
                 continue
-            names = [item.name if mode is ColumnMappingMode.NONE else item.physical_name for item in fields]
+            names = [mode.stored_name(item) for item in fields]
             leaf = fields[-1]
             if len(fields) == 1 and leaf.name.lower() in partitions:
                 self._plan[path] = _Column(leaf.type, partition=names[0])

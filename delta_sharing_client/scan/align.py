@@ -158,7 +158,7 @@ class Aligner:
             wanted = str(item.field_id).encode()
             hits = [i for i, field in enumerate(fields) if (field.metadata or {}).get(FIELD_ID) == wanted]
         else:
-            name = item.physical_name if self._mode is not ColumnMappingMode.NONE else item.name
+            name = self._mode.stored_name(item)
             hits = [i for i, field in enumerate(fields) if field.name == name]
             if not hits:
                 lowered = name.lower()

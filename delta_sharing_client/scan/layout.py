@@ -10,7 +10,6 @@ from typing import Union
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, StructField
 from delta_sharing_client.delta.partition_values import comparable_partition_value, partition_scalar
 from delta_sharing_client.delta.statistics import ColumnBounds
@@ -44,7 +43,8 @@ class Shape:
         self.share = needed_share(context.schema, self.columns, context.partition_columns)
         self.origins = frozenset(column.origin for column in self.columns)
         partitions = (context.schema.find(name) for name in context.partition_columns)
-        self._partition_keys = frozenset(self._key(field).lower() for field in partitions if field is not None)
+        self._stored_name = context.mapping_mode.stored_name
+        self._partition_keys = frozenset(self._stored_name(field).lower() for field in partitions if field is not None)
         self._partitions = tuple(column for column in self.columns if column.origin is Origin.PARTITION)
         self._in_files = bool(self.origins & {Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
         self._last: tuple[bool, frozenset[str], pa.Schema, Alignment] | None = None
@@ -79,7 +79,7 @@ class Shape:
             column.name
             for column in self._partitions
             if column.field is not None
-            and self._key(column.field) not in values
+            and self._stored_name(column.field) not in values
             and not self._spelled(column.field, values)
         )
 
@@ -162,7 +162,7 @@ class Shape:
 
     def _partition_text(self, task: FileTask, field: StructField) -> Union[str, None]:
         """Return the serialized partition value of a file; ``DataError`` if its action has several."""
-        name, values = self._key(field), task.partition_values
+        name, values = self._stored_name(field), task.partition_values
         if name in values:
             return values[name]
         found = self._spelled(field, values)
@@ -173,11 +173,8 @@ class Shape:
         return values[found[0]]
 
     def _spelled(self, field: StructField, values: Mapping[str, object]) -> list[str]:
-        name = self._key(field).lower()
+        name = self._stored_name(field).lower()
         return [key for key in values if key.lower() == name]
-
-    def _key(self, field: StructField) -> str:
-        return field.name if self.context.mapping_mode is ColumnMappingMode.NONE else field.physical_name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from delta_sharing_client.delta.actions import Action, AddCdcFile, AddFile, Metadata, Protocol, RemoveFile
-from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
+from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.log.checkpoint_writer import last_checkpoint_text, write_checkpoint
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.commit_times import enablement_of
@@ -103,9 +103,9 @@ def _with_all_partitions(files: Iterable[AddFile | RemoveFile | AddCdcFile], met
     """Yield ``files`` with null for each partition value that was left out; not every reader knows what that means."""
     keys: list[str] = []
     if metadata.partition_columns:
-        schema, by_name = parse_schema(metadata.schema_string), mapping_mode(metadata) is ColumnMappingMode.NONE
+        schema, mode = parse_schema(metadata.schema_string), mapping_mode(metadata)
         fields = (schema.find(name) for name in metadata.partition_columns)
-        keys = [field.name if by_name else field.physical_name for field in fields if field is not None]
+        keys = [mode.stored_name(field) for field in fields if field is not None]
     for file in files:
         told = file.partition_values
         if told is None or len(told) >= len(keys):
