@@ -29,7 +29,7 @@ import requests
 
 from delta_sharing_client import client as our_client
 from delta_sharing_client import errors, loaders, reads, table
-from delta_sharing_client.predicates.json_hints import from_json_hints
+from delta_sharing_client.predicates.hints import from_json_hints
 from delta_sharing_client.protocol.listing import Schema, Share, Table
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import NEWEST_VERSION, Profile, read_profile
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from delta_sharing_client.options import ReadOptions
-    from delta_sharing_client.predicates.json_hints import JsonHints
+    from delta_sharing_client.predicates.hints import JsonHints
     from delta_sharing_client.table import Timestamp
 
 __all__ = [

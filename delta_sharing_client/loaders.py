@@ -13,7 +13,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import Protocol
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.predicates.json_hints import JsonHints, from_json_hints
+from delta_sharing_client.predicates.hints import JsonHints, from_json_hints
 from delta_sharing_client.protocol.names import parse_table_url
 from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.reads import Changes, Filter, Scan

@@ -37,8 +37,8 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.deletion_vectors import decode_file, encode_file, relative_path, z85_encode
 from delta_sharing_client.delta.log.commit import Commit
-from delta_sharing_client.delta.log.directory import LOG_DIRECTORY
 from delta_sharing_client.delta.log.lines import action_fields
+from delta_sharing_client.delta.log.listing import LOG_DIRECTORY
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, append_commit, write_log
 from delta_sharing_client.delta.paths import without_query

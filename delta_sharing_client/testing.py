@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from delta_sharing_client import optional
 from delta_sharing_client.delta import actions
-from delta_sharing_client.delta.arrow_types import from_arrow_schema, to_arrow_schema
-from delta_sharing_client.delta.schema import type_to_jsonable
+from delta_sharing_client.delta.schema import from_arrow_schema, to_arrow_schema, type_to_jsonable
 from delta_sharing_client.errors import UsageError
 
 __all__ = ["Server", "running"]

@@ -6,15 +6,8 @@ import datetime
 
 import msgspec
 
-from delta_sharing_client.delta.schema import (
-    ArrayType,
-    DataType,
-    DecimalType,
-    MapType,
-    StructField,
-    StructType,
-    parse_schema,
-)
+from delta_sharing_client.delta.data_types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
+from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.replica import Replica

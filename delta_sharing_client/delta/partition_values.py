@@ -18,8 +18,8 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.arrow_types import to_arrow_type
 from delta_sharing_client.delta.data_types import DAY_TIME_UNITS, YEAR_MONTH_UNITS, DataType, DecimalType, PrimitiveType
+from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND, civil_of, days_of, days_of_date
 

@@ -12,7 +12,7 @@ import pyarrow.fs
 
 from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
-from delta_sharing_client.predicates.arrow_expressions import weaker_predicate
+from delta_sharing_client.predicates.parse import weaker_predicate
 
 _BATCH_ROWS = 131_072
 ReadT = TypeVar("ReadT", bound="Readable")

@@ -18,7 +18,6 @@ from delta_sharing_client.arrow_forms import count_true, is_text, is_view
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import MICROS_PER_DAY, civil_of
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.tree import (
     And,
     Call,
@@ -38,7 +37,7 @@ from delta_sharing_client.predicates.tree import (
     columns,
     has_calls,
 )
-from delta_sharing_client.predicates.values import Day, Moment, Value
+from delta_sharing_client.predicates.values import Day, Kind, Moment, Value, kind_of
 
 # pyarrow has no types for its kernels; these are what flows between them.
 _Array = Any

@@ -25,7 +25,6 @@ from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import days_of
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.kinds import NUMBERS, Kind, describe, kind_of
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
     And,
@@ -47,11 +46,15 @@ from delta_sharing_client.predicates.tree import (
     call,
 )
 from delta_sharing_client.predicates.values import (
+    NUMBERS,
     Day,
+    Kind,
     Moment,
     Value,
     Zone,
     as_double,
+    describe,
+    kind_of,
     order,
     parse_date,
     parse_moment,

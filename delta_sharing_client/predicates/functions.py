@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.instants import NANOS_PER_DAY, civil_of
-from delta_sharing_client.predicates.kinds import NUMBERS, Kind, describe, kind_of
-from delta_sharing_client.predicates.values import Day, Moment, Value, Zone, as_double
+from delta_sharing_client.predicates.values import NUMBERS, Day, Kind, Moment, Value, Zone, as_double, describe, kind_of
 
 OPERATORS = ("+", "-", "*", "/")
 FUNCTIONS = ("lower", "upper", "length", "year", "month", "day", "coalesce")

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.predicates.kinds import Kind, kind_of
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
     And,
@@ -42,7 +41,7 @@ from delta_sharing_client.predicates.tree import (
     operands,
     push_not,
 )
-from delta_sharing_client.predicates.values import Day, Moment, Value, Zone, normalise
+from delta_sharing_client.predicates.values import Day, Kind, Moment, Value, Zone, kind_of, normalise
 
 
 class Bounds(Protocol):

@@ -1,4 +1,4 @@
-"""The values a predicate compares, and the one order they all follow.
+"""The values a predicate compares, the one order they all follow, and the kinds of types that hold them.
 
 Six families compare among themselves: booleans (``false < true``), numbers, strings, binary, and dates with
 timestamps. The order is Spark SQL's: where one of two numbers is floating point both are compared as doubles, else
@@ -12,12 +12,15 @@ import datetime
 import decimal
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
 import numpy as np
+import pyarrow as pa
 
 from delta_sharing_client import instants
+from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import NANOS_PER_DAY, format_date
 
@@ -268,3 +271,72 @@ def _order_numbers(left: int | float | decimal.Decimal, right: int | float | dec
 
 def _sign(left: int, right: int) -> int:
     return (left > right) - (left < right)
+
+
+# === Kinds of types ===
+
+
+class Kind(enum.Enum):
+    """What a column's type compares with."""
+
+    VOID = "void"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    FLOATING = "floating point"
+    DECIMAL = "decimal"
+    STRING = "string"
+    BINARY = "binary"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_NTZ = "timestamp without time zone"
+    OTHER = "other"
+
+
+NUMBERS = frozenset((Kind.INTEGER, Kind.FLOATING, Kind.DECIMAL))
+
+
+def kind_of(data_type: pa.DataType) -> Kind:
+    """Return the :class:`Kind` of an Arrow type; a dictionary's is that of its values."""
+    types = pa.types
+    if types.is_dictionary(data_type):
+        return kind_of(data_type.value_type)
+    for matches, kind in _KINDS:
+        if matches(data_type):
+            return kind
+    if types.is_timestamp(data_type) and data_type.unit != "ns":
+        return Kind.TIMESTAMP if data_type.tz else Kind.TIMESTAMP_NTZ
+    return Kind.OTHER
+
+
+def describe(data_type: pa.DataType) -> str:
+    """Return the name of a type as messages have it: Delta's where it has one."""
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    kind = kind_of(data_type)
+    if kind is Kind.OTHER:
+        for test, name in (
+            (pa.types.is_struct, "struct"), (pa.types.is_map, "map"), (pa.types.is_nested, "array"),
+        ):  # fmt: skip
+            if test(data_type):
+                return name
+        return str(data_type)
+    if kind is Kind.DECIMAL:
+        return f"decimal({data_type.precision}, {data_type.scale})"
+    return str(_NAMES.get(data_type, kind.value))
+
+
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], Kind], ...] = (
+    (pa.types.is_null, Kind.VOID),
+    (pa.types.is_boolean, Kind.BOOLEAN),
+    (pa.types.is_integer, Kind.INTEGER),
+    (lambda t: pa.types.is_float32(t) or pa.types.is_float64(t), Kind.FLOATING),
+    (pa.types.is_decimal, Kind.DECIMAL),
+    (is_text, Kind.STRING),
+    (is_bytes, Kind.BINARY),
+    (pa.types.is_date32, Kind.DATE),
+)
+
+_NAMES = {
+    pa.int8(): "byte", pa.int16(): "short", pa.int32(): "integer", pa.int64(): "long",
+    pa.float32(): "float", pa.float64(): "double", pa.bool_(): "boolean",
+}  # fmt: skip

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.arrow_forms import is_bytes, is_text
-from delta_sharing_client.delta.arrow_types import to_arrow_type
 from delta_sharing_client.delta.calendars import HybridCalendar, gregorian_dates, hybrid_calendar
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import (
@@ -29,6 +28,7 @@ from delta_sharing_client.delta.data_types import (
     StructField,
     StructType,
 )
+from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs

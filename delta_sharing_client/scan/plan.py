@@ -9,7 +9,6 @@ from typing import cast
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, RemoveFile
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
-from delta_sharing_client.delta.row_tracking import ENABLED_PROPERTY, row_tracking
 from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions
@@ -259,7 +258,8 @@ def _row_lineage(table: TableState) -> RowLineage:
         The table does not track rows, or the server's answer does not say so.
     """
     # The property decides alone: a sharing server may leave out the writer features, and each file proves its ids.
-    if table.metadata.properties.get(ENABLED_PROPERTY, "false").lower() != "true":
+    properties = table.metadata.properties
+    if properties.get("delta.enableRowTracking", "false").lower() != "true":
         raise UnsupportedFeatureError(
             "The table does not track rows, so it has no _row_id and _row_commit_version. The provider must enable it "
             "(ALTER TABLE ... SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')) and share the table in the delta "
@@ -267,9 +267,9 @@ def _row_lineage(table: TableState) -> RowLineage:
             feature="rowTracking",
             table=table.name,
         )
-    tracking = row_tracking(table.protocol, table.metadata)
     return RowLineage(
-        row_id_column=tracking.row_id_column, row_commit_version_column=tracking.row_commit_version_column
+        row_id_column=properties.get("delta.rowTracking.materializedRowIdColumnName"),
+        row_commit_version_column=properties.get("delta.rowTracking.materializedRowCommitVersionColumnName"),
     )
 
 

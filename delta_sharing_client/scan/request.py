@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnName, resolve_columns
 from delta_sharing_client.delta.actions import Metadata, Protocol
-from delta_sharing_client.delta.arrow_types import to_arrow_schema
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
 from delta_sharing_client.delta.data_types import StructType
+from delta_sharing_client.delta.schema import to_arrow_schema
 from delta_sharing_client.delta.snapshot import table_schema
 from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError

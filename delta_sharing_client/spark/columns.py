@@ -8,7 +8,8 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from delta_sharing_client.columns import resolve_columns
-from delta_sharing_client.delta.schema import ColumnPath, StructType, parse_schema, to_arrow_schema
+from delta_sharing_client.delta.data_types import ColumnPath, StructType
+from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import DataError, SchemaChangeError, UsageError
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.scan.columns import (

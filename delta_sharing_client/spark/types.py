@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema as spark_to_arrow
 
-from delta_sharing_client.delta.schema import (
+from delta_sharing_client.delta.data_types import (
     ArrayType,
     DataType,
     DecimalType,

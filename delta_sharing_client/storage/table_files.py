@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from delta_sharing_client.connections import Line
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, DeletionVectorDescriptor, FileAction, RemoveFile
 from delta_sharing_client.delta.deletion_vectors import relative_path
-from delta_sharing_client.delta.log.directory import LOG_DIRECTORY, LogEntry
+from delta_sharing_client.delta.log.listing import LOG_DIRECTORY, LogEntry
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.paths import canonical_path, is_absolute
 from delta_sharing_client.download.range_request import Body, Refused, Version

@@ -32,8 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
-from delta_sharing_client.delta.arrow_types import from_arrow_schema
-from delta_sharing_client.delta.schema import schema_to_json
+from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.download.range_request import Body, Http, Span
 from delta_sharing_client.errors import DeltaSharingError

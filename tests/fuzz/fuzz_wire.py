@@ -36,8 +36,7 @@ from delta_sharing_client.delta.schema import parse_schema, schema_to_json, to_a
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.hints import to_json_hints
-from delta_sharing_client.predicates.json_hints import from_json_hints
+from delta_sharing_client.predicates.hints import from_json_hints, to_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile

@@ -20,8 +20,8 @@ from moto.server import ThreadedMotoServer
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.delta.log.checkpoint_writer import write_checkpoint
 from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.delta.log.writer import write_checkpoint
 from delta_sharing_client.planning import plan_table
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.redact import Secret

@@ -25,9 +25,7 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("incumbent"),  # all answers are asked for once, in one worker
     # Some of the conformance tables have one on purpose.
-    pytest.mark.filterwarnings(
-        "ignore:_last_checkpoint:delta_sharing_client.delta.log.last_checkpoint.LastCheckpointWarning"
-    ),
+    pytest.mark.filterwarnings("ignore:_last_checkpoint:delta_sharing_client.delta.log.listing.LastCheckpointWarning"),
 ]
 
 READER = Path(__file__).with_name("read_frames.py")

@@ -33,8 +33,7 @@ import pyarrow.parquet as pq
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.delta.arrow_types import from_arrow_schema
-from delta_sharing_client.delta.schema import schema_to_json
+from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from tests.soak import listing
 from tests.soak.resources import Resources, Starved, count_pools, resident_bytes, wait_until_back

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
-from delta_sharing_client.delta.schema import StructType, parse_schema, to_arrow_schema
+from delta_sharing_client.delta.data_types import StructType
+from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.spark.types import (
     conform,

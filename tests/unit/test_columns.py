@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.columns import parse_path, resolve_columns, resolve_path, split_names
-from delta_sharing_client.delta.arrow_types import to_arrow_schema
 from delta_sharing_client.delta.data_types import ArrayType, PrimitiveType, StructField, StructType
+from delta_sharing_client.delta.schema import to_arrow_schema
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter

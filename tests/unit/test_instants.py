@@ -25,7 +25,7 @@ from delta_sharing_client.instants import (
     to_instant,
 )
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.json_hints import from_json_hints
+from delta_sharing_client.predicates.hints import from_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Comparison
 from delta_sharing_client.protocol.profile import Profile

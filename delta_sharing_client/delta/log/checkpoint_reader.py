@@ -33,9 +33,8 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.calendars import hybrid_calendar
 from delta_sharing_client.delta.data_types import PrimitiveType
-from delta_sharing_client.delta.log.directory import LogDirectory
 from delta_sharing_client.delta.log.lines import convert_action, read_actions
-from delta_sharing_client.delta.log.listing import Checkpoint
+from delta_sharing_client.delta.log.listing import Checkpoint, LogDirectory
 from delta_sharing_client.delta.partition_values import serialize_partition_value
 from delta_sharing_client.delta.paths import is_absolute
 from delta_sharing_client.delta.snapshot import Want

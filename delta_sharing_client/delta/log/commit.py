@@ -1,9 +1,11 @@
-"""One commit of a log, and the files that hold its row-level changes (Delta log protocol, "Add CDC File")."""
+"""One commit of a log: its actions, the files that hold its row-level changes, and when it happened (Delta log
+protocol, "Add CDC File" and "In-Commit Timestamps")."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from delta_sharing_client.delta.actions import (
     Action,
@@ -17,6 +19,10 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
     Transaction,
 )
+from delta_sharing_client.delta.features import has_writer_feature
+from delta_sharing_client.delta.log.lines import read_actions
+from delta_sharing_client.delta.log.listing import LogFile, LogListing
+from delta_sharing_client.errors import DataError, ProtocolError
 
 _MERGE_ROW_METRICS = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
@@ -79,3 +85,133 @@ def _is_merge_without_effect(info: CommitInfo | None) -> bool:
 
 def _last(actions: list[Action] | None) -> Action | None:
     return actions[-1] if actions else None
+
+
+# === Times: those in the commits, or those of their files made monotonic ===
+
+ENABLED_PROPERTY = "delta.enableInCommitTimestamps"
+ENABLEMENT_VERSION_PROPERTY = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP_PROPERTY = "delta.inCommitTimestampEnablementTimestamp"
+_FEATURES = ("inCommitTimestamp", "inCommitTimestamp-preview")
+
+
+@dataclass(frozen=True, slots=True)
+class Enablement:
+    """From which version on commits carry their own time; ``timestamp_ms`` is that version's, if recorded."""
+
+    version: int
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True)
+class CommitTimes:
+    """The times of the commits in a log, in milliseconds since the epoch."""
+
+    listing: LogListing
+    enablement: Enablement | None
+    _file_times: dict[int, int] = field(default_factory=dict)
+    _in_commit: dict[int, int] = field(default_factory=dict)
+
+    def at(self, version: int) -> int:
+        """Return the time of commit ``version``.
+
+        Raises
+        ------
+        DataError
+            There is no such commit file.
+        ProtocolError
+            The commit should carry its own time but does not.
+        """
+        commit = self.listing.commits.get(version)
+        if commit is None:
+            raise DataError(
+                f"Commit {version} is not in the log, so its time is not known.",
+                table=self.listing.table,
+                version=version,
+            )
+        if self.enablement is None or version < self.enablement.version:
+            return self._monotonic()[version]
+        if version not in self._in_commit:
+            self._in_commit[version] = _in_commit_timestamp(commit, self.listing)
+        return self._in_commit[version]
+
+    def newest_at_or_before(self, timestamp_ms: int, versions: list[int]) -> int | None:
+        """Return the newest of ``versions`` (ascending) whose time is at or before ``timestamp_ms``, if any."""
+        split = self._split(versions)
+        later = versions[split:]
+        if later and timestamp_ms >= self._enabled_at(later[0]):
+            return later[bisect_right(later, timestamp_ms, key=self.at) - 1]
+        earlier = versions[:split]
+        position = bisect_right(earlier, timestamp_ms, key=self.at)
+        return earlier[position - 1] if position else None
+
+    def earliest_at_or_after(self, timestamp_ms: int, versions: list[int]) -> int | None:
+        """Return the oldest of ``versions`` (ascending) whose time is at or after ``timestamp_ms``, if any."""
+        split = self._split(versions)
+        for part in (versions[:split], versions[split:]):
+            position = bisect_left(part, timestamp_ms, key=self.at)
+            if position < len(part):
+                return part[position]
+        return None
+
+    def _split(self, versions: list[int]) -> int:
+        return len(versions) if self.enablement is None else bisect_left(versions, self.enablement.version)
+
+    def _enabled_at(self, first: int) -> int:
+        enablement = self.enablement
+        # The recorded time counts only while the commit it belongs to is the first of these.
+        if enablement is None or enablement.timestamp_ms is None or first != enablement.version:
+            return self.at(first)
+        return enablement.timestamp_ms
+
+    def _monotonic(self) -> dict[int, int]:
+        if not self._file_times:
+            previous: int | None = None
+            for version in sorted(self.listing.commits):
+                time = self.listing.commits[version].modified_ms
+                if previous is not None and time <= previous:
+                    time = previous + 1
+                self._file_times[version] = previous = time
+        return self._file_times
+
+
+def enablement_of(protocol: Protocol, metadata: Metadata, table: str) -> Enablement | None:
+    """Return from when on the table's commits carry their own time, ``None`` if they do not.
+
+    Raises
+    ------
+    ProtocolError
+        A property of the feature is not a number.
+    """
+    properties = metadata.properties
+    if properties.get(ENABLED_PROPERTY, "false").lower() != "true":
+        return None
+    if not any(has_writer_feature(protocol, name) for name in _FEATURES):
+        return None
+    version = _number(properties, ENABLEMENT_VERSION_PROPERTY, table)
+    return Enablement(version or 0, _number(properties, ENABLEMENT_TIMESTAMP_PROPERTY, table))
+
+
+def _number(properties: dict[str, str], name: str, table: str) -> int | None:
+    text = properties.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        raise ProtocolError(f"The table property '{name}' must be a whole number, found {text[:50]!r}.", table=table)
+    return int(text)
+
+
+def _in_commit_timestamp(commit: LogFile, listing: LogListing) -> int:
+    try:
+        with listing.directory.open(commit.name) as stream:
+            first = next(iter(read_actions([stream.readline()], commit.name)), None)
+    except OSError as error:
+        raise DataError(f"Commit {commit.first} cannot be read: {error.strerror}.", table=listing.table) from None
+    if not isinstance(first, CommitInfo) or first.in_commit_timestamp is None:
+        raise ProtocolError(
+            f"The table has in-commit timestamps, so commit {commit.first} must begin with a 'commitInfo' that holds "
+            "one.",
+            table=listing.table,
+            version=commit.first,
+        )
+    return first.in_commit_timestamp

@@ -1,14 +1,85 @@
-"""The files of a ``_delta_log`` directory, and which of them rebuild a version (Delta log protocol, "File Types")."""
+"""The files of a ``_delta_log`` directory: how they are reached, which there are, and which of them rebuild a version
+(Delta log protocol, "File Types" and "Last Checkpoint File")."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+from urllib.parse import quote
 
-from delta_sharing_client.delta.log.directory import LOG_DIRECTORY, LogDirectory, LogEntry
+from delta_sharing_client.delta.paths import resolve
 from delta_sharing_client.errors import DataError, UsageError
+
+LOG_DIRECTORY = "_delta_log"
+
+
+class LogEntry(NamedTuple):
+    """A file of a log directory; ``modified_ms`` is in milliseconds since the epoch."""
+
+    name: str
+    size: int
+    modified_ms: int
+
+
+class LogDirectory(Protocol):
+    """The directory ``_delta_log`` of a table."""
+
+    def entries(self) -> list[LogEntry]:
+        """Return the files that lie directly in it; ``FileNotFoundError`` if there is no such directory."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a file: a path of the log, percent-encoded, relative to the directory or absolute.
+
+        Raises
+        ------
+        OSError
+            ``FileNotFoundError`` where there is none; another where it cannot be read.
+        DataError
+            The path is none that the log may name.
+        """
+
+    def expect(self, paths: Sequence[str]) -> None:
+        """Take note that these files are opened next, in this order: a store far away can have them under way."""
+
+
+class LocalDirectory:
+    """A ``LogDirectory`` on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def entries(self) -> list[LogEntry]:
+        """As ``LogDirectory.entries``."""
+        try:
+            return [_entry(entry) for entry in os.scandir(self.path)]
+        except NotADirectoryError as error:
+            raise FileNotFoundError(*error.args) from None
+
+    def open(self, path: str) -> BinaryIO:
+        """As ``LogDirectory.open``."""
+        return resolve(self.path, path).open("rb")
+
+    def expect(self, paths: Sequence[str]) -> None:
+        """Nothing is far away here."""
+
+
+def _entry(entry: os.DirEntry[str]) -> LogEntry:
+    try:
+        stat = entry.stat()
+    except FileNotFoundError:
+        # Cleaned up between listing and looking: opening it will say so if it is needed.
+        return LogEntry(entry.name, -1, 0)
+    # A time set through a float (os.utime) may lie some hundred nanoseconds below the millisecond that was meant.
+    return LogEntry(entry.name, stat.st_size, (stat.st_mtime_ns + 1000) // 1_000_000)
+
 
 _COMMIT = re.compile(r"(\d{20})\.json\Z")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json\Z")
@@ -213,3 +284,118 @@ def _preference(item: tuple[tuple[int, str], object]) -> tuple[int, bool, bool, 
     # Of one version's checkpoints: the classic file, then parts, then those named by a UUID. All are equal in content.
     (version, group), _ = item
     return version, not group.endswith(".checkpoint.parquet"), not group.startswith("parts "), group
+
+
+# === Last checkpoint: a hint, so where it is wrong, stale, empty or corrupt the listing decides ===
+
+LAST_CHECKPOINT = "_last_checkpoint"
+_MAX_BYTES = 64 * 1024 * 1024
+
+
+class LastCheckpointWarning(UserWarning):
+    """A ``_last_checkpoint`` file was not used, because it is damaged or does not fit the log."""
+
+
+def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
+    """Return the checkpoint that ``_last_checkpoint`` names, ``None`` if there is no such file or it cannot be used.
+
+    Warns
+    -----
+    LastCheckpointWarning
+        The file exists but is damaged (not JSON, a wrong checksum, a field of a wrong type), or names a checkpoint that
+        does not exist or is not complete.
+    """
+    try:
+        with listing.directory.open(LAST_CHECKPOINT) as stream:
+            text = stream.read(_MAX_BYTES).decode("utf-8")
+        return _find(listing, text)
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = "the JSON nests too deep" if isinstance(error, RecursionError) else str(error)
+        warnings.warn(
+            f"{LAST_CHECKPOINT} of table {listing.table} is ignored, the log directory is listed instead: {reason}",
+            LastCheckpointWarning,
+            stacklevel=2,
+        )
+        return None
+
+
+def canonical_json(text: str) -> str:
+    """Return the canonical form of a JSON object, of which the checksum is taken (protocol, "JSON checksum").
+
+    Raises
+    ------
+    ValueError
+        ``text`` is not JSON, not an object, or has a key twice.
+    """
+    document = _parse(text)
+    document.pop("checksum", None)
+    leaves = [("+".join(path), leaf) for path, leaf in _leaves(document, ())]
+    leaves.sort(key=lambda item: item[0].encode())
+    return ",".join(f"{path}={leaf}" for path, leaf in leaves)
+
+
+def json_checksum(text: str) -> str:
+    """Return the MD5 digest, in hexadecimal, of :func:`canonical_json`."""
+    return hashlib.md5(canonical_json(text).encode(), usedforsecurity=False).hexdigest()
+
+
+class _Number(str):
+    # The literal text of a number is its canonical form, so it is never turned into a float.
+    __slots__ = ()
+
+
+def _find(listing: LogListing, text: str) -> Checkpoint | None:
+    document = _parse(text)
+    checksum = document.get("checksum")
+    if checksum is not None and (not isinstance(checksum, str) or checksum.lower() != json_checksum(text)):
+        raise ValueError("its checksum does not fit its content")
+    version = _whole_number(document, "version")
+    parts = _whole_number(document, "parts") if document.get("parts") is not None else 1
+    v2 = document.get("v2Checkpoint")
+    name = v2.get("path") if isinstance(v2, dict) else None
+    for checkpoint in listing.checkpoints.get(version, ()):
+        if len(checkpoint.files) == parts and (name is None or checkpoint.name == name):
+            return checkpoint
+    raise ValueError(f"it names a checkpoint of version {version} in {parts} part(s) that is not there")
+
+
+def _parse(text: str) -> dict[str, object]:
+    document = json.loads(text, object_pairs_hook=_unique, parse_int=_Number, parse_float=_Number)
+    if not isinstance(document, dict):
+        raise ValueError("it must be a JSON object")
+    return document
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("it has a key twice")
+    return document
+
+
+def _whole_number(document: dict[str, object], key: str) -> int:
+    value = document.get(key)
+    if not isinstance(value, _Number) or not value.isdigit() or len(value) > 20:
+        raise ValueError(f"{key} must be a whole number, found {str(value)[:50]!r}")
+    return int(value)
+
+
+def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, _quoted(key)))
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _leaves(item, (*path, str(position)))
+    elif isinstance(value, _Number):
+        yield path, str(value)
+    elif isinstance(value, str):
+        yield path, _quoted(value)
+    else:
+        yield path, json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    return f'"{quote(text, safe="")}"'

@@ -7,12 +7,27 @@ holds the JSON value ``null`` is the text ``null``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Union
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_sharing_client.delta.arrow_types import VARIANT_ARROW_TYPE
-from delta_sharing_client.delta.variant.encoding import VariantMetadata, decode, decode_json
-from delta_sharing_client.delta.variant.shredding import Shredded, is_shredded, storage_of
+from delta_sharing_client.arrow_forms import is_bytes, is_text
+from delta_sharing_client.delta.schema import VARIANT_ARROW_TYPE
+from delta_sharing_client.delta.variant.encoding import (
+    VARIANT_NULL,
+    Primitive,
+    VariantMetadata,
+    decode,
+    decode_json,
+    encode_array,
+    encode_object,
+    is_object,
+    layout,
+    size_of,
+    write_primitive,
+)
 from delta_sharing_client.errors import DataError
 
 _LONGEST_COLUMN = (1 << 31) - 1  # bytes of text in one Arrow string array
@@ -116,3 +131,265 @@ def _rows(plain: pa.StructArray) -> list[tuple[VariantMetadata | None, bytes | N
     ):
         rows.append((parse(metadata), value) if valid else (None, None))
     return rows
+
+
+# === Shredding: typed Parquet columns are put back into the values they were taken from ===
+#
+# =========  ===============  ========================================================
+# ``value``  ``typed_value``  meaning
+# =========  ===============  ========================================================
+# null       null             missing: an absent object field; elsewhere a variant null
+# set        null             any value that is not of the typed kind
+# null       set              the typed value
+# set        set              an object, partly shredded: both hold fields of it
+# =========  ===============  ========================================================
+#
+# Every other combination is an error: a reader that needs fewer columns would see another value.
+
+_FIELDS = ("metadata", "value", "typed_value")
+_Encode = Callable[[int], Union[bytes, None]]
+
+
+def storage_of(array: pa.Array) -> pa.StructArray:
+    """Return the struct array of a variant column; an Arrow extension type is taken off.
+
+    Raises
+    ------
+    DataError
+        The array has not the fields of a variant.
+    """
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    arrow_type = array.type
+    if not pa.types.is_struct(arrow_type):
+        raise DataError(f"A variant column must be a struct of metadata and value, found {arrow_type}.")
+    names = [field.name for field in arrow_type]
+    known = sorted(names) in (sorted(_FIELDS[:2]), sorted(_FIELDS), ["metadata", "typed_value"])
+    if not known or not is_bytes(arrow_type.field("metadata").type):
+        raise DataError(f"A variant column must have the binary fields metadata and value, found {arrow_type}.")
+    if "value" in names and not is_bytes(arrow_type.field("value").type):
+        raise DataError(f"The field value of a variant must be binary, found {arrow_type.field('value').type}.")
+    return array
+
+
+def is_shredded(arrow_type: pa.StructType) -> bool:
+    """Say whether a variant column has typed values."""
+    return any(field.name == "typed_value" for field in arrow_type)
+
+
+class Shredded:
+    """A ``value`` and its ``typed_value``, at the top or within an object or array."""
+
+    def __init__(self, group: pa.StructArray) -> None:
+        names = [field.name for field in group.type]
+        if not {"value", "typed_value"} & set(names) or len(set(names)) != len(names) or set(names) - set(_FIELDS):
+            raise DataError(f"A shredded variant must have the fields value and typed_value, found {names}.")
+        self._present = group.is_valid().to_pylist()
+        self._value: list[bytes | None] = [None] * len(group)
+        if "value" in names:
+            if not is_bytes(group.type.field("value").type):
+                raise DataError(f"The field value of a variant must be binary, found {group.type.field('value').type}.")
+            self._value = group.field("value").to_pylist()
+        self._encode: _Encode = lambda index: None
+        self._objects: _Objects | None = None
+        self._arrays: _Arrays | None = None
+        if "typed_value" in names:
+            typed = group.field("typed_value")
+            if pa.types.is_struct(typed.type):
+                self._objects = _Objects(typed)
+            elif pa.types.is_list(typed.type) or pa.types.is_large_list(typed.type):
+                self._arrays = _Arrays(typed)
+            else:
+                self._encode = _primitive_encoder(typed)
+
+    def rebuild(self, index: int, metadata: VariantMetadata) -> bytes:
+        """Return the encoded value of a row, variant null where it is missing."""
+        found = self.rebuild_field(index, metadata)
+        return VARIANT_NULL if found is None else found
+
+    def rebuild_field(self, index: int, metadata: VariantMetadata) -> bytes | None:
+        """Return the encoded value of a row, ``None`` where it is missing.
+
+        Raises
+        ------
+        DataError
+            ``value`` and ``typed_value`` contradict each other.
+        """
+        if not self._present[index]:
+            return None
+        value = self._value[index]
+        if self._objects is not None:
+            if self._objects.present[index]:
+                return self._objects.rebuild(index, value, metadata)
+            if value is not None and is_object(value):
+                raise DataError("A variant object must have a typed_value where objects are shredded, found null.")
+            return value
+        typed = self._encode(index) if self._arrays is None else self._arrays.rebuild(index, metadata)
+        if typed is not None and value is not None:
+            raise DataError("A shredded variant that is no object must have value or typed_value, found both.")
+        return value if typed is None else typed
+
+
+class _Objects:
+    """Objects whose shredded fields are columns."""
+
+    def __init__(self, typed: pa.StructArray) -> None:
+        self.present = typed.is_valid().to_pylist()
+        names = [field.name for field in typed.type]
+        if len(set(names)) != len(names):
+            raise DataError("The shredded fields of a variant must have distinct names, found one twice.")
+        self._fields: dict[str, Shredded] = {}
+        for position, field in enumerate(typed.type):
+            if not pa.types.is_struct(field.type):
+                raise DataError(f"A shredded field must be a group of value and typed_value, found {field.type}.")
+            self._fields[field.name] = Shredded(typed.field(position))
+
+    def rebuild(self, index: int, value: bytes | None, metadata: VariantMetadata) -> bytes:
+        fields: list[tuple[str, int, bytes]] = []
+        for name, shredded in self._fields.items():
+            data = shredded.rebuild_field(index, metadata)
+            if data is not None:
+                fields.append((name, metadata.id_of(name), data))
+        if value is not None:
+            fields += self._unshredded(value, metadata)
+        return encode_object(fields)
+
+    def _unshredded(self, value: bytes, metadata: VariantMetadata) -> list[tuple[str, int, bytes]]:
+        if not is_object(value):
+            raise DataError("A variant with a shredded object in typed_value must have an object in value.")
+        found = layout(value, 0, len(value))
+        fields: dict[str, tuple[str, int, bytes]] = {}
+        copied = 0
+        for field_id, offset in zip(found.field_ids or (), found.offsets, strict=False):
+            name = metadata.name(field_id)
+            if name in self._fields:
+                raise DataError(f"The shredded field {name!r} of a variant must not be in its value as well.")
+            if name in fields:
+                raise DataError("The field names of a variant's object must be distinct, found one twice.")
+            start = found.start + offset
+            size = size_of(value, start, found.stop)
+            copied += size
+            if copied > len(value):
+                raise DataError("The elements of a variant must not overlap, found more of them than bytes.")
+            fields[name] = (name, field_id, value[start : start + size])
+        return list(fields.values())
+
+
+class _Arrays:
+    """Arrays whose elements are a column."""
+
+    def __init__(self, typed: pa.ListArray) -> None:
+        self._present = typed.is_valid().to_pylist()
+        self._offsets = typed.offsets.to_pylist()
+        element = typed.type.value_type
+        if not pa.types.is_struct(element):
+            raise DataError(
+                f"The elements of a shredded array must be groups of value and typed_value, found {element}."
+            )
+        # Only the elements of this slice, so that batches of one large column stay cheap.
+        first = self._offsets[0] if self._offsets else 0
+        last = self._offsets[-1] if self._offsets else 0
+        self._first = first
+        self._elements = Shredded(typed.values.slice(first, last - first))
+
+    def rebuild(self, index: int, metadata: VariantMetadata) -> bytes | None:
+        if not self._present[index]:
+            return None
+        start, stop = self._offsets[index] - self._first, self._offsets[index + 1] - self._first
+        return encode_array([self._elements.rebuild(element, metadata) for element in range(start, stop)])
+
+
+# === Primitives ===
+
+
+def _primitive_encoder(typed: pa.Array) -> _Encode:
+    if isinstance(typed, pa.ExtensionArray):
+        typed = typed.storage
+    arrow_type = typed.type
+    types = pa.types
+    if types.is_null(arrow_type):
+        return lambda index: None
+    if types.is_boolean(arrow_type):
+        flags = typed.to_pylist()
+        encoded = {True: write_primitive(Primitive.TRUE), False: write_primitive(Primitive.FALSE)}
+        return lambda index: encoded.get(flags[index])
+    if types.is_decimal128(arrow_type):
+        return _decimal_encoder(typed)
+    if is_bytes(arrow_type):
+        return _bytes_encoder(typed, Primitive.BINARY)
+    if is_text(arrow_type):
+        return _bytes_encoder(typed.cast(pa.large_string()).cast(pa.large_binary()), Primitive.STRING)
+    if types.is_fixed_size_binary(arrow_type) and arrow_type.byte_width == 16:
+        return _bytes_encoder(typed, Primitive.UUID)
+    kind = _fixed_kind(arrow_type)
+    if kind is None:
+        raise DataError(
+            f"A shredded variant must have typed values of a type of the specification, found {arrow_type}."
+        )
+    return _fixed_encoder(typed, kind)
+
+
+def _fixed_kind(arrow_type: pa.DataType) -> Primitive | None:
+    zoned = pa.types.is_timestamp(arrow_type) and arrow_type.tz is not None
+    return {
+        pa.int8(): Primitive.INT8,
+        pa.int16(): Primitive.INT16,
+        pa.int32(): Primitive.INT32,
+        pa.int64(): Primitive.INT64,
+        pa.float32(): Primitive.FLOAT,
+        pa.float64(): Primitive.DOUBLE,
+        pa.date32(): Primitive.DATE,
+        pa.time64("us"): Primitive.TIME,
+        pa.timestamp("us"): Primitive.TIMESTAMP_NTZ,
+        pa.timestamp("ns"): Primitive.TIMESTAMP_NTZ_NANOS,
+        pa.timestamp("us", arrow_type.tz if zoned else "UTC"): Primitive.TIMESTAMP,
+        pa.timestamp("ns", arrow_type.tz if zoned else "UTC"): Primitive.TIMESTAMP_NANOS,
+    }.get(arrow_type)
+
+
+def _fixed_encoder(typed: pa.Array, kind: Primitive) -> _Encode:
+    """The bytes of Arrow's buffers are those of a variant: little-endian, two's complement, IEEE."""
+    return _buffer_encoder(typed, typed.type.bit_width // 8, lambda data: write_primitive(kind, data))
+
+
+def _decimal_encoder(typed: pa.Array) -> _Encode:
+    precision, scale = typed.type.precision, typed.type.scale
+    if not 0 <= scale <= 38:
+        raise DataError(f"A shredded decimal must have a scale from 0 to 38, found {scale}.")
+    kind, width = Primitive.DECIMAL16, 16
+    if precision <= 9:
+        kind, width = Primitive.DECIMAL4, 4
+    elif precision <= 18:
+        kind, width = Primitive.DECIMAL8, 8
+
+    def encode(data: bytes) -> bytes:
+        if abs(int.from_bytes(data, "little", signed=True)) >= 10**precision:
+            raise DataError(
+                f"A shredded decimal of precision {precision} must have no more digits, found one that has."
+            )
+        return write_primitive(kind, bytes([scale]) + data[:width])
+
+    return _buffer_encoder(typed, 16, encode)
+
+
+def _buffer_encoder(typed: pa.Array, width: int, encode: Callable[[bytes], bytes]) -> _Encode:
+    valid = typed.is_valid().to_pylist()
+    buffer = typed.buffers()[1]
+    data = memoryview(b"" if buffer is None else buffer)
+    first = typed.offset
+
+    def at(index: int) -> bytes | None:
+        start = (first + index) * width
+        return encode(bytes(data[start : start + width])) if valid[index] else None
+
+    return at
+
+
+def _bytes_encoder(typed: pa.Array, kind: Primitive) -> _Encode:
+    values = typed.to_pylist()
+
+    def at(index: int) -> bytes | None:
+        data = values[index]
+        return None if data is None else write_primitive(kind, data)
+
+    return at

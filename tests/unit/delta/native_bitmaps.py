@@ -7,8 +7,7 @@ import struct
 import pyroaring
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
-from delta_sharing_client.delta.deletion_vectors import DeletionVector, z85_encode
-from delta_sharing_client.delta.roaring import NATIVE_MAGIC
+from delta_sharing_client.delta.deletion_vectors import NATIVE_MAGIC, DeletionVector, z85_encode
 
 
 def native_inline(vector: DeletionVector) -> DeletionVectorDescriptor:

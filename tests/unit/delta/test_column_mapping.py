@@ -8,7 +8,7 @@ from delta_sharing_client.delta.column_mapping import (
     mapping_mode,
     without_mapping,
 )
-from delta_sharing_client.delta.schema import ArrayType, MapType, PrimitiveType, StructField, StructType
+from delta_sharing_client.delta.data_types import ArrayType, MapType, PrimitiveType, StructField, StructType
 from delta_sharing_client.errors import ProtocolError
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import (
+    NATIVE_MAGIC,
+    PORTABLE_MAGIC,
     DeletionVector,
     byte_range,
     decode_file,
@@ -23,7 +25,6 @@ from delta_sharing_client.delta.deletion_vectors import (
     z85_decode,
     z85_encode,
 )
-from delta_sharing_client.delta.roaring import NATIVE_MAGIC, PORTABLE_MAGIC
 from delta_sharing_client.errors import DataError, UsageError
 from tests.unit.delta.native_bitmaps import native_inline
 from tests.vectors import encode_inline

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.hints import MAX_BYTES, to_json_hints
-from delta_sharing_client.predicates.json_hints import from_json_hints
+from delta_sharing_client.predicates.hints import MAX_BYTES, from_json_hints, to_json_hints
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Column, Comparison, Literal, Op, Or, all_of, col

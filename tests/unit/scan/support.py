@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.long_listing import LongListing
 from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
-from delta_sharing_client.delta.arrow_types import from_arrow_schema
-from delta_sharing_client.delta.schema import schema_to_json
+from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.options import ReadOptions

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from delta_sharing_client.delta.log.commit import Commit, change_actions
+from delta_sharing_client.delta.log.table import DeltaLog
+from delta_sharing_client.errors import ProtocolError, UsageError
+from delta_sharing_client.instants import format_millis
+from tests.unit.delta.log_builder import PROTOCOL, LogBuilder, add, metadata
 
 ADD, REMOVE, CDC = AddFile("a", size=1), RemoveFile("r"), AddCdcFile("c", size=1)
 NOTHING = {"numTargetRowsInserted": "0", "numTargetRowsUpdated": "0", "numTargetRowsDeleted": 0}
@@ -38,3 +45,125 @@ def test_a_commit_sorts_its_actions_by_kind() -> None:
     assert (commit.version, commit.timestamp_ms, commit.protocol, commit.metadata) == (4, 9, Protocol(1), metadata)
     assert (commit.adds, commit.removes, commit.cdcs) == ((ADD,), (REMOVE,), (CDC,))
     assert commit.commit_info == CommitInfo(timestamp=3)
+
+
+# === Times ===
+
+START = 1_540_415_658_000
+MINUTE = 60_000
+TIMED: dict[str, Any] = {
+    "protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]}
+}
+
+
+def _info(timestamp: int) -> dict[str, Any]:
+    return {"commitInfo": {"inCommitTimestamp": timestamp, "operation": "WRITE"}}
+
+
+def _log(root: Path, *times: int) -> DeltaLog:
+    builder = LogBuilder(root / "table")
+    for version, time in enumerate(times):
+        head = [PROTOCOL, metadata()] if version == 0 else []
+        builder.commit(version, *head, add(f"f{version}"), mtime_ms=time)
+    return DeltaLog.open(builder.root)
+
+
+@pytest.mark.parametrize(
+    ("offset", "version"), [(0, 0), (10 * MINUTE, 0), (20 * MINUTE - 1, 0), (20 * MINUTE, 1), (99 * MINUTE, 1)]
+)
+def test_time_travel_takes_the_newest_version_at_or_before(tmp_path: Path, offset: int, version: int) -> None:
+    assert _log(tmp_path, START, START + 20 * MINUTE).version_at(START + offset) == version
+
+
+def test_a_time_before_the_first_version_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"earliest version is 0 of {format_millis(START)}"):
+        _log(tmp_path, START, START + MINUTE).version_at(START - 1)
+
+
+@pytest.mark.parametrize(("offset", "version"), [(-(10**9), 0), (0, 0), (1, 1), (20 * MINUTE, 1)])
+def test_a_start_takes_the_earliest_version_at_or_after(tmp_path: Path, offset: int, version: int) -> None:
+    assert _log(tmp_path, START, START + 20 * MINUTE).version_from(START + offset) == version
+
+
+def test_a_start_after_the_newest_version_is_refused_with_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"newest version is 1 of {format_millis(START + MINUTE)}"):
+        _log(tmp_path, START, START + MINUTE).version_from(START + MINUTE + 1)
+
+
+def test_file_times_that_go_back_are_made_to_grow(tmp_path: Path) -> None:
+    log = _log(tmp_path, START, START - MINUTE, START - MINUTE, START + 10)
+    assert [log.commit_timestamp(v) - START for v in range(4)] == [0, 1, 2, 10]
+    assert log.version_at(START + 1) == 1
+    assert log.snapshot(2).timestamp_ms == START + 2
+
+
+def test_only_versions_that_can_be_rebuilt_are_found_by_time(tmp_path: Path) -> None:
+    builder = LogBuilder(tmp_path / "table")
+    builder.commit(0, PROTOCOL, metadata(), mtime_ms=START).commit(2, mtime_ms=START + MINUTE)
+    assert DeltaLog.open(builder.root).version_at(START + 2 * MINUTE) == 0
+
+
+def test_commits_that_carry_their_own_time_are_not_asked_for_their_file_s(tmp_path: Path) -> None:
+    builder = LogBuilder(tmp_path / "table")
+    properties = {"delta.enableInCommitTimestamps": "true"}
+    builder.commit(0, _info(START), TIMED, metadata(configuration=properties), mtime_ms=1)
+    builder.commit(1, _info(START + MINUTE), mtime_ms=2)
+    log = DeltaLog.open(builder.root)
+    assert [log.commit_timestamp(v) for v in (0, 1)] == [START, START + MINUTE]
+    assert log.snapshot().timestamp_ms == START + MINUTE
+    assert (log.version_at(START + 1), log.version_from(START + 1)) == (0, 1)
+    assert [c.timestamp_ms for c in log.commits(0, 1)] == [START, START + MINUTE]
+
+
+def _enabled_at_two(tmp_path: Path) -> DeltaLog:
+    properties = {
+        "delta.enableInCommitTimestamps": "true",
+        "delta.inCommitTimestampEnablementVersion": "2",
+        "delta.inCommitTimestampEnablementTimestamp": str(START),
+    }
+    builder = LogBuilder(tmp_path / "table")
+    builder.commit(0, PROTOCOL, metadata(), mtime_ms=START - 2 * MINUTE)
+    # The file of version 1 was touched later: its time is after that of version 2.
+    builder.commit(1, mtime_ms=START + 5 * MINUTE)
+    builder.commit(2, _info(START), TIMED, metadata(configuration=properties), mtime_ms=START + 9 * MINUTE)
+    builder.commit(3, _info(START + MINUTE), mtime_ms=1)
+    return DeltaLog.open(builder.root)
+
+
+@pytest.mark.parametrize(
+    ("time", "version"),
+    [(START - 2 * MINUTE, 0), (START - 1, 0), (START, 2), (START + MINUTE - 1, 2), (START + 5 * MINUTE, 3)],
+)
+def test_a_time_since_the_feature_was_enabled_only_finds_versions_since_then(
+    tmp_path: Path, time: int, version: int
+) -> None:
+    log = _enabled_at_two(tmp_path)
+    assert log.version_at(time) == version
+    assert log.commit_timestamp(1) == START + 5 * MINUTE
+    assert log.commit_timestamp(2) == START
+
+
+def test_a_commit_without_the_time_it_must_carry_is_refused(tmp_path: Path) -> None:
+    builder = LogBuilder(tmp_path / "table")
+    properties = {"delta.enableInCommitTimestamps": "true"}
+    builder.commit(0, _info(START), TIMED, metadata(configuration=properties))
+    builder.commit(1, {"commitInfo": {"timestamp": START}})
+    log = DeltaLog.open(builder.root)
+    with pytest.raises(ProtocolError, match="commit 1"):
+        log.commit_timestamp(1)
+
+
+@pytest.mark.parametrize("value", ["", "-1", "2.0", "two", "9" * 30])
+def test_an_enablement_version_that_is_no_number_is_refused(tmp_path: Path, value: str) -> None:
+    properties = {"delta.enableInCommitTimestamps": "true", "delta.inCommitTimestampEnablementVersion": value}
+    builder = LogBuilder(tmp_path / "table")
+    builder.commit(0, _info(START), TIMED, metadata(configuration=properties))
+    with pytest.raises(ProtocolError, match="EnablementVersion"):
+        DeltaLog.open(builder.root).commit_timestamp(0)
+
+
+def test_the_property_without_the_feature_means_nothing(tmp_path: Path) -> None:
+    builder = LogBuilder(tmp_path / "table")
+    properties = {"delta.enableInCommitTimestamps": "true"}
+    builder.commit(0, _info(START), PROTOCOL, metadata(configuration=properties), mtime_ms=START + 5)
+    assert DeltaLog.open(builder.root).commit_timestamp(0) == START + 5

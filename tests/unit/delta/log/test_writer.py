@@ -25,7 +25,7 @@ from delta_sharing_client.delta.actions import (
     Transaction,
 )
 from delta_sharing_client.delta.log.commit import Commit
-from delta_sharing_client.delta.log.last_checkpoint import json_checksum
+from delta_sharing_client.delta.log.listing import json_checksum
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import append_commit, write_log
 from delta_sharing_client.delta.snapshot import Snapshot

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.log.directory import LocalDirectory
-from delta_sharing_client.delta.log.last_checkpoint import (
+from delta_sharing_client.delta.log.listing import (
     LastCheckpointWarning,
+    LocalDirectory,
+    LogListing,
     canonical_json,
     hinted_checkpoint,
     json_checksum,
 )
-from delta_sharing_client.delta.log.listing import LogListing
 
 # The test vector of the protocol, "JSON checksum".
 SAMPLE = (
