@@ -6,6 +6,7 @@ Every function takes a position and returns the one after what it read or skippe
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Generator
 from typing import Any
@@ -16,15 +17,47 @@ _SIZES = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
 _DEEPEST = 32
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _LONGEST_PATTERN = 64
+_MOST_FIELDS = b"{0,100}"  # in one step: each of them costs memory until it ends
+_SHORT_BINARY = 17
 
 
 def _headers(*kinds: int) -> bytes:
-    return b"[" + b"".join(b"\\x%02x" % (delta << 4 | kind) for delta in range(1, 16) for kind in kinds) + b"]"
+    """Return the headers of fields of ``kinds``, which follow each other, as a pattern."""
+    first, last = min(kinds), max(kinds)
+    return b"[%s]" % b"".join(b"\\x%02x-\\x%02x" % (delta << 4 | first, delta << 4 | last) for delta in range(1, 16))
 
 
-# Most fields are numbers: a run of them is skipped in one step.
-_NUMBERS = re.compile(b"(?:" + _headers(*_INTEGERS) + _VARINT + b"|" + _headers(_TRUE, _FALSE) + b")*")
-_VARINTS = [re.compile(b"(?:" + _VARINT + b"){%d}" % count) for count in range(_LONGEST_PATTERN)]
+@functools.cache
+def _plain_fields() -> re.Pattern[bytes]:
+    """Return what matches a run of fields in one step: numbers, short binaries, and structs as a column chunk has them.
+
+    The first byte of each says which of the forms it has, so there is one match, and no second try takes long.
+    """
+
+    def one(*forms: bytes) -> bytes:
+        return b"(?:" + b"|".join(forms) + b")"
+
+    def struct(*forms: bytes) -> bytes:
+        return one(*forms) + _MOST_FIELDS + b"\\x00"
+
+    def lists(kind: int, element: bytes, longest: int) -> list[bytes]:
+        return [b"\\x%02x%s{%d}" % (count << 4 | kind, element, count) for count in range(longest + 1)]
+
+    number = one(_headers(*_INTEGERS) + _VARINT, _headers(_TRUE, _FALSE))
+    sizes = [b"\\x00", *(b"\\x%02x.{%d}" % (size, size) for size in range(1, _SHORT_BINARY))]
+    binary = one(*sizes)
+    numbers = [form for kind in _INTEGERS[1:] for form in lists(kind, one(_VARINT), 4)]
+    # Of a chunk's statistics, of its metadata, and of the chunk.
+    innermost = one(number, _headers(_BINARY) + binary, _headers(_LIST) + one(*numbers))
+    others = [*lists(_BINARY, binary, 2), *lists(_STRUCT, one(struct(number)), 3)]
+    inner = one(innermost, _headers(_STRUCT) + struct(innermost), _headers(_LIST) + one(*others))
+    outer = one(number, _headers(_BINARY) + binary, _headers(_STRUCT) + struct(inner))
+    return re.compile(outer + _MOST_FIELDS, re.DOTALL)
+
+
+@functools.cache
+def _numbers(count: int) -> re.Pattern[bytes]:
+    return re.compile(b"(?:" + _VARINT + b"){%d}" % count)
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -95,9 +128,10 @@ def skip_struct(data: bytes, at: int, depth: int = 0) -> int:
     """Skip a struct."""
     if depth > _DEEPEST:
         raise ValueError("structs are nested too deep")
+    plain = _plain_fields()
     while True:
-        numbers = _NUMBERS.match(data, at)
-        at = at if numbers is None else numbers.end()
+        found = plain.match(data, at)
+        at = at if found is None else found.end()
         header = data[at]
         at += 1
         if not header:
@@ -130,7 +164,7 @@ def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     if kind in (_LIST, _SET):
         count, kind, at = list_header(data, at)
         if kind in _INTEGERS and count < _LONGEST_PATTERN:
-            numbers = _VARINTS[count].match(data, at)
+            numbers = _numbers(count).match(data, at)
             if numbers is None:
                 raise ValueError("a list of numbers breaks off")
             return numbers.end()
