@@ -372,7 +372,7 @@ class _Dates(FrameColumn):
         start, stop = self._length, self._length + len(array)
         if stop > len(self._values):
             self._resize(max(stop, len(self._values) * 2))
-        self._values[start:stop] = self._dates(array)
+        self._place(array, self._values[start:stop])
         self._length = stop
 
     def finish(self) -> object:
@@ -381,20 +381,20 @@ class _Dates(FrameColumn):
         # In this wrapper pandas does not look for another dtype.
         return _NUMPY_ARRAY(self._values)
 
-    def _dates(self, array: pa.Array) -> npt.NDArray[np.object_]:
+    def _place(self, array: pa.Array, values: npt.NDArray[np.object_]) -> None:
         nulls = array.null_count
         if nulls < len(array):
             days = array.view(pa.int32())
             found = pc.min_max(days)
             first, last = found["min"].as_py(), found["max"].as_py()
             if self._covers(first, last, len(array)):
-                if not nulls:
-                    return self._calendar[days.to_numpy() - self._first]
-                dates = self._calendar[pc.fill_null(days, first).to_numpy() - self._first]
-                dates[array.is_null().to_numpy(zero_copy_only=False)] = None
-                return dates
-        converted: npt.NDArray[np.object_] = array.to_pandas(date_as_object=True).to_numpy(dtype=object)
-        return converted
+                known = (pc.fill_null(days, first) if nulls else days).to_numpy()
+                # All of them are in the calendar; 'clip' only spares numpy a copy.
+                np.take(self._calendar, known - self._first, out=values, mode="clip")
+                if nulls:
+                    values[array.is_null().to_numpy(zero_copy_only=False)] = None
+                return
+        values[:] = array.to_pandas(date_as_object=True).to_numpy(dtype=object)
 
     def _covers(self, first: int, last: int, rows: int) -> bool:
         """Return whether the calendar has the days, after it was extended where that pays for so many ``rows``."""

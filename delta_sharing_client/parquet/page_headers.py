@@ -115,7 +115,9 @@ def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], co
     if page.values <= 0 or len(data) < page.values * _PREFIX:
         return None
     zero = data == 0
-    starts = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])
+    three = zero[1:-2] & zero[2:-1]
+    three &= zero[3:]
+    starts = np.flatnonzero(three)
     lengths = data[starts].astype(np.int64)
     # Behind a text, the four zeros of an empty one look like the end of a length that begins one byte before.
     real = np.append(starts[1:] - starts[:-1] >= _PREFIX, True)
