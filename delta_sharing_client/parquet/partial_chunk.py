@@ -27,7 +27,7 @@ from delta_sharing_client.parquet.page_headers import (
     UNREADABLE,
     read_page_header,
 )
-from delta_sharing_client.parquet.page_index import Pages
+from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 # Values (Apache Parquet, parquet.thrift): encodings, physical types.

@@ -18,7 +18,7 @@ from delta_sharing_client.options import VariantAs
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.footer import Footer
-from delta_sharing_client.parquet.page_index import Pages
+from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.parquet.partial_chunk import GroupPages
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.scan.align import Aligner, FileColumn

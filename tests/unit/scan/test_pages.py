@@ -17,7 +17,8 @@ import pytest
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.parquet import footer, page_index
+from delta_sharing_client.parquet import footer
+from delta_sharing_client.parquet import pages as page_index
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.predicates.tree import Expression, col
 from delta_sharing_client.scan import file_read
