@@ -22,7 +22,7 @@ STAGES = (
             "delta_sharing_client/scan/align.py",
             "delta_sharing_client/scan/align.py",
             "delta_sharing_client/scan/align.py",
-            "delta_sharing_client/parquet/sparse_file.py",
+            "delta_sharing_client/parquet/byte_ranges.py",
             "/pyarrow/",
         ),
     ),

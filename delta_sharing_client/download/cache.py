@@ -33,8 +33,7 @@ from delta_sharing_client.download.range_request import Version
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.parquet.sparse_file import Block
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
 
 _NAME = re.compile(r"(\d+)-(\d+)\.(\d+)\Z")
 _END = struct.Struct("<II8s")

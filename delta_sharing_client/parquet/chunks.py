@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.parquet.thrift import fields, list_header, read_struct, skip, skip_struct, varint
+from delta_sharing_client.parquet.thrift import list_header, list_of, read_struct, skip_struct
 
 # Field ids (Apache Parquet, parquet.thrift).
 _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS = 4, 6, 7
@@ -31,7 +31,6 @@ _NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 3, 5, 6
 _TYPE_DEFINED_ORDER = 1
 # ColumnOrder with that field, an empty struct: what nearly all writers say of all columns.
 _ORDERED = b"\x1c\x00\x00"
-_BINARY, _LIST = 8, 9
 _MAGIC = b"PAR1"
 
 Plain = Union[bool, int, float, bytes]
@@ -64,16 +63,14 @@ class Chunk(NamedTuple):
         """
         if self.encoding_stats is None:
             return None
-        found = 0
         try:
-            count, _, at = list_header(self.encoding_stats, 0)
-            for _ in range(count):
-                item, at = read_struct(self.encoding_stats, at)
-                if item[_PAGE_TYPE] in _DATA_PAGES and item[_ENCODING] in _DICTIONARY_ENCODINGS:
-                    found += item[_COUNT]
+            return sum(
+                stats[_COUNT]
+                for stats in list_of(read_struct)(self.encoding_stats, 0)[0]
+                if stats[_PAGE_TYPE] in _DATA_PAGES and stats[_ENCODING] in _DICTIONARY_ENCODINGS
+            )
         except (IndexError, ValueError, TypeError, KeyError):
             return None
-        return found
 
 
 class Chunks:
@@ -108,50 +105,31 @@ class Chunks:
     @property
     def created_by(self) -> str:
         """The writer's name. Errors are those of ``get``."""
-        return self._decoded[0].decode("utf-8", "replace")
+        return self._decoded[0]
 
     @functools.cached_property
-    def _decoded(self) -> tuple[bytes, list[dict[int, Chunk]]]:
-        data = self._footer.to_pybytes()
-        writer, orders = b"", set[int]()
-        groups: list[dict[int, dict[int, Any]]] = []
+    def _decoded(self) -> tuple[str, list[dict[int, Chunk]]]:
+        lists = {_ROW_GROUPS: list_of(self._row_group), _COLUMN_ORDERS: _orders}
         try:
-            walk = fields(data, 0)
-            field, kind, at = next(walk)
-            while field:
-                if field == _ROW_GROUPS and kind == _LIST:
-                    groups, at = self._row_groups(data, at)
-                elif field == _COLUMN_ORDERS and kind == _LIST:
-                    orders, at = _orders(data, at)
-                elif field == _CREATED_BY and kind == _BINARY:
-                    size, at = varint(data, at)
-                    writer, at = data[at : at + size], at + size
-                else:
-                    at = skip(data, at, kind)
-                field, kind, at = walk.send(at)
+            footer, _ = read_struct(self._footer.to_pybytes(), 0, lists=lists)
+            groups, orders = footer.get(_ROW_GROUPS, []), footer.get(_COLUMN_ORDERS, ())
+            writer = footer.get(_CREATED_BY, b"").decode("utf-8", "replace")
             return writer, [{leaf: self._chunk(raw, leaf in orders) for leaf, raw in group.items()} for group in groups]
         except (IndexError, ValueError, TypeError, AttributeError, KeyError) as error:
             raise DataError(f"The Parquet footer does not decode: {type(error).__name__}: {error}.") from None
 
-    def _row_groups(self, data: bytes, at: int) -> tuple[list[dict[int, dict[int, Any]]], int]:
+    def _row_group(self, data: bytes, at: int) -> tuple[dict[int, dict[int, Any]], int]:
+        group, at = read_struct(data, at, lists={_COLUMNS: self._columns})
+        return group.get(_COLUMNS, {}), at
+
+    def _columns(self, data: bytes, at: int) -> tuple[dict[int, dict[int, Any]], int]:
         count, _, at = list_header(data, at)
-        found = []
-        for _ in range(count):
-            group: dict[int, dict[int, Any]] = {}
-            walk = fields(data, at)
-            field, kind, at = next(walk)
-            while field:
-                if field == _COLUMNS and kind == _LIST:
-                    columns, _, at = list_header(data, at)
-                    for leaf in range(columns):
-                        if leaf in self._wanted:
-                            group[leaf], at = read_struct(data, at)
-                        else:
-                            at = skip_struct(data, at)
-                else:
-                    at = skip(data, at, kind)
-                field, kind, at = walk.send(at)
-            found.append(group)
+        found = {}
+        for leaf in range(count):
+            if leaf in self._wanted:
+                found[leaf], at = read_struct(data, at)
+            else:
+                at = skip_struct(data, at)
         return found, at
 
     def _chunk(self, raw: dict[int, Any], ordered: bool) -> Chunk:
@@ -216,13 +194,10 @@ def plain(value: bytes, physical: int) -> Plain | None:
     return found
 
 
-def _orders(data: bytes, at: int) -> tuple[set[int], int]:
-    count, _, at = list_header(data, at)
-    if data.startswith(_ORDERED * count, at):
-        return set(range(count)), at + len(_ORDERED) * count
-    found = set()
-    for leaf in range(count):
-        order, at = read_struct(data, at)
-        if _TYPE_DEFINED_ORDER in order:
-            found.add(leaf)
-    return found, at
+def _orders(data: bytes, at: int) -> tuple[Collection[int], int]:
+    """Read a list of ColumnOrder as the columns that have the order of their type."""
+    count, _, start = list_header(data, at)
+    if data.startswith(_ORDERED * count, start):
+        return range(count), start + len(_ORDERED) * count
+    orders, at = list_of(read_struct)(data, at)
+    return [leaf for leaf, order in enumerate(orders) if _TYPE_DEFINED_ORDER in order], at

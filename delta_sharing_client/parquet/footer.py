@@ -14,7 +14,7 @@ from pyarrow.parquet.core import ParquetReader
 from delta_sharing_client.arrow_forms import is_view
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
-from delta_sharing_client.parquet.thrift import fields, list_header, read_struct, skip
+from delta_sharing_client.parquet.thrift import list_of, read_struct
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 MAX_FOOTER = 256 * 1024 * 1024
@@ -23,8 +23,8 @@ MAX_FOOTER = 256 * 1024 * 1024
 _TRAILER = 8
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
-# Field ids (Apache Parquet, parquet.thrift): FileMetaData.key_value_metadata, and the key of one; a list in Thrift.
-_KEY_VALUES, _KEY, _LIST = 5, 1, 9
+# Field ids (Apache Parquet, parquet.thrift): FileMetaData.key_value_metadata, and the key of one.
+_KEY_VALUES, _KEY = 5, 1
 _UNKNOWN_TYPE = "LogicalType that is not recognized"
 _ARROW_SCHEMA = b"ARROW:schema"
 _LEAST = 4 * 1024
@@ -173,24 +173,18 @@ def _without_arrow_schema(footer: bytes) -> bytes | None:
     Writers leave there in which of Arrow's forms they had a column: views, dictionaries, run-end encoding, extension
     types. The reader then hands out that form, for some of which Arrow has no kernels; the Parquet types say enough.
     """
+
+    def spans(data: bytes, at: int) -> tuple[tuple[bool, int, int], int]:
+        item, after = read_struct(data, at)
+        return (item.get(_KEY) == _ARROW_SCHEMA, at, after), after
+
     try:
-        walk = fields(footer, 0)
-        field, kind, at = next(walk)
-        while field:
-            if field == _KEY_VALUES and kind == _LIST:
-                count, _, at = list_header(footer, at)
-                for _ in range(count):
-                    item, after = read_struct(footer, at)
-                    if item.get(_KEY) == _ARROW_SCHEMA:
-                        place = footer.index(_ARROW_SCHEMA, at, after)
-                        return footer[:place] + _ARROW_SCHEMA.lower() + footer[place + len(_ARROW_SCHEMA) :]
-                    at = after
-            else:
-                at = skip(footer, at, kind)
-            field, kind, at = walk.send(at)
-    except (IndexError, ValueError, TypeError):
-        pass
-    return None
+        found, _ = read_struct(footer, 0, lists={_KEY_VALUES: list_of(spans)})
+        start, after = next((start, after) for is_it, start, after in found[_KEY_VALUES] if is_it)
+    except (IndexError, ValueError, TypeError, KeyError, StopIteration):
+        return None
+    place = footer.index(_ARROW_SCHEMA, start, after)
+    return footer[:place] + _ARROW_SCHEMA.lower() + footer[place + len(_ARROW_SCHEMA) :]
 
 
 # Types that need no second look; nearly all columns of nearly all files.

@@ -1,23 +1,46 @@
-"""Where the pages of a column chunk lie, which rows they hold, and what values (Apache Parquet, "Page Index").
+"""The pages of column chunks: what the page index says of them, and what their own headers do (Apache Parquet, "Page
+Index", "Data Pages").
 
 The index is a hint beside the data. One that does not decode, or that contradicts the footer or itself, is not used:
-``pages`` then returns ``None``, and the chunk is read whole, as if it had no index.
+``pages`` then returns ``None``, and the chunk is read whole, as if it had no index. The Parquet reader goes by the
+headers, so what must be true, as the size of what a page unpacks to, is taken from them and not from the footer.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from delta_sharing_client.parquet.chunks import Chunk, Plain, plain
-from delta_sharing_client.parquet.thrift import fields, list_header, read_struct, skip, varint
+from delta_sharing_client.parquet.thrift import binary, boolean, list_of, number, read_struct
+
+UNREADABLE = (IndexError, KeyError, ValueError, TypeError)
+"""What reading a damaged index or header raises."""
+
+DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
+"""Types of pages."""
 
 # Field ids (Apache Parquet, parquet.thrift): OffsetIndex, PageLocation, ColumnIndex.
 _LOCATIONS = 1
 _OFFSET, _SIZE, _FIRST_ROW = 1, 2, 3
 _NULL_PAGES, _MIN_VALUES, _MAX_VALUES, _NULL_COUNTS = 1, 2, 3, 5
-_TRUE, _FALSE, _INTEGERS, _BINARY, _LIST, _STRUCT = 1, 2, (4, 5, 6), 8, 9, 12
-_UNREADABLE = (IndexError, ValueError, TypeError, KeyError)
+_INDEX_LISTS = {
+    _NULL_PAGES: list_of(boolean),
+    _MIN_VALUES: list_of(binary),
+    _MAX_VALUES: list_of(binary),
+    _NULL_COUNTS: list_of(number),
+}
+# Field ids (Apache Parquet, parquet.thrift): PageHeader; of each type its own header, and the encoding in that.
+_TYPE, _UNCOMPRESSED, _COMPRESSED = 1, 2, 3
+_BODIES = {DATA_PAGE: (5, 2), DICTIONARY_PAGE: (7, 2), DATA_PAGE_V2: (8, 4)}
+_NUM_VALUES, _NUM_ROWS_V2 = 1, 3
+# CompressionCodec by pyarrow's names; the fifth is LZ4 in Hadoop's own frames.
+_CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+_PREFIX = 4
+_LARGE_DICTIONARY = 4 * 1024 * 1024
 
 
 class Pages(NamedTuple):
@@ -52,8 +75,11 @@ def pages(offset_index: bytes, chunk: Chunk, rows: int) -> Pages | None:
     and each must hold at least one row.
     """
     try:
-        locations = _locations(offset_index)
-    except _UNREADABLE:
+        found, _ = read_struct(offset_index, 0, lists={_LOCATIONS: list_of(read_struct)})
+        locations = [(item[_OFFSET], item[_SIZE], item[_FIRST_ROW]) for item in found[_LOCATIONS]]
+    except UNREADABLE:
+        return None
+    if not all(isinstance(number, int) for location in locations for number in location):
         return None
     if not locations or chunk.values != rows:
         return None
@@ -74,9 +100,11 @@ def values(column_index: bytes, chunk: Chunk, found: Pages) -> list[PageValues] 
     footer does, or has numbers beyond the footer's bounds.
     """
     try:
-        null_pages, lowers, uppers, null_counts = _column_index(column_index)
+        index, _ = read_struct(column_index, 0, lists=_INDEX_LISTS)
+        null_pages, lowers, uppers = index[_NULL_PAGES], index[_MIN_VALUES], index[_MAX_VALUES]
+        null_counts = index.get(_NULL_COUNTS)
         total = sum(null_counts) if null_counts is not None else None
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     lists = (null_pages, lowers, uppers) if null_counts is None else (null_pages, lowers, uppers, null_counts)
     if any(len(item) != found.number for item in lists):
@@ -113,78 +141,104 @@ def _beyond(page: tuple[Plain, Plain], chunk: tuple[Plain, Plain] | None) -> boo
     return page[0] < chunk[0] or page[1] > chunk[1]  # type: ignore[operator]
 
 
-# === Thrift ===
+# === Headers ===
 
 
-def _locations(data: bytes) -> list[tuple[int, int, int]]:
-    found: list[tuple[int, int, int]] = []
-    walk = fields(data, 0)
-    field, kind, at = next(walk)
-    while field:
-        if field == _LOCATIONS and kind == _LIST:
-            count, of, at = list_header(data, at)
-            if of != _STRUCT:
-                raise ValueError("page locations are not structs")
-            for _ in range(count):
-                item, at = read_struct(data, at)
-                location = (item[_OFFSET], item[_SIZE], item[_FIRST_ROW])
-                if not all(isinstance(number, int) for number in location):
-                    raise ValueError("a page location is not made of numbers")
-                found.append(location)
-        else:
-            at = skip(data, at, kind)
-        field, kind, at = walk.send(at)
-    return found
+class PageHeader(NamedTuple):
+    """One page: its type, the bytes of its body compressed and not, its values (nulls counted), their encoding.
+
+    ``rows`` is known of data pages of version 2; ``values`` and ``encoding`` of data pages and dictionaries.
+    """
+
+    kind: int
+    compressed: int
+    uncompressed: int
+    values: int = 0
+    encoding: int = -1
+    rows: int | None = None
 
 
-def _column_index(data: bytes) -> tuple[list[bool], list[bytes], list[bytes], list[int] | None]:
-    null_pages: list[bool] = []
-    texts: dict[int, list[bytes]] = {}
-    null_counts: list[int] | None = None
-    walk = fields(data, 0)
-    field, kind, at = next(walk)
-    while field:
-        if field == _NULL_PAGES and kind == _LIST:
-            null_pages, at = _booleans(data, at)
-        elif field in (_MIN_VALUES, _MAX_VALUES) and kind == _LIST:
-            texts[field], at = _binaries(data, at)
-        elif field == _NULL_COUNTS and kind == _LIST:
-            null_counts, at = _numbers(data, at)
-        else:
-            at = skip(data, at, kind)
-        field, kind, at = walk.send(at)
-    return null_pages, texts[_MIN_VALUES], texts[_MAX_VALUES], null_counts
+class ChunkPages(NamedTuple):
+    """The pages of one chunk: how many bytes the largest unpacks to, the encodings of data pages, and the dictionary
+    with the position of its body."""
+
+    largest: int
+    encodings: frozenset[int]
+    dictionary: tuple[PageHeader, int] | None
 
 
-def _booleans(data: bytes, at: int) -> tuple[list[bool], int]:
-    count, kind, at = list_header(data, at)
-    body = data[at : at + count]
-    # In a list each takes a byte; some writers have 0 for false.
-    if (count and kind not in (_TRUE, _FALSE)) or len(body) != count or any(byte > _FALSE for byte in body):
-        raise ValueError("null pages are not booleans")
-    return [byte == _TRUE for byte in body], at + count
+def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
+    """Read the header at ``at`` of bytes or a memoryview; return it and where the page's body begins.
+
+    Raises
+    ------
+    IndexError, KeyError, ValueError, TypeError
+        It does not decode.
+    """
+    header, at = read_struct(data, at)
+    kind, compressed, uncompressed = header[_TYPE], header[_COMPRESSED], header[_UNCOMPRESSED]
+    if compressed < 0 or uncompressed < 0:
+        raise ValueError("a page has a negative size")
+    if kind not in _BODIES:
+        return PageHeader(kind, compressed, uncompressed), at
+    field, encoding = _BODIES[kind]
+    body = header[field]
+    rows = body[_NUM_ROWS_V2] if kind == DATA_PAGE_V2 else None
+    return PageHeader(kind, compressed, uncompressed, body[_NUM_VALUES], body[encoding], rows), at
 
 
-def _binaries(data: bytes, at: int) -> tuple[list[bytes], int]:
-    count, kind, at = list_header(data, at)
-    if count and kind != _BINARY:
-        raise ValueError("page bounds are not binary")
-    found = []
-    for _ in range(count):
-        size, at = varint(data, at)
-        if at + size > len(data):
-            raise ValueError("a page bound is longer than the index")
-        found.append(data[at : at + size])
-        at += size
-    return found, at
+def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
+    """Return what the headers in the bytes of a chunk of that many ``values`` say.
+
+    What does not decode ends the walk: the Parquet reader stops there, too.
+    """
+    largest = at = 0
+    encodings: set[int] = set()
+    dictionary = None
+    try:
+        while values > 0 and at < len(chunk):
+            page, at = read_page_header(chunk, at)
+            largest = max(largest, page.uncompressed)
+            if page.kind == DICTIONARY_PAGE:
+                dictionary = (page, at)
+            elif page.kind in _BODIES:
+                encodings.add(page.encoding)
+                values -= page.values
+            at += page.compressed
+    except UNREADABLE:
+        pass
+    return ChunkPages(largest, frozenset(encodings), dictionary)
 
 
-def _numbers(data: bytes, at: int) -> tuple[list[int], int]:
-    count, kind, at = list_header(data, at)
-    if count and kind not in _INTEGERS:
-        raise ValueError("null counts are not numbers")
-    found = []
-    for _ in range(count):
-        number, at = varint(data, at)
-        found.append(number >> 1 ^ -(number & 1))
-    return found, at
+def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: int) -> int | None:
+    """Return the length of the longest text in a dictionary of texts under 256 bytes, ``None`` if it is not so plain.
+
+    Each text lies behind its length, which ends in three zero bytes and nothing else does; that the lengths found so
+    lead from one to the next, and to the page's end, is checked.
+    """
+    page, at = dictionary
+    if max(page.compressed, page.uncompressed) > _LARGE_DICTIONARY:
+        return None
+    body = pa.py_buffer(chunk[at : at + page.compressed])
+    if codec:
+        if codec not in _CODECS:
+            return None
+        try:
+            body = pa.decompress(body, decompressed_size=page.uncompressed, codec=_CODECS[codec])
+        except (pa.ArrowException, OSError, ValueError):
+            return None
+    data = np.frombuffer(body, np.uint8)
+    if page.values <= 0 or len(data) < page.values * _PREFIX:
+        return None
+    zero = data == 0
+    three = zero[1:-2] & zero[2:-1]
+    three &= zero[3:]
+    starts = np.flatnonzero(three)
+    lengths = data[starts].astype(np.int64)
+    # Behind a text, the four zeros of an empty one look like the end of a length that begins one byte before.
+    real = np.append(starts[1:] - starts[:-1] >= _PREFIX, True)
+    starts, lengths = starts[real | (lengths == 0)], lengths[real | (lengths == 0)]
+    ends = np.append(starts[1:], len(data))
+    if len(starts) != page.values or starts[0] or not np.array_equal(starts + _PREFIX + lengths, ends):
+        return None
+    return int(lengths.max())

@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from delta_sharing_client.parquet.byte_ranges import ByteRange, merge
 from delta_sharing_client.parquet.chunks import Chunk
-from delta_sharing_client.parquet.page_headers import (
+from delta_sharing_client.parquet.pages import (
     DATA_PAGE,
     DATA_PAGE_V2,
     DICTIONARY_PAGE,
     UNREADABLE,
+    Pages,
     read_page_header,
 )
-from delta_sharing_client.parquet.pages import Pages
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 # Values (Apache Parquet, parquet.thrift): encodings, physical types.

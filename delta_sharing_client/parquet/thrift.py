@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT, _UUID = 1, 2, 3, 7, 8, 9, 10, 12, 13
 _INTEGERS = (4, 5, 6)
+
+Reader = Callable[[bytes, int], tuple[Any, int]]
+
 _SIZES = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
 _DEEPEST = 32
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
@@ -78,28 +82,30 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a number is longer than 64 bits")
 
 
-def fields(data: bytes, at: int) -> Generator[tuple[int, int, int], int, None]:
-    """Yield field id, kind and position of each field of the struct at ``at``.
-
-    The caller sends back the position after the field; the last thing yielded is ``(0, 0, position after the struct)``.
-    """
-    field = 0
-    while True:
-        header = data[at]
-        at += 1
-        if not header:
-            yield 0, 0, at
-            return
-        if header >> 4:
-            field += header >> 4
-        else:
-            number, at = varint(data, at)
-            field = number >> 1 ^ -(number & 1)
-        at = yield field, header & 15, at
+def number(data: bytes, at: int) -> tuple[int, int]:
+    """Read a signed number."""
+    found, at = varint(data, at)
+    return found >> 1 ^ -(found & 1), at
 
 
-def read_struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Read a struct as a dict from field ids: bool, int, bytes or dict; a list is the bytes that it is written in."""
+def binary(data: bytes, at: int) -> tuple[bytes, int]:
+    """Read a binary value."""
+    size, at = varint(data, at)
+    return data[at : at + size], _inside(data, at + size)
+
+
+def boolean(data: bytes, at: int) -> tuple[bool, int]:
+    """Read a boolean of a list, where it takes a byte; some writers have 0 for false."""
+    if data[at] > _FALSE:
+        raise ValueError("a boolean is something else")
+    return data[at] == _TRUE, at + 1
+
+
+def read_struct(
+    data: bytes, at: int, depth: int = 0, lists: Mapping[int, Reader] = MappingProxyType({})
+) -> tuple[dict[int, Any], int]:
+    """Read a struct as a dict from field ids: bool, int, bytes or dict; a list is the bytes that it is written in, or
+    what the reader for its field in ``lists`` makes of it."""
     if depth > _DEEPEST:
         raise ValueError("structs are nested too deep")
     found: dict[int, Any] = {}
@@ -113,15 +119,45 @@ def read_struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], i
         if header >> 4:
             field += header >> 4
         else:
-            number, at = varint(data, at)
-            field = number >> 1 ^ -(number & 1)
+            step, at = varint(data, at)
+            field = step >> 1 ^ -(step & 1)
         if kind in _INTEGERS:
-            number, at = varint(data, at)
-            found[field] = number >> 1 ^ -(number & 1)
+            value, at = varint(data, at)
+            found[field] = value >> 1 ^ -(value & 1)
         elif kind in (_TRUE, _FALSE):
             found[field] = kind == _TRUE
+        elif field in lists:
+            if kind != _LIST:
+                raise ValueError(f"the field {field} is no list")
+            found[field], at = lists[field](data, at)
+        elif kind == _BINARY:
+            found[field], at = binary(data, at)
+        elif kind == _STRUCT:
+            found[field], at = read_struct(data, at, depth + 1)
         else:
-            found[field], at = _read(data, at, kind, depth)
+            after = skip(data, at, kind, depth)
+            found[field], at = data[at:after], after
+
+
+def list_of(element: Reader) -> Reader:
+    """Return a reader of lists with such elements: of ``number``, ``binary``, ``boolean``, ``read_struct`` or like it.
+
+    A list of something else is ``ValueError``.
+    """
+    own: dict[Reader, tuple[int, ...]] = {number: _INTEGERS, binary: (_BINARY,), boolean: (_TRUE, _FALSE)}
+    kinds = own.get(element, (_STRUCT,))
+
+    def read(data: bytes, at: int) -> tuple[list[Any], int]:
+        count, kind, at = list_header(data, at)
+        if count and kind not in kinds:
+            raise ValueError(f"a list has elements of the kind {kind}")
+        found = []
+        for _ in range(count):
+            value, at = element(data, at)
+            found.append(value)
+        return found, at
+
+    return read
 
 
 def skip_struct(data: bytes, at: int, depth: int = 0) -> int:
@@ -130,8 +166,8 @@ def skip_struct(data: bytes, at: int, depth: int = 0) -> int:
         raise ValueError("structs are nested too deep")
     plain = _plain_fields()
     while True:
-        found = plain.match(data, at)
-        at = at if found is None else found.end()
+        run = plain.match(data, at)
+        at = at if run is None else run.end()
         header = data[at]
         at += 1
         if not header:
@@ -178,17 +214,6 @@ def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     if kind in _SIZES:
         return _inside(data, at + _SIZES[kind])
     raise ValueError(f"unknown kind of value {kind}")  # Parquet has no maps
-
-
-def _read(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    if kind == _BINARY:
-        size, at = varint(data, at)
-        return data[at : at + size], _inside(data, at + size)
-    if kind == _STRUCT:
-        return read_struct(data, at, depth + 1)
-    # Hardly anything that is wanted of a footer is in a list.
-    after = skip(data, at, kind, depth)
-    return data[at:after], after
 
 
 def _inside(data: bytes, at: int) -> int:

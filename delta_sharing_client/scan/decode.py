@@ -21,10 +21,10 @@ from delta_sharing_client.arrow_forms import count_true
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError
+from delta_sharing_client.parquet.byte_ranges import Block, SparseFile
 from delta_sharing_client.parquet.chunks import Chunk
-from delta_sharing_client.parquet.page_headers import ChunkPages, longest_short_text, walk_pages
+from delta_sharing_client.parquet.pages import ChunkPages, longest_short_text, walk_pages
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
-from delta_sharing_client.parquet.sparse_file import Block, SparseFile
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
 from delta_sharing_client.predicates.tree import Literal
 from delta_sharing_client.redact import scrub

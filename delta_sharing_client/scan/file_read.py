@@ -16,10 +16,9 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.download.remote_file import Download, RemoteFile, Stale
 from delta_sharing_client.download.workers import Order
 from delta_sharing_client.errors import DataError, DeltaSharingError
-from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce, split, subtract
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, coalesce, split, subtract
 from delta_sharing_client.parquet.footer import Footer, footer_length, open_file, parse_footer
 from delta_sharing_client.parquet.partial_chunk import PageMismatch
-from delta_sharing_client.parquet.sparse_file import Block, SparseFile
 from delta_sharing_client.scan.decode import FileDecoder, ParquetBytes, Selection, constant_batches
 from delta_sharing_client.scan.layout import Layout, lay_out
 from delta_sharing_client.scan.pages import (

@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.statistics import ColumnBounds
-from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
 from delta_sharing_client.parquet.pages import Pages, PageValues, pages, values
 from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, partial_chunk
-from delta_sharing_client.parquet.sparse_file import Block
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.scan.align import leaf_count

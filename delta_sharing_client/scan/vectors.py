@@ -15,8 +15,7 @@ from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.remote_file import Reader, RemoteFile
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, ProtocolError
-from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce
-from delta_sharing_client.parquet.sparse_file import Block
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
 from delta_sharing_client.scan.steps import Steps
 from delta_sharing_client.scan.tasks import DeletionVectorRef, FileTask
 

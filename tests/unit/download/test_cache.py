@@ -22,8 +22,7 @@ from delta_sharing_client.download.range_request import Version
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import FileLock
-from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.parquet.sparse_file import Block
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
 from delta_sharing_client.predicates.tree import col
 from tests.unit.scan.support import Table, fast_options, rows_of
 
@@ -128,7 +127,7 @@ def test_the_limit_holds_over_processes(tmp_path: Path) -> None:
         "import sys, pyarrow as pa\n"
         "from delta_sharing_client.download.cache import FileCache\n"
         "from delta_sharing_client.download.range_request import Version\n"
-        "from delta_sharing_client.parquet.sparse_file import Block\n"
+        "from delta_sharing_client.parquet.byte_ranges import Block\n"
         "cache = FileCache(sys.argv[1], 1_000_000, 'table')\n"
         "block = Block(0, pa.py_buffer(bytes(30_000)))\n"
         "for n in range(60): cache.put(f'{sys.argv[2]}-{n}', block, 30_000, Version())\n"
@@ -223,7 +222,7 @@ def test_writers_in_threads_and_processes_do_not_tear_blocks(tmp_path: Path) -> 
         "import sys, pyarrow as pa\n"
         "from delta_sharing_client.download.cache import FileCache\n"
         "from delta_sharing_client.download.range_request import Version\n"
-        "from delta_sharing_client.parquet.sparse_file import Block\n"
+        "from delta_sharing_client.parquet.byte_ranges import Block\n"
         "cache = FileCache(sys.argv[1], 100_000_000, 'table')\n"
         "for _ in range(30): cache.put('f', Block(0, pa.py_buffer(bytes(100_000))), 100_000, Version())\n"
     )

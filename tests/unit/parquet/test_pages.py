@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import parse_footer
-from delta_sharing_client.parquet.page_headers import (
+from delta_sharing_client.parquet.pages import (
     DICTIONARY_PAGE,
     PageHeader,
     longest_short_text,

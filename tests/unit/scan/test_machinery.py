@@ -17,8 +17,8 @@ from hypothesis import given
 from delta_sharing_client.download.memory import Window
 from delta_sharing_client.download.queue import Downloads, Pace
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.parquet.byte_ranges import Block, SparseFile
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
-from delta_sharing_client.parquet.sparse_file import Block, SparseFile
 from delta_sharing_client.scan.steps import Steps, gather, start
 from tests.unit.scan.support import parquet_bytes
 
