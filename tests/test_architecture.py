@@ -27,10 +27,8 @@ MAX_POSITIONAL = 7
 COMMAND_LINES = ("delta_sharing_client/cli/commands.py", "mock_server/command.py")
 # Modules that one module of their own folder alone imports, and why each is a noun and not the half of one.
 NOUNS_WITH_ONE_READER = {
-    "cli/commands.py": "the commands; run.py is the process around them",
-    "cli/program.py": "what typer shall do otherwise; commands.py has the commands",
-    "cli/facts.py": "what is told of a table and a copy, whoever prints it",
-    "cli/output.py": "how things are printed",
+    "cli/commands.py": "the commands; program.py is the process around them",
+    "cli/output.py": "what is told, and how it is printed",
     "cli/target.py": "what a command is about: settings, client, table",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",

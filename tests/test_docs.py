@@ -20,7 +20,7 @@ import pytest
 import delta_sharing_client
 from delta_sharing_client import errors
 from delta_sharing_client.cli import main
-from delta_sharing_client.cli.exits import ExitCode, exit_code
+from delta_sharing_client.cli.program import ExitCode, exit_code
 from delta_sharing_client.delta.features import markdown_table
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import UnsupportedFeatureError

@@ -2,6 +2,6 @@
 
 import sys
 
-from delta_sharing_client.cli.run import main
+from delta_sharing_client.cli import main
 
 sys.exit(main())

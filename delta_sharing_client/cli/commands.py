@@ -3,8 +3,6 @@
 What a command needs is imported when it runs: ``--help`` and completion answer at once, ``ls`` needs no pyarrow.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 import delta_sharing_client
-from delta_sharing_client.cli.program import Program
+from delta_sharing_client.cli.program import JsonOption, ProfileOption, Program, Settings, VerboseOption
 from delta_sharing_client.cli.target import (
-    Settings,
     names_of_schemas,
     names_of_shares,
     names_of_tables,
     open_client,
     open_table,
+    retention,
     run_sql,
     share_and_schema,
 )
@@ -42,12 +40,6 @@ def _print_version(asked: bool) -> None:
 
 app = Program(name="delta-sharing", help="Look at and read tables shared over the Delta Sharing protocol.")
 
-ProfileOption = Annotated[
-    Optional[str],
-    typer.Option("--profile", "-p", metavar="FILE", help="Profile file or URL; default: $DELTA_SHARING_PROFILE."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say on stderr what a read cost.")]
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="share.schema.table", autocompletion=names_of_tables)
 ]
@@ -99,47 +91,37 @@ def root(
 
 
 @app.command()
-def shares(context: typer.Context, profile: ProfileOption = None, as_json: JsonOption = False) -> None:
+def shares(settings: Settings) -> None:
     """List the shares.
 
     Example: delta-sharing shares
     Example: delta-sharing shares --json
     """
-    settings = Settings.of(context, profile, as_json)
     found = open_client(settings.profile).list_shares()
     _print_listing([{"name": share.name, "id": share.id} for share in found], ["name", "id"], settings)
 
 
 @app.command()
-def schemas(
-    context: typer.Context,
-    share: ShareArgument,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def schemas(settings: Settings, share: ShareArgument) -> None:
     """List the schemas of a share.
 
     Example: delta-sharing schemas demo
     Example: delta-sharing schemas demo --json
     """
-    settings = Settings.of(context, profile, as_json)
     found = open_client(settings.profile).list_schemas(share)
     _print_listing([{"name": schema.name, "share": schema.share} for schema in found], ["name", "share"], settings)
 
 
 @app.command()
 def tables(
-    context: typer.Context,
+    settings: Settings,
     where: Annotated[Optional[str], typer.Argument(metavar="[SHARE[.SCHEMA]]", autocompletion=names_of_schemas)] = None,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the tables of everything, of a share, or of a schema.
 
     Example: delta-sharing tables
     Example: delta-sharing tables demo.shop
     """
-    settings = Settings.of(context, profile, as_json)
     client = open_client(settings.profile)
     if where is None:
         found = client.list_all_tables()
@@ -154,7 +136,7 @@ def tables(
 
 
 @app.command("ls")
-def tree(context: typer.Context, profile: ProfileOption = None, as_json: JsonOption = False) -> None:
+def tree(settings: Settings) -> None:
     """Show all shares, schemas and tables as a tree.
 
     Example: delta-sharing ls
@@ -162,7 +144,6 @@ def tree(context: typer.Context, profile: ProfileOption = None, as_json: JsonOpt
     """
     from delta_sharing_client.cli import output
 
-    settings = Settings.of(context, profile, as_json)
     client = open_client(settings.profile)
     shared: dict[str, dict[str, list[str]]] = {}
     for share in client.list_shares():
@@ -176,20 +157,12 @@ def tree(context: typer.Context, profile: ProfileOption = None, as_json: JsonOpt
 
 
 @app.command("share")
-def share_details(
-    context: typer.Context,
-    share: ShareArgument,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def share_details(settings: Settings, share: ShareArgument) -> None:
     """Show what the server tells of a share.
 
     Example: delta-sharing share demo
     Example: delta-sharing share demo --json
     """
-    from delta_sharing_client.cli import output
-
-    settings = Settings.of(context, profile, as_json)
     given = open_client(settings.profile).get_share(share)
     found = {
         "name": given.name,
@@ -198,7 +171,7 @@ def share_details(
         "comment": given.comment,
         "properties": dict(given.properties),
     }
-    output.print_json(found) if settings.as_json else output.print_facts(found)
+    _print_facts(found, settings)
 
 
 profile_app = Program(help="Look at profiles.")
@@ -206,16 +179,14 @@ app.add_typer(profile_app, name="profile")
 
 
 @profile_app.command("check")
-def profile_check(context: typer.Context, profile: ProfileOption = None, as_json: JsonOption = False) -> None:
+def profile_check(settings: Settings) -> None:
     """Say whether the server answers, until when the token is valid, and what is visible.
 
     Example: delta-sharing profile check --profile demo.share
     Example: delta-sharing profile check --json
     """
-    from delta_sharing_client.cli import facts as told
     from delta_sharing_client.cli import output
 
-    settings = Settings.of(context, profile, as_json)
     client = open_client(settings.profile)
     used = client.rest.profile
     shares = [share.name for share in client.list_shares()]
@@ -223,14 +194,13 @@ def profile_check(context: typer.Context, profile: ProfileOption = None, as_json
     facts: dict[str, object] = {
         "endpoint": used.endpoint,
         "credentials": type(used.credentials).__name__,
-        "tokenExpires": None if expires is None else told.instant_text(expires),
+        "tokenExpires": None if expires is None else output.instant_text(expires),
         "shares": shares,
         "numTables": sum(len(client.list_all_tables(share)) for share in shares),
     }
-    if settings.as_json:
-        output.print_json(facts)
-    else:
-        output.print_facts({**facts, "tokenExpires": facts["tokenExpires"] or "not told by the profile"})
+    if not settings.as_json:
+        facts["tokenExpires"] = facts["tokenExpires"] or "not told by the profile"
+    _print_facts(facts, settings)
 
 
 # === One table ===
@@ -238,23 +208,19 @@ def profile_check(context: typer.Context, profile: ProfileOption = None, as_json
 
 @app.command()
 def describe(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     version: VersionOption = None,
     timestamp: TimestampOption = None,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show a table's schema, version, format, features and size.
 
     Example: delta-sharing describe demo.shop.orders
     Example: delta-sharing describe demo.shop.orders --version 0 --json
     """
-    from delta_sharing_client.cli import facts as told
     from delta_sharing_client.cli import output
 
-    settings = Settings.of(context, profile, as_json)
-    facts, columns = told.describe_table(open_table(settings.profile, table), version, timestamp)
+    facts, columns = output.describe_table(open_table(settings.profile, table), version, timestamp)
     if settings.as_json:
         output.print_json({**facts, "columns": columns})
         return
@@ -265,66 +231,51 @@ def describe(
 
 @app.command("version")
 def table_version(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     since: Annotated[
         Optional[str], typer.Option("--since", metavar="ISO8601", help="Earliest version at or after this instant.")
     ] = None,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print a table's latest version.
 
     Example: delta-sharing version demo.shop.orders
     Example: delta-sharing version demo.shop.orders --since 2026-01-08
     """
-    from delta_sharing_client.cli import output
-
-    settings = Settings.of(context, profile, as_json)
     number = open_table(settings.profile, table).version(starting_timestamp=since)
-    output.print_json({"version": number} if settings.as_json else number)
+    _print_number("version", number, settings)
 
 
 @app.command()
 def count(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     filter_: FilterOption = None,
     version: VersionOption = None,
     timestamp: TimestampOption = None,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print the number of rows; without a filter the log tells it, and no data is read.
 
     Example: delta-sharing count demo.shop.orders
     Example: delta-sharing count demo.shop.orders --filter "amount > 100"
     """
-    from delta_sharing_client.cli import output
-
-    settings = Settings.of(context, profile, as_json)
     scan = open_table(settings.profile, table).scan(filter=filter_, version=version, timestamp=timestamp)
-    number = scan.count()
-    output.print_json({"rows": number} if settings.as_json else number)
+    _print_number("rows", scan.count(), settings)
 
 
 @app.command()
 def files(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     filter_: FilterOption = None,
     version: VersionOption = None,
     timestamp: TimestampOption = None,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the files that a read would open: id, size in bytes, rows, partition values.
 
     Example: delta-sharing files demo.shop.orders
     Example: delta-sharing files demo.shop.orders --filter "country = 'DE'" --json
     """
-
-    settings = Settings.of(context, profile, as_json)
     plan = open_table(settings.profile, table).scan(filter=filter_, version=version, timestamp=timestamp).plan()
     names = {field.physical_name: field.name for field in plan.context.schema.fields}
     items = [
@@ -341,22 +292,19 @@ def files(
 
 @app.command()
 def explain(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     columns: ColumnsOption = None,
     filter_: FilterOption = None,
     limit: LimitOption = None,
     version: VersionOption = None,
     timestamp: TimestampOption = None,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Say which files, columns and bytes a read would fetch, and what is left out and why.
 
     Example: delta-sharing explain demo.shop.orders
     Example: delta-sharing explain demo.shop.orders -c amount -f "order_id = 7"
     """
-    settings = Settings.of(context, profile, as_json)
     scan = open_table(settings.profile, table).scan(
         _split(columns), filter_, limit, version=version, timestamp=timestamp
     )
@@ -365,26 +313,23 @@ def explain(
 
 @app.command()
 def history(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     starting_version: Annotated[int, typer.Option("--starting-version", metavar="N", help="First version.")] = 0,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Count what each version changed, from its change data feed; a log that is shared tells operations, too.
 
     Example: delta-sharing history demo.shop.orders
     Example: delta-sharing history demo.shop.orders --starting-version 1 --json
     """
-    from delta_sharing_client.cli import facts as told
+    from delta_sharing_client.cli import output
 
-    settings = Settings.of(context, profile, as_json)
     versions = open_table(settings.profile, table).history(starting_version)
     columns = ["version", "timestamp", "operation", "inserts", "updates", "deletes"]
     items = [
         {
             "version": one.version,
-            "timestamp": told.instant_text(one.timestamp),
+            "timestamp": output.instant_text(one.timestamp),
             "operation": one.operation,
             "operationParameters": dict(one.operation_parameters) or None,
             "inserts": one.inserts,
@@ -398,33 +343,28 @@ def history(
 
 @app.command()
 def credentials(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Print the keys, for another program.")] = False,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Ask for temporary credentials of a table's directory; keys are masked unless asked for.
 
     Example: delta-sharing credentials demo.shop.orders
     Example: delta-sharing credentials demo.shop.orders --json --show-secrets
     """
-    from delta_sharing_client.cli import facts as told
     from delta_sharing_client.cli import output
 
-    settings = Settings.of(context, profile, as_json)
     client = open_client(settings.profile)
     found = client.rest.temporary_table_credentials(open_table(settings.profile, table).name)
-    facts = told.storage_facts(found, show_secrets)
-    output.print_json(facts) if settings.as_json else output.print_facts(facts)
+    _print_facts(output.storage_facts(found, show_secrets), settings)
 
 
 # === Rows ===
 
 
-@app.command()
+@app.command(tells_cost=True)
 def head(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     rows: Annotated[int, typer.Option("--rows", "-n", metavar="N", min=0, help="Number of rows.")] = 10,
     columns: ColumnsOption = None,
@@ -432,9 +372,6 @@ def head(
     version: VersionOption = None,
     timestamp: TimestampOption = None,
     row_lineage: LineageOption = False,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Show the first rows of a table.
 
@@ -444,7 +381,6 @@ def head(
     from delta_sharing_client.cli import output
     from delta_sharing_client.outputs.files import json_rows
 
-    settings = Settings.of(context, profile, as_json, verbose)
     read = open_table(settings.profile, table).scan(
         columns=_split(columns),
         filter=filter_,
@@ -461,9 +397,9 @@ def head(
     _note_cost(read, settings)
 
 
-@app.command("read")
+@app.command("read", tells_cost=True)
 def read_table(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     to: ToOption = None,
     file_format: FormatOption = None,
@@ -474,16 +410,12 @@ def read_table(
     timestamp: TimestampOption = None,
     row_lineage: LineageOption = False,
     explain: ExplainOption = False,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Read a table into a file, or to stdout.
 
     Example: delta-sharing read demo.shop.orders --limit 5
     Example: delta-sharing read demo.shop.orders -f "amount > 100" -o big.parquet
     """
-    settings = Settings.of(context, profile, as_json, verbose)
     read = open_table(settings.profile, table).scan(
         columns=_split(columns),
         filter=filter_,
@@ -497,12 +429,10 @@ def read_table(
 
 @app.command("sql")
 def sql(
-    context: typer.Context,
+    settings: Settings,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="SELECT ... FROM share.schema.table")],
     to: ToOption = None,
     file_format: FormatOption = None,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Run SQL over shared tables with DuckDB; only the columns and rows that it needs are fetched.
 
@@ -512,7 +442,6 @@ def sql(
     from delta_sharing_client.cli import output
     from delta_sharing_client.outputs.files import json_rows
 
-    settings = Settings.of(context, profile, as_json)
     with run_sql(settings.profile, query) as reader:
         if to is None and file_format is None and not settings.as_json and sys.stdout.isatty():
             output.print_rows(reader.schema.names, [row for batch in reader for row in json_rows(batch)])
@@ -520,9 +449,9 @@ def sql(
             _write_rows(reader, to, file_format, settings)
 
 
-@app.command("changes")
+@app.command("changes", tells_cost=True)
 def read_changes(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     starting_version: Annotated[
         Optional[int], typer.Option("--starting-version", metavar="N", help="The first version.")
@@ -542,9 +471,6 @@ def read_changes(
     filter_: FilterOption = None,
     limit: LimitOption = None,
     explain: ExplainOption = False,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Read a table's change data feed into a file, or to stdout.
 
@@ -553,7 +479,6 @@ def read_changes(
     """
     if (starting_version is None) == (starting_timestamp is None):
         raise UsageError("The command changes needs one start: --starting-version N or --starting-timestamp ISO8601.")
-    settings = Settings.of(context, profile, as_json, verbose)
     read = open_table(settings.profile, table).changes(
         starting_version=starting_version,
         ending_version=ending_version,
@@ -569,7 +494,7 @@ def read_changes(
 @app.command("sync", hidden=True)
 @app.command()
 def copy(
-    context: typer.Context,
+    settings: Settings,
     table: TableArgument,
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the copy is or shall be.")],
     version: VersionOption = None,
@@ -586,27 +511,25 @@ def copy(
     repair: Annotated[
         bool, typer.Option("--repair", help="Compare all files with their checksums, and mend the copy.")
     ] = False,
-    profile: ProfileOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a directory a Delta copy of a table, or bring the copy in it up to date.
 
     Example: delta-sharing copy demo.shop.orders orders
     Example: delta-sharing copy demo.shop.orders orders --keep-days 1 --json
     """
-    from delta_sharing_client.cli import facts as told
     from delta_sharing_client.cli import output
 
     if watch is not None and (version is not None or timestamp is not None):
         raise UsageError("The option --watch follows the latest version. Leave out --version and --timestamp.")
-    settings = Settings.of(context, profile, as_json)
     shared, shown = open_table(settings.profile, table), None
     while True:
         done = shared.replicate(
-            directory, version=version, timestamp=timestamp, retention=told.retention(keep_days), repair=repair
+            directory, version=version, timestamp=timestamp, retention=retention(keep_days), repair=repair
         )
         if done.version != shown:
-            output.print_json(told.copy_facts(done)) if settings.as_json else output.print_text(told.copy_text(done))
+            output.print_json(output.copy_facts(done)) if settings.as_json else output.print_text(
+                output.copy_text(done)
+            )
             sys.stdout.flush()
         if watch is None:
             return
@@ -631,7 +554,7 @@ def serve(words: Annotated[Optional[list[str]], typer.Argument(metavar="OPTIONS"
 
 
 def _explain_or_write(
-    read: Read, explain: bool, to: Path | None, file_format: FileFormat | None, settings: Settings
+    read: "Read", explain: bool, to: Path | None, file_format: FileFormat | None, settings: Settings
 ) -> None:
     if explain:
         _print_plan(read, settings)
@@ -639,21 +562,21 @@ def _explain_or_write(
         _write(read, to, file_format, settings)
 
 
-def _print_plan(read: Read, settings: Settings) -> None:
+def _print_plan(read: "Read", settings: Settings) -> None:
     from delta_sharing_client.cli import output
 
     text = read.explain()
     output.print_json({"plan": text.splitlines()}) if settings.as_json else output.print_text(text)
 
 
-def _write(read: Read, to: Path | None, file_format: FileFormat | None, settings: Settings) -> None:
+def _write(read: "Read", to: Path | None, file_format: FileFormat | None, settings: Settings) -> None:
     with read.to_reader() as reader:
         _write_rows(reader, to, file_format, settings)
     _note_cost(read, settings)
 
 
 def _write_rows(
-    reader: pa.RecordBatchReader, to: Path | None, file_format: FileFormat | None, settings: Settings
+    reader: "pa.RecordBatchReader", to: Path | None, file_format: FileFormat | None, settings: Settings
 ) -> None:
     from delta_sharing_client.cli import output
     from delta_sharing_client.outputs.files import write_file, write_stream
@@ -672,20 +595,29 @@ def _write_rows(
         output.print_note(f"{written} rows written to {to}")
 
 
-def _note_cost(read: Read, settings: Settings) -> None:
+def _note_cost(read: "Read", settings: Settings) -> None:
     from delta_sharing_client.cli import output
 
     if settings.verbose and read.report is not None:
         output.print_note(str(read.report))
 
 
+def _print_facts(facts: Mapping[str, object], settings: Settings) -> None:
+    from delta_sharing_client.cli import output
+
+    output.print_json(facts) if settings.as_json else output.print_facts(facts)
+
+
+def _print_number(name: str, number: int, settings: Settings) -> None:
+    from delta_sharing_client.cli import output
+
+    output.print_json({name: number} if settings.as_json else number)
+
+
 def _print_listing(items: Sequence[Mapping[str, object]], columns: Sequence[str], settings: Settings) -> None:
     from delta_sharing_client.cli import output
 
-    if settings.as_json:
-        output.print_json(list(items))
-    else:
-        output.print_items(items, columns)
+    output.print_json(list(items)) if settings.as_json else output.print_items(items, columns)
 
 
 def _split(columns: Sequence[str] | None) -> list[str] | None:

@@ -1,12 +1,15 @@
-"""What the command prints: tables and trees for people, JSON for machines."""
+"""What commands tell of tables, copies and credentials, and how it is printed: tables and trees for people, JSON for
+machines."""
 
 from __future__ import annotations
 
+import datetime
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
+import msgspec
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +17,12 @@ from rich.tree import Tree
 
 from delta_sharing_client.outputs.file_formats import compact_json
 from delta_sharing_client.redact import printable
+
+if TYPE_CHECKING:
+    from delta_sharing_client.delta.data_types import DataType
+    from delta_sharing_client.protocol.messages import TemporaryCredentials
+    from delta_sharing_client.replica import Replica
+    from delta_sharing_client.table import SharedTable
 
 _NULL = Text("null", style="dim")
 # Columns narrower than this cannot be read, and one text must not push the others off a terminal.
@@ -167,3 +176,97 @@ def _print(what: RenderableType) -> None:
 def _console(file: TextIO) -> Console:
     # A pipe has no width: nothing is cut there.
     return Console(file=file, highlight=False, width=None if file.isatty() else _PIPE_WIDTH)
+
+
+# === What is told ===
+
+
+def describe_table(
+    table: SharedTable, version: int | None, timestamp: str | None
+) -> tuple[dict[str, object], list[dict[str, object]]]:
+    """Return the facts of ``table`` at a version or timestamp (default: now), and its columns, as JSON values."""
+    from delta_sharing_client.delta.schema import parse_schema
+
+    details = table.metadata(version=version, timestamp=timestamp)
+    protocol = details.protocol
+    facts: dict[str, object] = {
+        "table": str(table.name),
+        "id": details.id,
+        "name": details.name,
+        "description": details.description,
+        "version": details.version,
+        "format": details.response_format.value,
+        "minReaderVersion": protocol.min_reader_version,
+        "readerFeatures": list(protocol.reader_features or ()),
+        "partitionColumns": list(details.partition_columns),
+        "sizeInBytes": details.size,
+        "numFiles": details.num_files,
+        "configuration": dict(details.configuration),
+    }
+    schema = parse_schema(details.schema_string)
+    columns: list[dict[str, object]] = [
+        {
+            "column": field.name,
+            "type": type_text(field.type),
+            "nullable": field.nullable,
+            "comment": field.metadata.get("comment"),
+        }
+        for field in schema.fields
+    ]
+    for item in schema.all_left_out:
+        told = f"{item.type} (not supported, left out)"
+        columns.append({"column": ".".join(item.path), "type": told, "nullable": None, "comment": None})
+    return facts, columns
+
+
+def type_text(data_type: DataType) -> str:
+    """Return ``data_type`` on one line, such as ``array<struct<a: long>>``, in the names of the Delta log."""
+    # Here, because a listing needs no pyarrow.
+    from delta_sharing_client.delta.data_types import ArrayType, DecimalType, MapType, StructType
+
+    if isinstance(data_type, StructType):
+        return f"struct<{', '.join(f'{field.name}: {type_text(field.type)}' for field in data_type.fields)}>"
+    if isinstance(data_type, ArrayType):
+        return f"array<{type_text(data_type.element)}>"
+    if isinstance(data_type, MapType):
+        return f"map<{type_text(data_type.key)}, {type_text(data_type.value)}>"
+    if isinstance(data_type, DecimalType):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    return data_type.name
+
+
+def instant_text(instant: datetime.datetime) -> str:
+    """Return an instant as rows show theirs: ``2024-01-31T10:00:00Z``."""
+    return instant.astimezone(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def copy_facts(done: Replica) -> dict[str, object]:
+    """Return what ``--json`` prints of an update; the keys are stable."""
+    return {
+        "directory": str(done.directory),
+        "version": done.version,
+        "localVersion": done.local_version,
+        "numFiles": done.num_files,
+        "sizeInBytes": done.size,
+        "downloadedFiles": done.downloaded_files,
+        "downloadedBytes": done.downloaded_bytes,
+        "deletedFiles": done.deleted_files,
+    }
+
+
+def copy_text(done: Replica) -> str:
+    """Return one line for people: what the copy holds now, and what this update did."""
+    return (
+        f"{done.directory} holds version {done.version}: {done.num_files} files, {done.size} bytes; "
+        f"downloaded {done.downloaded_files} files, {done.downloaded_bytes} bytes, deleted {done.deleted_files} files"
+    )
+
+
+def storage_facts(credentials: TemporaryCredentials, show_secrets: bool) -> dict[str, object]:
+    """Return what the server answered on temporary credentials, with the keys masked unless ``show_secrets``."""
+    facts: dict[str, object] = {"location": credentials.location, "expirationTime": credentials.expiration_time}
+    for kind in ("aws_temp_credentials", "azure_user_delegation_sas", "gcp_oauth_token"):
+        given = getattr(credentials, kind)
+        keys = {} if given is None else msgspec.structs.asdict(given)
+        facts.update({name: value if show_secrets else "***" for name, value in keys.items()})
+    return facts

@@ -1,22 +1,116 @@
-"""What every command has of typer: help that is there at once, and a word about why a command was stopped."""
+"""The program around the commands: what each has of typer and of its user, exit codes, and one line on stderr if it
+failed."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, TypeVar
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Optional, TypeVar
 
 import typer
 import typer.core
 
-from delta_sharing_client.cli.exits import ExitCode, Stopped
+from delta_sharing_client.errors import (
+    AuthError,
+    DataError,
+    DeltaSharingError,
+    NotFoundError,
+    ProfileError,
+    ProtocolError,
+    RequestError,
+    TransportError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from delta_sharing_client.outputs.file_formats import NO_ROOM
+from delta_sharing_client.redact import scrub
+
+PROGRAM = "delta-sharing"
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-
 
 _WIDEST_HELP = 120
 # Two words for one: with a name behind them, or else the second is a name itself.
 _PHRASES = {("shares", "get"): "share", ("tables", "credentials"): "credentials"}
+
+
+# === Exit codes ===
+
+
+class ExitCode(enum.IntEnum):
+    """What a script can tell from the exit code alone."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    AUTH = 4
+    SERVER = 5
+    DATA = 6
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+# The first class that matches decides, so a subclass stands before its base.
+_CODES: tuple[tuple[type[DeltaSharingError], ExitCode], ...] = (
+    (UsageError, ExitCode.USAGE),
+    (ProfileError, ExitCode.USAGE),
+    (NotFoundError, ExitCode.NOT_FOUND),
+    (AuthError, ExitCode.AUTH),
+    (RequestError, ExitCode.SERVER),
+    (TransportError, ExitCode.SERVER),
+    (ProtocolError, ExitCode.SERVER),
+    (UnsupportedFeatureError, ExitCode.DATA),
+    (DataError, ExitCode.DATA),
+)
+
+
+def exit_code(error: DeltaSharingError) -> ExitCode:
+    """Return the exit code of the command for ``error``; a class of its own kind counts as its nearest base."""
+    return next((code for cls, code in _CODES if isinstance(error, cls)), ExitCode.INTERNAL)
+
+
+class Stopped(Exception):
+    """Someone else ended the command: whoever pressed Ctrl-C, or whoever closed the pipe it writes to."""
+
+    def __init__(self, code: ExitCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+# === Commands ===
+
+ProfileOption = Annotated[
+    Optional[str],
+    typer.Option("--profile", "-p", metavar="FILE", help="Profile file or URL; default: $DELTA_SHARING_PROFILE."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say on stderr what a read cost.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Where the server is, and how to talk to who asked.
+
+    Parameters
+    ----------
+    profile:
+        Path or URL of the profile file, None for the one of the environment.
+    as_json:
+        Print JSON, not tables for people.
+    verbose:
+        Say on stderr what a read cost.
+    """
+
+    profile: str | None = None
+    as_json: bool = False
+    verbose: bool = False
 
 
 class Program(typer.Typer):
@@ -33,15 +127,49 @@ class Program(typer.Typer):
             **settings,
         )
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandT], CommandT]:
+    def command(
+        self, name: str | None = None, *, tells_cost: bool = False, **settings: Any
+    ) -> Callable[[CommandT], CommandT]:
+        """Register a command. One whose first parameter is ``settings`` has ``--profile`` and ``--json`` behind its own
+        options; one that ``tells_cost`` has ``--verbose`` as well."""
+
         def register(function: CommandT) -> CommandT:
             text = inspect.cleandoc(function.__doc__ or "")
             # In the list of commands a summary is whole, and examples stay lines of their own.
             summary = " ".join(text.partition("\n\n")[0].split())
             own = {"help": text.replace("\n\nExample:", "\n\n\b\nExample:"), "short_help": summary}
-            return super(Program, self).command(name, cls=_Command, **{**own, **settings})(function)
+            super(Program, self).command(name, cls=_Command, **{**own, **settings})(_seen(function, tells_cost))
+            return function
 
         return register
+
+
+def _seen(function: CommandT, tells_cost: bool) -> Callable[..., Any]:
+    """Return a command as typer shall see it: with the options from which its ``settings`` are made."""
+    first, *own = inspect.signature(function).parameters.values()
+    if first.name != "settings":
+        return function
+
+    @functools.wraps(function)
+    def run(context: typer.Context, profile: str | None, as_json: bool, verbose: bool = False, **given: Any) -> None:
+        before: Settings = context.obj or Settings()
+        # Given behind the command, or before it.
+        function(
+            Settings(profile or before.profile, as_json or before.as_json, verbose or before.verbose),
+            **given,
+        )
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = [("profile", ProfileOption, None), ("as_json", JsonOption, False), ("verbose", VerboseOption, False)]
+    shared = [
+        inspect.Parameter(name, keyword, annotation=kind, default=default)
+        for name, kind, default in options[: None if tells_cost else 2]
+    ]
+    context = inspect.Parameter("context", keyword, annotation=typer.Context)
+    seen = [context, *(parameter.replace(kind=keyword) for parameter in own), *shared]
+    run.__signature__ = inspect.Signature(seen)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in seen}
+    return run
 
 
 class _Switches:
@@ -74,3 +202,83 @@ class _Group(_Switches, typer.core.TyperGroup):
             raise Stopped(ExitCode.BROKEN_PIPE) from error
         except KeyboardInterrupt as error:
             raise Stopped(ExitCode.INTERRUPTED) from error
+
+
+# === The process ===
+
+
+def run(app: Callable[..., Any], arguments: Sequence[str] | None) -> int:
+    """Run ``app`` with ``arguments`` (``None``: those of the process) and return an ``ExitCode``.
+
+    Nothing is raised: errors become one line on stderr, without a traceback.
+    """
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn  # type: ignore[assignment]
+        try:
+            code = app(args=None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False)
+            sys.stdout.flush()
+            return int(code or ExitCode.OK)
+        except DeltaSharingError as error:
+            return _fail(one_line(error), exit_code(error))
+        except Stopped as stopped:
+            return _leave_pipe() if stopped.code is ExitCode.BROKEN_PIPE else _fail("interrupted", stopped.code)
+        except BrokenPipeError:
+            return _leave_pipe()
+        except Exception as error:
+            return _unforeseen(error)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of ``error`` as one line without secrets in URLs, with the class name if it has no text."""
+    return " ".join(scrub(str(error)).split()) or type(error).__name__
+
+
+def _unforeseen(error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        _drop_output()
+        return _fail(f"Cannot write the output: {error.strerror}. Make room, or choose another place.", ExitCode.USAGE)
+    usage = _usage_message(error)
+    if usage == "":
+        return ExitCode.USAGE  # the help that was printed in place of a command says it all
+    if usage is not None:
+        return _fail(usage, ExitCode.USAGE)
+    return _fail(f"unexpected {type(error).__name__}: {one_line(error)}; please report this", ExitCode.INTERNAL)
+
+
+def _warn(message: Warning, *_: object) -> None:
+    # Of where in the code it was said, nobody at a terminal wants to know.
+    sys.stderr.write(f"{PROGRAM}: {one_line(message)}\n")
+
+
+def _usage_message(error: Exception) -> str | None:
+    """Return the text of a mistake on the command line, "" if there is nothing to say, None for any other error.
+
+    Older releases of typer raise click's exceptions and newer ones their own; both kinds format themselves.
+    """
+    formatter = getattr(error, "format_message", None)
+    if formatter is None:
+        return None
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{formatter()}\n")
+        return ""
+    message = " ".join(str(formatter()).split()).rstrip(".")
+    if not message:
+        return ""
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", None) or PROGRAM
+    return f"{message}; see: {path} --help"
+
+
+def _leave_pipe() -> int:
+    _drop_output()
+    return ExitCode.BROKEN_PIPE
+
+
+def _drop_output() -> None:
+    # Nobody takes what is left; the interpreter must not complain when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(message: str, code: ExitCode) -> int:
+    sys.stderr.write(f"{PROGRAM}: {message}\n")
+    return code

@@ -1,9 +1,9 @@
-"""From what a person types to what it means: settings, file formats, clients and tables."""
+"""From what a person types to what it means: clients, tables, and SQL over them."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import datetime
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -21,31 +21,6 @@ if TYPE_CHECKING:
 
 # sqlglot underlines, as a terminal does, the word that it stumbled over.
 _UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Where the server is, and how to talk to who asked.
-
-    Parameters
-    ----------
-    profile:
-        Path or URL of the profile file, None for the one of the environment.
-    as_json:
-        Print JSON, not tables for people.
-    verbose:
-        Say on stderr what a read cost.
-    """
-
-    profile: str | None = None
-    as_json: bool = False
-    verbose: bool = False
-
-    @classmethod
-    def of(cls, context: typer.Context, profile: str | None, as_json: bool, verbose: bool = False) -> Settings:
-        """Return the options given after the command, completed by those given before it."""
-        before: Settings = context.obj or cls()
-        return cls(profile or before.profile, as_json or before.as_json, verbose or before.verbose)
 
 
 def open_client(profile: str | None) -> SharingClient:
@@ -154,3 +129,11 @@ def share_and_schema(client: SharingClient, text: str) -> tuple[str, str | None]
     if dot and schema and share.lower() in by_folded_name:
         return by_folded_name[share.lower()], schema
     raise NotFoundError(f"No share fits {text!r}; there are: {', '.join(shares) or 'none'}.")
+
+
+def retention(days: float) -> datetime.timedelta:
+    """Return ``days`` as a duration; ``UsageError`` if it is longer than one can be."""
+    try:
+        return datetime.timedelta(days=days)
+    except (OverflowError, ValueError):
+        raise UsageError(f"The option --keep-days must be a number of days such as 7, found {days}.") from None

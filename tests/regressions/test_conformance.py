@@ -19,7 +19,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.cli.facts import describe_table
+from delta_sharing_client.cli.output import describe_table
 from delta_sharing_client.delta import deletion_vectors
 from tests.regressions.hand_made import Action, HandMadeTable
 from tests.vectors import encode_inline

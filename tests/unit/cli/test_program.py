@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import delta_sharing_client
+from delta_sharing_client import errors
 from delta_sharing_client.cli import main
-from delta_sharing_client.cli import run as run_module
-from delta_sharing_client.cli.exits import ExitCode, Stopped
+from delta_sharing_client.cli.program import ExitCode, Stopped, exit_code, one_line, run
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,11 @@ def test_nothing_that_is_raised_becomes_a_traceback(
     code: ExitCode,
     said: str,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def app(**_: object) -> None:
         raise raised
 
-    monkeypatch.setattr(run_module, "app", app)
-
-    assert main([]) == code
+    assert run(app, []) == code
 
     printed = capsys.readouterr().err
     assert said in printed
@@ -119,19 +116,16 @@ def test_nothing_that_is_raised_becomes_a_traceback(
     assert "secret" not in printed
 
 
-def test_a_warning_is_a_line_of_its_own_and_the_command_goes_on(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warning_is_a_line_of_its_own_and_the_command_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     def app(**_: object) -> None:
         warnings.warn("The table 't' is not\nwhat it was.", UserWarning, stacklevel=1)
         print("rows")  # noqa: T201
 
-    monkeypatch.setattr(run_module, "app", app)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         shown = warnings.showwarning
 
-        assert main([]) == ExitCode.OK
+        assert run(app, []) == ExitCode.OK
         assert warnings.showwarning is shown
 
     printed = capsys.readouterr()
@@ -158,3 +152,24 @@ def test_a_file_that_cannot_be_written_says_what_helps(
 
     assert main(words) == ExitCode.USAGE
     assert f"Cannot write '{target}': No such file or directory. Choose another place.\n" in capsys.readouterr().err
+
+
+def _all_errors(root: type[errors.DeltaSharingError]) -> list[type[errors.DeltaSharingError]]:
+    return [root, *(found for child in root.__subclasses__() for found in _all_errors(child))]
+
+
+@pytest.mark.parametrize("cls", _all_errors(errors.DeltaSharingError)[1:])
+def test_every_error_class_has_an_exit_code_of_its_own_meaning(cls: type[errors.DeltaSharingError]) -> None:
+    assert exit_code(cls("sentence")) not in (ExitCode.OK, ExitCode.INTERNAL)
+
+
+def test_a_not_found_answer_is_told_from_other_answers() -> None:
+    assert exit_code(errors.NotFoundError("no such table")) is ExitCode.NOT_FOUND
+    assert exit_code(errors.RequestError("bad gateway")) is ExitCode.SERVER
+
+
+def test_the_line_on_stderr_has_no_line_breaks_and_no_signatures() -> None:
+    error = errors.TransportError("read of https://host/file?X-Amz-Signature=abcdef\n  failed")
+
+    assert one_line(error) == "read of https://host/file?*** failed"
+    assert one_line(KeyError()) == "KeyError"
