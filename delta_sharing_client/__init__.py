@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from delta_sharing_client.options import AccessMode, ReadOptions, ResponseFormat, VariantAs
     from delta_sharing_client.predicates.tree import Expression, col
-    from delta_sharing_client.protocol.listing import Schema, Share, Table
+    from delta_sharing_client.protocol.names import Schema, Share, Table
     from delta_sharing_client.protocol.profile import Profile
     from delta_sharing_client.reads import Changes, Scan
     from delta_sharing_client.replica import Replica
@@ -121,7 +121,7 @@ _HOMES = {
         "UnsupportedFeatureError",
         "UsageError",
     ),
-    "delta_sharing_client.protocol.listing": ("Schema", "Share", "Table"),
+    "delta_sharing_client.protocol.names": ("Schema", "Share", "Table"),
     "delta_sharing_client.loaders": (
         "attach",
         "load_as_duckdb",

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.listing import Schema, Share, Table
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import Schema, Share, Table, TableName
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
 

@@ -35,7 +35,7 @@ from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
 from delta_sharing_client.protocol import windows
-from delta_sharing_client.protocol.answer import TableAction, TableHead
+from delta_sharing_client.protocol.messages import TableAction, TableHead
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -155,16 +155,16 @@ def _stream_by_url(
         asynchronous=options.async_query,
     )
     answer = query_table(rest, table, query, response_format=request.response_format)
-    if hints is not None and answer.metadata.schema_string != hinted_schema:
+    if hints is not None and answer.head.metadata.schema_string != hinted_schema:
         # The table changed in between: hints made for the old schema could hide rows of the new one.
         answer.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
         answer = query_table(rest, table, query, response_format=request.response_format)
     try:
-        check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
+        check_readable(answer.head.protocol, answer.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
         # The refresh token of an answer is known at its end; until then its version is asked for.
         urls = RefreshingUrls(rest, table, query, answer)
-        state = dataclasses.replace(_state(rest, table, answer), urls=urls)
+        state = dataclasses.replace(_state(rest, table, answer.head), urls=urls)
         stream = stream_snapshot(state, _live_files(answer, table, held), request, options)
     except BaseException:
         answer.close()
@@ -172,7 +172,7 @@ def _stream_by_url(
     return dataclasses.replace(
         stream,
         files=_named(rest, table, stream.files),
-        table_files=answer.num_files,
+        table_files=answer.head.num_files,
         release=answer.close,
         break_off=answer.break_off,
     )
@@ -221,11 +221,11 @@ def _query_snapshot(
         asynchronous=options.async_query,
     )
     answer = query_table(rest, table, query, response_format=request.response_format)
-    check_readable(answer.protocol, answer.metadata, operation=Operation.SNAPSHOT, table=str(table))
-    actions: list[Action] = [answer.protocol, answer.metadata, *_live_files(answer, table, sys.maxsize)]
-    snapshot = Snapshot.from_actions(answer.version, actions, table=str(table))
+    check_readable(answer.head.protocol, answer.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
+    actions: list[Action] = [answer.head.protocol, answer.head.metadata, *_live_files(answer, table, sys.maxsize)]
+    snapshot = Snapshot.from_actions(answer.head.version, actions, table=str(table))
     urls = RefreshingUrls(rest, table, query, answer)
-    state = dataclasses.replace(_state(rest, table, answer), urls=urls)
+    state = dataclasses.replace(_state(rest, table, answer.head), urls=urls)
     return snapshot, plan_snapshot(state, snapshot.files, request, options)
 
 
@@ -325,7 +325,7 @@ class _Feed:
 
     def _whole(self, actions: Iterable[TableAction]) -> ScanPlan:
         urls = RefreshingUrls(self.rest, self.table, self.query, self.answer)
-        state = dataclasses.replace(_state(self.rest, self.table, self.answer), urls=urls)
+        state = dataclasses.replace(_state(self.rest, self.table, self.answer.head), urls=urls)
         request = dataclasses.replace(self.request, of_view=self.answer.head.is_view)
         try:
             return plan_changes(state, actions, request, self.options)
@@ -452,12 +452,12 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
     return to_json_hints(said, described.metadata.partition_columns), described.metadata.schema_string
 
 
-def _state(rest: RestClient, table: TableName, answer: TableAnswer | TableHead) -> TableState:
+def _state(rest: RestClient, table: TableName, head: TableHead) -> TableState:
     return TableState(
         name=str(table),
-        version=answer.version,
-        protocol=answer.protocol,
-        metadata=answer.metadata,
+        version=head.version,
+        protocol=head.protocol,
+        metadata=head.metadata,
         allow_http=rest.allows_http_data,
         query_id=rest.query_id,
     )
@@ -468,7 +468,7 @@ def _live_files(answer: TableAnswer, table: TableName, held: int) -> Iterator[Ad
 
     The names of the first ``held`` of them are kept as they are, which is faster, of others a few bytes.
     """
-    names = _Names(str(table), answer.version, held)
+    names = _Names(str(table), answer.head.version, held)
     for actions in answer.blocks:
         yield from names.new(actions)
 

@@ -19,7 +19,7 @@ from delta_sharing_client.notebook import Bar, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.planning import read_commits
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.protocol.answer import TableHead
+from delta_sharing_client.protocol.messages import TableHead
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient

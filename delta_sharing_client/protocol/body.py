@@ -1,19 +1,42 @@
-"""The body of an answer: decoded to its very end, in pieces as they arrive, and bounded."""
+"""The body of an answer: decoded to its very end, in pieces as they arrive, and bounded; cut into lines; and where the
+server refused, as an exception (protocol: 4xx and 5xx answers carry ``errorCode`` and ``message``)."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+import msgspec
 import requests
 
-from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.errors import (
+    AuthError,
+    DeltaSharingError,
+    NotFoundError,
+    ProtocolError,
+    RequestError,
+    TransportError,
+)
+from delta_sharing_client.protocol.messages import ErrorAnswer
+from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import LIBRARY_ERRORS, Transient, network_failure
 
 # What ``body_chunks`` decodes, for the ``Accept-Encoding`` header.
 ACCEPTED_ENCODINGS = "gzip, deflate"
+MAX_LINE_BYTES = 256 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _INFLATED_BYTES = 1024 * 1024
+_NOT_FOUND_CODE = "RESOURCE_DOES_NOT_EXIST"
+_MAX_CODE = 100
+_MAX_SHOWN = 500
+_MAX_KEPT = 16_384
+# What Databricks ends its messages with, and its support asks for.
+_TRACE = re.compile(r"\[Trace Id: [^\]]{1,200}\]")
+
+_decoder = msgspec.json.Decoder(ErrorAnswer)
 
 
 def body_chunks(
@@ -114,3 +137,105 @@ def _window(start: bytes, deflate: bool) -> int:
         return 16 + zlib.MAX_WBITS
     zlib_header = start[0] & 0x0F == 8 and (len(start) < 2 or (start[0] * 256 + start[1]) % 31 == 0)
     return zlib.MAX_WBITS if zlib_header else -zlib.MAX_WBITS
+
+
+# === Lines ===
+
+
+class Block(NamedTuple):
+    """Some consecutive lines, without the last ``\\n``; blank ones are still there, so that lines can be numbered.
+
+    ``complete`` is false for the one last line of a body that does not end with ``\\n``.
+    """
+
+    text: bytes
+    complete: bool
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.text.split(b"\n")
+
+
+def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Block]:
+    """Split a body, given in arbitrary chunks, into blocks of lines, in time linear in its length.
+
+    Raises ``ProtocolError`` once a line is longer than ``max_line_bytes``.
+    """
+    pending: list[bytes] = []  # the pieces of a line whose end has not arrived; joined once, so huge lines stay linear
+    pending_bytes = 0
+    for chunk in chunks:
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            pending.append(chunk)
+            pending_bytes += len(chunk)
+            _check_length(pending_bytes, max_line_bytes)
+            continue
+        pending.append(chunk[:end])
+        block = Block(b"".join(pending), complete=True)
+        if pending_bytes + len(chunk) > max_line_bytes:
+            _check_length(max(map(len, block.lines)), max_line_bytes)
+        yield block
+        rest = chunk[end + 1 :]
+        pending = [rest] if rest else []
+        pending_bytes = len(rest)
+        _check_length(pending_bytes, max_line_bytes)
+    if pending_bytes:
+        yield Block(b"".join(pending), complete=False)
+
+
+def _check_length(found: int, limit: int) -> None:
+    if found > limit:
+        raise ProtocolError(
+            f"A line of the server's answer is longer than {limit} bytes; expected one JSON object per line."
+        )
+
+
+# === Refusals ===
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What a server said when it refused; ``secrets`` of ours that it repeats are masked before."""
+
+    status: int | None
+    code: str | None = None
+    message: str = ""
+
+    @classmethod
+    def read(cls, status: int, body: bytes, secrets: Iterable[str] = ()) -> Refusal:
+        """Read the body of an answer with an error ``status``: JSON whatever its content type, else text."""
+        try:
+            answer = _decoder.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            answer = ErrorAnswer()
+        message = answer.message or ""
+        if answer.code is None and answer.message is None:
+            message = body.decode("utf-8", "replace")
+        code = None if answer.code is None else scrub(answer.code, secrets)[:_MAX_CODE]
+        return cls(status=status, code=code, message=scrub(message.strip(), secrets))
+
+    def error(self, doing: str, *, table: str | None, auth_hint: str = "") -> DeltaSharingError:
+        """Return the exception; ``doing`` says what was asked ("Listing the shares"), ``auth_hint`` what to do about
+        refused credentials."""
+        facts = ", ".join(str(fact) for fact in (self.status, self.code) if fact is not None)
+        failed = f"{doing} failed ({facts})" if facts else f"{doing} failed"
+        shown = _shortened(" ".join(self.message.split()))
+        text = f"{failed}: {shown}" if shown else failed
+        text = text if text.endswith((".", "!", "?")) else text + "."
+        kind: type[AuthError | RequestError] = RequestError
+        if self.status == 401:
+            kind, text = AuthError, f"{text} The server refused the credentials. {auth_hint}".strip()
+        elif self.status == 403:
+            kind = AuthError
+            text += " The credentials are known but not allowed to do this; ask the data provider."
+        elif self.status == 404 or (self.status == 400 and self.code == _NOT_FOUND_CODE):
+            kind = NotFoundError
+        kept = self.message[:_MAX_KEPT] or None
+        return kind(text, status=self.status, error_code=self.code, server_message=kept, table=table)
+
+
+def _shortened(message: str) -> str:
+    if len(message) <= _MAX_SHOWN:
+        return message
+    traces = [found for found in _TRACE.findall(message) if found not in message[:_MAX_SHOWN]]
+    return " ".join([f"{message[:_MAX_SHOWN]} ...", *traces[-1:]])

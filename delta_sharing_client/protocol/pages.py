@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import secrets
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
-from typing import NamedTuple, Protocol, Union, cast
+from typing import Protocol, Union, cast
 
 import msgspec
 import requests
@@ -25,18 +25,23 @@ from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerprints, pairs
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.answer import (
+from delta_sharing_client.protocol.body import Block, Refusal, split_blocks
+from delta_sharing_client.protocol.messages import (
+    CHANGES_OF_VIEWS,
+    END_STREAM_ACTION,
     AnswerKind,
+    EndStreamAction,
+    FileLine,
     FileReader,
+    Line,
+    QueryStatus,
     TableAction,
     TableHead,
     format_of,
+    promises,
     read_metadata,
     read_protocol,
 )
-from delta_sharing_client.protocol.capabilities import HEADER, promises_end_stream_action, tells_changes_of_a_view
-from delta_sharing_client.protocol.failures import Refusal
-from delta_sharing_client.protocol.messages import EndStreamAction, FileLine, Line, QueryStatus
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import VERSION_HEADER, PageTokens, version_header
 from delta_sharing_client.protocol.transport import Request, Transport
@@ -44,7 +49,6 @@ from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 from delta_sharing_client.shortcuts import SHORTCUTS
 
-MAX_LINE_BYTES = 256 * 1024 * 1024
 MAX_ACTIONS = 10_000_000
 _MAX_BLANK_LINES = 10_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
@@ -267,8 +271,8 @@ class Page:
         self._rules = rules
         self._table = str(rules.table)
         self._number = 0
-        self._end_promised = promises_end_stream_action(response.headers.get(HEADER))
-        self._is_view = tells_changes_of_a_view(response.headers.get(HEADER))
+        self._end_promised = promises(response.headers, END_STREAM_ACTION)
+        self._is_view = promises(response.headers, CHANGES_OF_VIEWS)
         self._blocks = split_blocks(transport.chunks(response, request))
         # The block that is being read, and up to where.
         self._block, self._at = Block(b"", complete=True), 1
@@ -556,20 +560,6 @@ class Page:
         return TransportError(f"{self._request.doing} failed: the answer is not complete, {reason}.", table=self._table)
 
 
-class Block(NamedTuple):
-    """Some consecutive lines, without the last ``\\n``; blank ones are still there, so that lines can be numbered.
-
-    ``complete`` is false for the one last line of a body that does not end with ``\\n``.
-    """
-
-    text: bytes
-    complete: bool
-
-    @property
-    def lines(self) -> list[bytes]:
-        return self.text.split(b"\n")
-
-
 def _decoded_at_once(text: bytes) -> list[Line] | None:
     """Return the lines of ``text``; ``None`` where each must be looked at by itself, to name the one that is wrong."""
     if len(text) > _MOST_AT_ONCE:
@@ -589,40 +579,6 @@ def _decoded_at_once(text: bytes) -> list[Line] | None:
 
 def _nothing() -> None:
     pass
-
-
-def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Block]:
-    """Split a body, given in arbitrary chunks, into blocks of lines, in time linear in its length.
-
-    Raises ``ProtocolError`` once a line is longer than ``max_line_bytes``.
-    """
-    pending: list[bytes] = []  # the pieces of a line whose end has not arrived; joined once, so huge lines stay linear
-    pending_bytes = 0
-    for chunk in chunks:
-        end = chunk.rfind(b"\n")
-        if end < 0:
-            pending.append(chunk)
-            pending_bytes += len(chunk)
-            _check_length(pending_bytes, max_line_bytes)
-            continue
-        pending.append(chunk[:end])
-        block = Block(b"".join(pending), complete=True)
-        if pending_bytes + len(chunk) > max_line_bytes:
-            _check_length(max(map(len, block.lines)), max_line_bytes)
-        yield block
-        rest = chunk[end + 1 :]
-        pending = [rest] if rest else []
-        pending_bytes = len(rest)
-        _check_length(pending_bytes, max_line_bytes)
-    if pending_bytes:
-        yield Block(b"".join(pending), complete=False)
-
-
-def _check_length(found: int, limit: int) -> None:
-    if found > limit:
-        raise ProtocolError(
-            f"A line of the server's answer is longer than {limit} bytes; expected one JSON object per line."
-        )
 
 
 class _HandedOut(Protocol):

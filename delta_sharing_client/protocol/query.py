@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from delta_sharing_client.connections import Interrupt
-from delta_sharing_client.delta.actions import Metadata, Protocol
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import ProtocolError, RequestError, UsageError
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.answer import AnswerKind, TableAction, TableHead
-from delta_sharing_client.protocol.capabilities import HEADER, capabilities_header
+from delta_sharing_client.protocol.messages import AnswerKind, TableAction, TableHead, capabilities
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.pages import AnswerRules, Page, Pages
 from delta_sharing_client.protocol.rest import RestClient
@@ -179,7 +177,7 @@ class TableAnswer:
     Attributes
     ----------
     head:
-        The first lines and headers; its fields are attributes of the answer as well.
+        The first lines and headers.
     blocks, actions:
         The file actions with ``file_id`` and the ``shared_*`` fields set, and ``VersionedMetadata`` and
         ``VersionedProtocol`` where a range of versions holds them. All pages; consumed once, either one by one or as
@@ -192,41 +190,6 @@ class TableAnswer:
         self._pages = pages
         self.blocks = pages.actions()
         self.actions: Iterator[TableAction] = itertools.chain.from_iterable(self.blocks)
-
-    @property
-    def version(self) -> int:
-        """The snapshot's version; of changes, the first version of the range."""
-        return self.head.version
-
-    @property
-    def response_format(self) -> ResponseFormat:
-        """The format that the answer has."""
-        return self.head.response_format
-
-    @property
-    def protocol(self) -> Protocol:
-        """The protocol action."""
-        return self.head.protocol
-
-    @property
-    def metadata(self) -> Metadata:
-        """The metadata action."""
-        return self.head.metadata
-
-    @property
-    def metadata_version(self) -> int | None:
-        """The version that the server states for ``metadata``."""
-        return self.head.metadata_version
-
-    @property
-    def table_size(self) -> int | None:
-        """Bytes of the table, where the server tells."""
-        return self.head.table_size
-
-    @property
-    def num_files(self) -> int | None:
-        """Files of the table, where the server tells."""
-        return self.head.num_files
 
     @property
     def refresh_token(self) -> str | None:
@@ -280,7 +243,7 @@ def table_metadata(
     formats = (
         (ResponseFormat.DELTA, ResponseFormat.PARQUET) if response_format is ResponseFormat.AUTO else (response_format,)
     )
-    headers = {HEADER: capabilities_header(formats, reader_features(operation))}
+    headers = capabilities(formats, reader_features(operation))
     request = rest.metadata_request(table, headers, version, timestamp)
     rules = AnswerRules(
         table=table,
@@ -367,7 +330,8 @@ def _changes(
     formats: tuple[ResponseFormat, ...],
     interrupt: Interrupt | None,
 ) -> TableAnswer:
-    headers = _headers(formats, Operation.CHANGES, changes_of_views=request.of_view)
+    features = reader_features(Operation.CHANGES)
+    headers = capabilities(formats, features, end_stream_action=True, changes_of_views=request.of_view)
     rules = AnswerRules(
         table=table,
         kind=AnswerKind.CHANGES,
@@ -395,7 +359,8 @@ def _query(
     idempotency_key: dict[str, str],
 ) -> TableAnswer:
     operation = Operation.SNAPSHOT if wanted.kind is AnswerKind.SNAPSHOT else Operation.STREAMING
-    headers = _headers(formats, operation, asynchronous=wanted.asynchronous)
+    features = reader_features(operation)
+    headers = capabilities(formats, features, end_stream_action=True, asynchronous=wanted.asynchronous)
     rules = AnswerRules(
         table=table,
         kind=wanted.kind,
@@ -442,23 +407,6 @@ def _negotiated(ask: Callable[[tuple[ResponseFormat, ...]], T], response_format:
             return ask((ResponseFormat.PARQUET,))  # a server that only speaks parquet and says so
         except RequestError:
             raise refused from None
-
-
-def _headers(
-    formats: tuple[ResponseFormat, ...],
-    operation: Operation,
-    *,
-    asynchronous: bool = False,
-    changes_of_views: bool = False,
-) -> dict[str, str]:
-    value = capabilities_header(
-        formats,
-        reader_features(operation),
-        end_stream_action=True,
-        asynchronous=asynchronous,
-        changes_of_views=changes_of_views,
-    )
-    return {HEADER: value}
 
 
 def _understood(formats: tuple[ResponseFormat, ...]) -> frozenset[ResponseFormat]:

@@ -6,25 +6,23 @@ import contextlib
 import copy
 import difflib
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from delta_sharing_client.data_urls import is_http
 from delta_sharing_client.errors import DeltaSharingError, NotFoundError, ProtocolError, RequestError, about_table
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.listing import Schema, Share, Table
 from delta_sharing_client.protocol.messages import (
-    SchemasPage,
+    ItemsPage,
+    SchemaItem,
     ShareAnswer,
     ShareItem,
-    SharesPage,
     TableItem,
-    TablesPage,
     TemporaryCredentials,
     TemporaryCredentialsAnswer,
 )
-from delta_sharing_client.protocol.names import TableName, check_name
+from delta_sharing_client.protocol.names import Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
@@ -139,7 +137,7 @@ class RestClient:
 
     def list_shares(self) -> list[Share]:
         """List Shares: all pages."""
-        items = self._list(("shares",), SharesPage, "Listing the shares")
+        items = self._list(("shares",), ItemsPage[ShareItem], "Listing the shares")
         return [_share(item) for item in items]
 
     def get_share(self, share: str) -> Share:
@@ -153,14 +151,14 @@ class RestClient:
         """List Schemas in a Share: all pages."""
         path = ("shares", check_name(share, "share"), "schemas")
         with self._among(share):
-            items = self._list(path, SchemasPage, f"Listing the schemas of share {share}")
+            items = self._list(path, ItemsPage[SchemaItem], f"Listing the schemas of share {share}")
         return [Schema(item.name, item.share or share, item.id, item.display_name) for item in items]
 
     def list_tables(self, share: str, schema: str) -> list[Table]:
         """List Tables in a Schema: all pages."""
         path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), "tables")
         with self._among(share, schema):
-            items = self._list(path, TablesPage, f"Listing the tables of schema {share}.{schema}")
+            items = self._list(path, ItemsPage[TableItem], f"Listing the tables of schema {share}.{schema}")
         return [_table(item, share, schema) for item in items]
 
     def list_all_tables(self, share: str) -> list[Table]:
@@ -168,7 +166,7 @@ class RestClient:
         path = ("shares", check_name(share, "share"), "all-tables")
         doing = f"Listing all tables of share {share}"
         try:
-            items = self._list(path, TablesPage, doing)
+            items = self._list(path, ItemsPage[TableItem], doing)
         except RequestError as error:
             if error.status not in _UNKNOWN_ENDPOINT:
                 raise
@@ -227,8 +225,8 @@ class RestClient:
                 f"{request.doing}: the answer is not the JSON that the protocol defines {found}.", table=request.table
             ) from None
 
-    def _list(self, path: tuple[str, ...], page: type[_Page], doing: str) -> list[Any]:
-        items: list[Any] = []
+    def _list(self, path: tuple[str, ...], page: type[ItemsPage[T]], doing: str) -> list[T]:
+        items: list[T] = []
         tokens = PageTokens(doing)
         transport = self.transport.operation()
         token = None
@@ -294,11 +292,6 @@ class PageTokens:
             )
         self._seen.add(token)
         return token
-
-
-class _Page(Protocol):
-    items: Any
-    next_page_token: str | None
 
 
 def version_header(headers: Mapping[str, str], doing: str, table: str, secrets: Collection[str] = ()) -> int | None:

@@ -30,8 +30,7 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
-from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, body_chunks, start_of_body
-from delta_sharing_client.protocol.failures import Refusal
+from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, start_of_body
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.redact import printable, safe_url
 from delta_sharing_client.retry import (

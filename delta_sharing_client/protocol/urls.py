@@ -39,8 +39,8 @@ class RefreshingUrls:
         self._rest = rest
         self._table = table
         self._query = query
-        self._format = answer.response_format  # file ids differ between the formats
-        self._version = answer.version
+        self._format = answer.head.response_format  # file ids differ between the formats
+        self._version = answer.head.version
         self._answer: TableAnswer | None = answer
         self._known_token: str | None = None
         self._lock = threading.Lock()
@@ -92,12 +92,12 @@ class RefreshingUrls:
 
     def _fetch(self) -> dict[str, _Url]:
         answer = self._ask()
-        if answer.response_format is not self._format:
+        if answer.head.response_format is not self._format:
             answer.close()
             raise self._changed("the server answers in another format, with other file ids")
-        if self._is_snapshot and answer.version != self._version:
+        if self._is_snapshot and answer.head.version != self._version:
             answer.close()
-            raise self._changed(f"it is at version {answer.version} now")
+            raise self._changed(f"it is at version {answer.head.version} now")
         urls = dict(self._named_urls(answer))
         least = answer.min_url_expiration  # for files that state none themselves; known at the end of the answer
         urls = {name: url if url.expires_ms else url._replace(expires_ms=least) for name, url in urls.items()}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from delta_sharing_client.connections import Interrupt
 from delta_sharing_client.delta.actions import VersionedMetadata, VersionedProtocol
 from delta_sharing_client.errors import ProtocolError, RequestError, UnsupportedFeatureError
-from delta_sharing_client.protocol.answer import TableAction, TableHead
+from delta_sharing_client.protocol.messages import TableAction, TableHead
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import ChangesQuery, TableAnswer, query_changes
 from delta_sharing_client.protocol.rest import RestClient
@@ -95,10 +95,10 @@ class FeedWindows:
             query = dataclasses.replace(query, starting_version=first, starting_timestamp=None)
         wanted = self.end.response_format
         with query_changes(self._rest, self._table, query, response_format=wanted, interrupt=self._interrupt) as answer:
-            if answer.response_format is not wanted:
+            if answer.head.response_format is not wanted:
                 raise ProtocolError(
                     f"The changes up to version {end} must have the {wanted.value} response format, as those before "
-                    f"have, but they have the {answer.response_format.value} one.",
+                    f"have, but they have the {answer.head.response_format.value} one.",
                     table=str(self._table),
                 )
             actions = list(itertools.islice(answer.actions, None if most is None else most + 1))
@@ -127,6 +127,7 @@ def feed_windows(
     )
     if not seen:
         return None
+    wanted = answer.head.response_format
     try:
         last = max(rest.table_version(table), seen[-1])
         if query.ending_version is not None:
@@ -135,11 +136,13 @@ def feed_windows(
             return None
         # As a feed tells it, and not as the endpoint for metadata does, which older servers answer for today.
         at_end = dataclasses.replace(query, starting_version=last, starting_timestamp=None, ending_version=last)
-        with query_changes(rest, table, at_end, response_format=answer.response_format) as described:
+        with query_changes(rest, table, at_end, response_format=wanted) as described:
             end = described.head
     except (RequestError, ProtocolError, UnsupportedFeatureError):
         return None
-    return FeedWindows(rest, table, query, end, last, seen) if end.response_format is answer.response_format else None
+    return (
+        FeedWindows(rest, table, query, end, last, seen) if end.response_format is answer.head.response_format else None
+    )
 
 
 class WindowUrls:

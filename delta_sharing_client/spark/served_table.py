@@ -27,7 +27,7 @@ from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, RequestError, SchemaChangeError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.planning import plan_change_feed, plan_table
-from delta_sharing_client.protocol.answer import TableHead
+from delta_sharing_client.protocol.messages import TableHead
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
@@ -148,11 +148,11 @@ class ServedTable:
         """
         query = QueryRequest(version=version, include_refresh_token=False)
         answer = query_table(self._rest, self.options.table, query, response_format=response_format)
-        problem = self._problem(version, answer.protocol, answer.metadata, stream)
+        problem = self._problem(version, answer.head.protocol, answer.head.metadata, stream)
         if problem is not None:
             answer.close()
             raise problem
-        head: tuple[Action, ...] = (answer.protocol, answer.metadata)
+        head: tuple[Action, ...] = (answer.head.protocol, answer.head.metadata)
         adds = (action for action in answer.actions if isinstance(action, AddFile))
         snapshot = Snapshot.from_actions(version, itertools.chain(head, adds), table=self.name)
         files = tuple(sorted(snapshot.files, key=file_order))
@@ -160,8 +160,8 @@ class ServedTable:
             first=version,
             last=version,
             versions=(VersionFiles(version, files, tuple(range(len(files)))),),
-            response_format=answer.response_format,
-            protocol=answer.protocol,
+            response_format=answer.head.response_format,
+            protocol=answer.head.protocol,
             urls=RefreshingUrls(self._rest, self.options.table, query, answer),
             is_snapshot=True,
         )
@@ -192,8 +192,8 @@ class ServedTable:
             first=first,
             last=last,
             versions=tuple(self._versions(first, last, answer, actions, stream)),
-            response_format=answer.response_format,
-            protocol=answer.protocol,
+            response_format=answer.head.response_format,
+            protocol=answer.head.protocol,
             urls=RefreshingUrls(self._rest, self.options.table, query, answer),
             is_snapshot=False,
         )
@@ -286,7 +286,7 @@ class ServedTable:
             if problem is not None:
                 problems.setdefault(at, problem)
 
-        check(answer.metadata_version, answer.protocol, answer.metadata)
+        check(answer.head.metadata_version, answer.head.protocol, answer.head.metadata)
         for action in actions:
             if isinstance(action, VersionedMetadata):
                 check(action.version, None, action.metadata)

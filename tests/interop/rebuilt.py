@@ -56,7 +56,7 @@ def rebuild_feed(served: ServedTables, name: str, start: int, end: int, director
     commits = {
         version: Commit.from_actions(version, times.get(version), actions) for version, actions in by_version.items()
     }
-    _write_feed(directory, commits, Snapshot.from_actions(0, [answer.protocol, answer.metadata]))
+    _write_feed(directory, commits, Snapshot.from_actions(0, [answer.head.protocol, answer.head.metadata]))
     return min(commits)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import delta_sharing_client as ds
 from delta_sharing_client.notebook import Bar, Listed, html_facts, html_rows
-from delta_sharing_client.protocol.listing import Share, Table
+from delta_sharing_client.protocol.names import Share, Table
 from delta_sharing_client.table import VersionChanges, _History
 
 

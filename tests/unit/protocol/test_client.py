@@ -9,7 +9,7 @@ import pytest
 import delta_sharing_client as ds
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.protocol.listing import Table
+from delta_sharing_client.protocol.names import Table
 
 
 def test_sharing_client_takes_names_and_values(server, profile, wire):

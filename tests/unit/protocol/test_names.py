@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import delta_sharing_client as ds
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.protocol.names import TableName, parse_table_url
 
@@ -60,3 +61,11 @@ def test_what_is_no_table_url_is_refused(url):
 def test_names_that_cannot_be_are_refused(parts):
     with pytest.raises(UsageError):
         TableName(*parts)
+
+
+def test_listed_values_print_what_the_server_told_and_nothing_else() -> None:
+    assert repr(ds.Share("s")) == "Share(name='s')"
+    assert repr(ds.Schema("d", "s", id="1")) == "Schema(name='d', share='s', id='1')"
+    assert repr(ds.Table("t", "s", "d")) == "Table(name='t', share='s', schema='d')"
+    modes = ds.Table("t", "s", "d", access_modes=("url",))
+    assert repr(modes) == "Table(name='t', share='s', schema='d', access_modes=('url',))"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.protocol import pages
+from delta_sharing_client.protocol.body import split_blocks
 from delta_sharing_client.protocol.messages import Line
-from delta_sharing_client.protocol.pages import split_blocks
 
 decode = msgspec.json.Decoder(Line).decode
 # Whole lines, and pieces of which some make a line, or two lines, or half of one.

@@ -67,10 +67,10 @@ def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table
 
     answer = query_table(rest, table)
 
-    assert answer.response_format is ResponseFormat.DELTA
-    assert (answer.version, answer.table_size, answer.num_files) == (7, 10, 1)
+    assert answer.head.response_format is ResponseFormat.DELTA
+    assert (answer.head.version, answer.head.table_size, answer.head.num_files) == (7, 10, 1)
     assert answer.head.location == "s3://b/t"
-    assert answer.protocol.min_reader_version == 1
+    assert answer.head.protocol.min_reader_version == 1
     assert not answer.complete
     (add,) = answer.actions
     assert isinstance(add, AddFile)
@@ -88,9 +88,9 @@ def test_parquet_answer_without_header_is_taken_although_delta_was_asked(server,
 
     answer = query_table(rest, table)
 
-    assert answer.response_format is ResponseFormat.PARQUET
-    assert answer.protocol.min_reader_version == 1
-    assert answer.metadata.properties == {}
+    assert answer.head.response_format is ResponseFormat.PARQUET
+    assert answer.head.protocol.min_reader_version == 1
+    assert answer.head.metadata.properties == {}
     (add,) = answer.actions
     assert isinstance(add, AddFile)
     assert (add.file_id, add.size, add.stats, add.shared_expiration) == ("f1", 5, '{"numRecords":1}', 9)
@@ -182,7 +182,7 @@ def test_snapshot_of_another_version_than_asked_is_refused(server, rest, table, 
 
 def test_version_header_may_be_missing_where_the_metadata_states_it(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head({"version": 5}), version=None))
-    assert query_table(rest, table).version == 5
+    assert query_table(rest, table).head.version == 5
 
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), version=None))
     with pytest.raises(ProtocolError, match="Delta-Table-Version"):
@@ -285,8 +285,8 @@ def test_unknown_fields_null_fields_and_missing_fields_are_harmless(server, rest
 
     answer = query_table(rest, table)
 
-    assert answer.metadata.partition_columns == []
-    assert answer.metadata.properties == {"a": "b"}
+    assert answer.head.metadata.partition_columns == []
+    assert answer.head.metadata.properties == {"a": "b"}
     (add,) = answer.actions
     assert (add.partition_values, add.size) == ({}, -1)
 
@@ -582,7 +582,7 @@ def test_changes_in_parquet_format_hold_every_kind_and_historical_metadata(serve
     answer = query_changes(rest, table, ChangesQuery(starting_version=1))
     add, metadata, remove, cdc = answer.actions
 
-    assert answer.metadata_version == 3
+    assert answer.head.metadata_version == 3
     assert isinstance(add, AddFile)
     assert (add.shared_version, add.shared_timestamp, add.stats) == (1, 10, "{}")
     assert isinstance(metadata, VersionedMetadata)

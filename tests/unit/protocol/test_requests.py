@@ -6,7 +6,7 @@ import pytest
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.capabilities import capabilities_header, promises_end_stream_action
+from delta_sharing_client.protocol.messages import CAPABILITIES_HEADER, END_STREAM_ACTION, capabilities, promises
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest
 
 
@@ -67,11 +67,12 @@ def test_refresh_token_is_not_shown():
 def test_capabilities_name_features_only_with_delta():
     delta, parquet = ResponseFormat.DELTA, ResponseFormat.PARQUET
 
-    assert capabilities_header((parquet,), ["a"]) == "responseformat=parquet"
-    assert capabilities_header((delta,)) == "responseformat=delta"
-    assert capabilities_header(
-        (delta, parquet), ["deletionVectors", "b"], end_stream_action=True, asynchronous=True
-    ) == ("responseformat=delta,parquet;readerfeatures=deletionvectors,b;asyncquery=true;includeendstreamaction=true")
+    assert capabilities((parquet,), ["a"]) == {CAPABILITIES_HEADER: "responseformat=parquet"}
+    assert capabilities((delta,)) == {CAPABILITIES_HEADER: "responseformat=delta"}
+    full = "responseformat=delta,parquet;readerfeatures=deletionvectors,b;asyncquery=true;includeendstreamaction=true"
+    assert capabilities((delta, parquet), ["deletionVectors", "b"], end_stream_action=True, asynchronous=True) == {
+        CAPABILITIES_HEADER: full
+    }
 
 
 @pytest.mark.parametrize(
@@ -86,4 +87,6 @@ def test_capabilities_name_features_only_with_delta():
     ],
 )
 def test_promise_of_an_end_is_read_in_any_spelling(header, promised):
-    assert promises_end_stream_action(header) is promised
+    headers = {} if header is None else {CAPABILITIES_HEADER: header}
+
+    assert promises(headers, END_STREAM_ACTION) is promised

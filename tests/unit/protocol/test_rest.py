@@ -24,8 +24,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.listing import Schema, Share, Table
-from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.names import Schema, Share, Table, TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import query_table
 from delta_sharing_client.protocol.rest import RestClient
