@@ -12,6 +12,7 @@ import functools
 import http.client
 import http.cookiejar
 import io
+import ipaddress
 import os
 import re
 import socket
@@ -118,6 +119,17 @@ def _files(certificate: str | tuple[str, str] | None) -> tuple[str, ...]:
     if certificate is None:
         return ()
     return (certificate,) if isinstance(certificate, str) else tuple(certificate)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is this machine: ``localhost``, a name below it, or a loopback address."""
+    name = host.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 class Session(requests.Session):
@@ -605,19 +617,16 @@ class _PlainAnswer:
             connection.close()
 
 
-class _Replay(io.RawIOBase):
+class _Replay(_Watched):
     """A socket's bytes, after those that were taken from it before; stands in for it where http.client makes a file."""
 
     def __init__(self, first: bytes, raw: io.RawIOBase, sock: socket.socket, watch: Watch) -> None:
+        super().__init__(raw, sock, watch, getattr(_sending, "line", None))
         self._first = memoryview(first)
-        self._rest = _Watched(raw, sock, watch, getattr(_sending, "line", None))
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any) -> int | None:
         if not len(self._first):
-            return self._rest.readinto(buffer)
+            return super().readinto(buffer)
         count = min(len(buffer), len(self._first))
         buffer[:count] = self._first[:count]
         self._first = self._first[count:]
@@ -625,11 +634,6 @@ class _Replay(io.RawIOBase):
 
     def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(self)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._rest.close()
-            super().close()
 
 
 class _ParsedAnswer:

@@ -14,9 +14,8 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
-from delta_sharing_client.connections import Answer, Line, Network, Pool, Watch, host_pool, pool, sending
-from delta_sharing_client.data_urls import check_data_url
-from delta_sharing_client.errors import DataError, TransportError
+from delta_sharing_client.connections import Answer, Line, Network, Pool, Watch, host_pool, is_loopback, pool, sending
+from delta_sharing_client.errors import DataError, ProtocolError, TransportError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import LIBRARY_ERRORS, Deadline, Transient, network_failure
@@ -33,6 +32,8 @@ _PLAIN_URL = re.compile(
     r"(/[A-Za-z0-9._~!$&'()*+,;=:@/?-]*(?:%[0-9A-Fa-f]{2}[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)*)\Z",
     re.ASCII,
 )
+# What a URL may begin with so that its host is beyond doubt: nothing after the slash is part of it.
+_PLAIN_ORIGIN = re.compile(r"https?://[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?/", re.ASCII)
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
@@ -241,6 +242,44 @@ class Http:
             if connections is not None:
                 return connections, target
         return pool(self.network, proxy, most), url
+
+
+def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file_id: str | None = None) -> None:
+    """Raise ``ProtocolError`` unless ``url`` is ``https:``, or ``http:`` to this machine or where ``allow_http``.
+
+    A server must not make its recipients read local files or send requests in clear text. ``allow_http`` is for
+    profiles whose own endpoint is ``http:``.
+    """
+    found = _PLAIN_ORIGIN.match(url)
+    if found is not None and _may_be_fetched(found[0], allow_http):
+        return
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        raise ProtocolError("The server gave a malformed file URL.", table=table, file_id=file_id) from None
+    if parts.scheme == "https" and host:
+        return
+    if parts.scheme == "http" and host and (allow_http or is_loopback(host)):
+        return
+    if parts.scheme == "http":
+        raise ProtocolError(
+            f"Expected an https URL of a data file, found http to host {host!r}; the profile's endpoint is https, so "
+            "its data must be as well.",
+            table=table,
+            file_id=file_id,
+        )
+    raise ProtocolError(
+        f"Expected an https URL of a data file, found scheme {parts.scheme!r}; only https is fetched.",
+        table=table,
+        file_id=file_id,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _may_be_fetched(origin: str, allow_http: bool) -> bool:
+    parts = urlsplit(origin)
+    return parts.scheme == "https" or allow_http or is_loopback(parts.hostname or "")
 
 
 def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[str, str]:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any, Union
 from urllib.parse import urlsplit
 
-from delta_sharing_client.data_urls import is_loopback
 from delta_sharing_client.errors import ProfileError
 from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.redact import Secret, safe_url
@@ -403,6 +402,9 @@ _KINDS: dict[str, Callable[[_Fields], Credentials]] = {
 
 
 def _token_endpoint(read: _Fields, endpoint: str | None = None) -> str:
+    # For clients that fetch tokens only: it takes longer than reading a profile.
+    from delta_sharing_client.connections import is_loopback
+
     url = _http_url(read, "tokenEndpoint", query=True)
     parts = urlsplit(url)
     served = urlsplit(endpoint or _http_url(read, "endpoint"))

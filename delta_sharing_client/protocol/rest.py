@@ -7,10 +7,10 @@ import copy
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
-from delta_sharing_client.data_urls import is_http
 from delta_sharing_client.errors import DeltaSharingError, NotFoundError, ProtocolError, RequestError, about_table
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.messages import (
@@ -70,7 +70,7 @@ class RestClient:
     @property
     def allows_http_data(self) -> bool:
         """Whether files may be fetched over ``http:`` from any host, because the endpoint itself is ``http:``."""
-        return is_http(self.profile.endpoint)
+        return urlsplit(self.profile.endpoint).scheme == "http"
 
     @property
     def query_id(self) -> str | None:

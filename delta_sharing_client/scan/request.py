@@ -145,7 +145,7 @@ class TableState:
     urls:
         Where fresh URLs come from once those of the answer expire.
     allow_http:
-        Whether the profile's endpoint is ``http:``, so that data may be (``data_urls.check_data_url``).
+        Whether the profile's endpoint is ``http:``, so that data may be (``download.range_request``).
     query_id:
         Names the read in errors, as it did in the requests to the server.
     """

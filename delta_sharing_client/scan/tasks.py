@@ -147,7 +147,7 @@ class ScanContext:
     left_out:
         Metadata for ``output_schema`` where all columns are read and some cannot be (``columns.left_out_metadata``).
     allow_http:
-        The profile's own endpoint is ``http:``, so its data URLs may be as well (``data_urls.check_data_url``).
+        The profile's own endpoint is ``http:``, so its data URLs may be as well (``download.range_request``).
     query_id:
         Names the read in errors.
     """

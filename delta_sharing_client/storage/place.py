@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import requests
 
 from delta_sharing_client import optional
-from delta_sharing_client.data_urls import is_loopback
+from delta_sharing_client.connections import is_loopback
 from delta_sharing_client.download.range_request import Body, Refused, Span, Version
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions

@@ -6,9 +6,12 @@ import re
 
 import pytest
 
-from delta_sharing_client import data_urls
-from delta_sharing_client.data_urls import check_data_url, is_http
+from delta_sharing_client.download import range_request
+from delta_sharing_client.download.range_request import check_data_url
 from delta_sharing_client.errors import ProtocolError
+from delta_sharing_client.protocol.profile import BearerToken, Profile
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.redact import Secret
 
 
 @pytest.mark.parametrize(
@@ -20,9 +23,11 @@ def test_https_and_loopback_are_allowed(url):
 
 
 def test_http_is_allowed_only_where_the_endpoint_is_http():
-    check_data_url("http://h/x", allow_http=is_http("http://h/api"))
+    assert RestClient(Profile("http://h/api", BearerToken(Secret("t")))).allows_http_data
+    assert not RestClient(Profile("https://h/api", BearerToken(Secret("t")))).allows_http_data
+    check_data_url("http://h/x", allow_http=True)
     with pytest.raises(ProtocolError, match="http to host 'h'"):
-        check_data_url("http://h/x", allow_http=is_http("https://h/api"))
+        check_data_url("http://h/x", allow_http=False)
 
 
 @pytest.mark.parametrize(
@@ -57,5 +62,5 @@ def test_an_origin_that_is_looked_at_once_is_judged_as_it_is_each_time(
         return None
 
     found = [verdict(), verdict()]
-    monkeypatch.setattr(data_urls, "_PLAIN_ORIGIN", re.compile(r"(?!)"))
+    monkeypatch.setattr(range_request, "_PLAIN_ORIGIN", re.compile(r"(?!)"))
     assert found == 2 * [verdict()]
