@@ -21,7 +21,7 @@ import delta_sharing_client
 from delta_sharing_client import errors
 from delta_sharing_client.cli import main
 from delta_sharing_client.cli.program import ExitCode, exit_code
-from delta_sharing_client.delta.features import markdown_table
+from delta_sharing_client.delta.features import FEATURES, Operation
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs import pandas as frames
@@ -63,7 +63,17 @@ TYPES: dict[str, object] = {
 
 
 def test_the_feature_table_is_the_one_of_the_code() -> None:
-    check_generated(ROOT / "docs" / "features.md", "features", markdown_table())
+    lines = [
+        "| feature | who must understand it | snapshot | changes | streaming | note |",
+        "|---|---|---|---|---|---|",
+    ]
+    for feature in FEATURES:
+        marks = " | ".join("yes" if operation in feature.operations else "no" for operation in Operation)
+        lines.append(f"| `{feature.name}` | {feature.kind.value} | {marks} | {feature.note} |")
+
+    assert all(line.count("|") == 7 for line in lines)
+    assert any("| `redirectReaderWriter-preview` | reader and writer | no | no | no |" in line for line in lines)
+    check_generated(ROOT / "docs" / "features.md", "features", "\n".join(lines) + "\n")
 
 
 def test_the_table_of_faults_is_the_one_of_the_code() -> None:

@@ -33,7 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyroaring
 
-from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor, StorageType
 from delta_sharing_client.errors import DataError, UsageError
 
 BytesLike = Union[bytes, bytearray, memoryview]
@@ -63,15 +63,10 @@ class DeletionVector:
         UsageError
             A position is negative or not below 2^63.
         """
-        if isinstance(positions, range) and positions.step == 1 and positions.start >= 0:
-            inside = positions.stop <= MAX_POSITION + 1
-            bitmap = pyroaring.BitMap64(positions) if inside and len(positions) else pyroaring.BitMap64()
-        else:
-            values = [int(position) for position in positions]
-            inside = not values or (min(values) >= 0 and max(values) <= MAX_POSITION)
-            bitmap = pyroaring.BitMap64(values) if inside else pyroaring.BitMap64()
-        if not inside:
+        values = [int(position) for position in positions]
+        if values and not 0 <= min(values) <= max(values) <= MAX_POSITION:
             raise UsageError("Row positions must lie between 0 and 2^63 - 1, found one that does not.")
+        bitmap = pyroaring.BitMap64(values)
         bitmap.run_optimize()
         return cls(bitmap)
 
@@ -107,26 +102,9 @@ class DeletionVector:
         """Return how many of the rows ``[start, start + length)`` are deleted."""
         return int(self._bitmap.range_cardinality(start, start + length)) if length > 0 else 0
 
-    def difference(self, other: DeletionVector) -> DeletionVector:
+    def __sub__(self, other: DeletionVector) -> DeletionVector:
         """Return the positions that are deleted here and not in ``other``."""
         return DeletionVector(self._bitmap - other._bitmap)
-
-    __sub__ = difference
-
-    def union(self, other: DeletionVector) -> DeletionVector:
-        """Return the positions that are deleted in either."""
-        return DeletionVector(self._bitmap | other._bitmap)
-
-    __or__ = union
-
-    def contains(self, position: int) -> bool:
-        """Say whether the row at ``position`` is deleted."""
-        return 0 <= position <= MAX_POSITION and position in self._bitmap
-
-    __contains__ = contains
-
-    def __len__(self) -> int:
-        return len(self._bitmap)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeletionVector) and bool(self._bitmap == other._bitmap)
@@ -138,7 +116,7 @@ class DeletionVector:
         return f"DeletionVector(cardinality={self.cardinality})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_from_bytes, (serialize(self._bitmap),))
+        return (_decode, (_serialize(self._bitmap),))
 
 
 # === Reading ===
@@ -160,7 +138,7 @@ def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
     size = descriptor.size_in_bytes
     if not size <= len(data) < size + 4:
         raise DataError(f"An inline deletion vector of sizeInBytes {size} padded to 4 bytes, found {len(data)} bytes.")
-    return _decode(memoryview(data)[:size], descriptor)
+    return _decode(memoryview(data)[:size], descriptor.cardinality)
 
 
 def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: int = 0) -> DeletionVector:
@@ -203,7 +181,7 @@ def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: 
     found = zlib.crc32(data)
     if found != expected:
         raise DataError(f"A deletion vector's CRC-32 must be {expected:#010x} as stored, found {found:#010x}.")
-    return _decode(data, descriptor)
+    return _decode(data, descriptor.cardinality)
 
 
 def byte_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
@@ -262,25 +240,15 @@ def encode_file(
     prefix:
         Directory below the table's root, for a UUID.
     """
-    if isinstance(name, uuid.UUID):
-        storage, text = "u", prefix + z85_encode(name.bytes)
-    else:
-        storage, text = "p", name
+    storage: StorageType = "u" if isinstance(name, uuid.UUID) else "p"
+    text = prefix + z85_encode(name.bytes) if isinstance(name, uuid.UUID) else name
     blob = bytearray([FILE_VERSION])
     descriptors = []
     for vector in vectors:
-        data = serialize(vector._bitmap)
-        descriptors.append(
-            DeletionVectorDescriptor(
-                "u" if storage == "u" else "p", text, len(data), vector.cardinality, offset=len(blob)
-            )
-        )
+        data = _serialize(vector._bitmap)
+        descriptors.append(DeletionVectorDescriptor(storage, text, len(data), vector.cardinality, offset=len(blob)))
         blob += struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
     return bytes(blob), descriptors
-
-
-def _decode(data: memoryview, descriptor: DeletionVectorDescriptor) -> DeletionVector:
-    return DeletionVector(deserialize(data, cardinality=descriptor.cardinality))
 
 
 def _check_numbers(descriptor: DeletionVectorDescriptor) -> None:
@@ -295,10 +263,6 @@ def _check_numbers(descriptor: DeletionVectorDescriptor) -> None:
 
 def _to_array(bitmap: pyroaring.BitMap64) -> npt.NDArray[np.uint64]:
     return np.frombuffer(bitmap.to_array(), dtype=np.uint64) if bitmap else np.empty(0, dtype=np.uint64)
-
-
-def _from_bytes(data: bytes) -> DeletionVector:
-    return DeletionVector(deserialize(memoryview(data)))
 
 
 # === Z85 ===
@@ -368,26 +332,16 @@ _ARRAY_LIMIT = 4096  # a container of more values is a bitset
 _BITSET_BYTES = 8192
 
 
-def deserialize(data: memoryview, *, cardinality: int | None = None) -> pyroaring.BitMap64:
-    """Return the bitmap in ``data``, in either serialization.
-
-    Parameters
-    ----------
-    data:
-        The serialized bitmap, all of it and nothing more.
-    cardinality:
-        The number of values it must hold; ``None`` takes any.
-
-    Raises
-    ------
-    DataError
-        The magic number is unknown, or lengths, order or counts contradict each other.
-    """
+def _decode(data: BytesLike, cardinality: int | None = None) -> DeletionVector:
+    """Return the vector whose serialized bitmap, in either form, is all of ``data``."""
+    data = memoryview(data)
     magic = bytes(data[:4])
     if magic == struct.pack("<I", PORTABLE_MAGIC):
         buckets = list(_portable_buckets(data))
-    elif magic in (struct.pack("<I", NATIVE_MAGIC), struct.pack(">I", NATIVE_MAGIC)):
-        buckets = list(_native_buckets(data, "<" if magic == struct.pack("<I", NATIVE_MAGIC) else ">"))
+    elif magic == struct.pack("<I", NATIVE_MAGIC):
+        buckets = list(_native_buckets(data, "little"))
+    elif magic == struct.pack(">I", NATIVE_MAGIC):
+        buckets = list(_native_buckets(data, "big"))
     else:
         raise DataError(f"A bitmap starts with the magic number {PORTABLE_MAGIC} or {NATIVE_MAGIC}, found {magic!r}.")
     parts: list[bytes | memoryview] = [struct.pack("<Q", len(buckets))]
@@ -399,10 +353,10 @@ def deserialize(data: memoryview, *, cardinality: int | None = None) -> pyroarin
         raise DataError(f"A bitmap's containers must be what their headers say: {error}.") from None
     if cardinality is not None and len(found) != cardinality:
         raise DataError(f"The bitmap must hold {cardinality} row positions (its cardinality), found {len(found)}.")
-    return found
+    return DeletionVector(found)
 
 
-def serialize(bitmap: pyroaring.BitMap64) -> bytes:
+def _serialize(bitmap: pyroaring.BitMap64) -> bytes:
     """Return ``bitmap`` in the portable form."""
     return struct.pack("<I", PORTABLE_MAGIC) + bytes(bitmap.serialize())
 
@@ -423,8 +377,7 @@ def _portable_buckets(data: memoryview) -> Iterator[tuple[int, memoryview]]:
     _check_end(data, at)
 
 
-def _native_buckets(data: memoryview, byte_order: str) -> Iterator[tuple[int, memoryview]]:
-    order: Literal["little", "big"] = "little" if byte_order == "<" else "big"
+def _native_buckets(data: memoryview, order: Literal["little", "big"]) -> Iterator[tuple[int, memoryview]]:
     count = _number(data, 4, 4, "its count of buckets", order)
     at = 8
     for key in range(count):

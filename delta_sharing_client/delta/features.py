@@ -44,17 +44,13 @@ class ParquetFormat(enum.Enum):
 class Feature:
     """One table feature.
 
-    ``reader_version`` and ``writer_version`` are the protocol versions from which on the feature may be in use;
-    below version 3 (reader) or 7 (writer) it is implied by the version and not listed. ``operations`` are those this
-    client supports on a table with the feature; a writer-only feature never keeps a reader from reading. Where
-    ``log_only`` is true, nothing shows of the feature in a list of files which a server has made; where ``reads_log``
-    is false, a log by itself is refused.
+    ``operations`` are those this client supports on a table with the feature; a writer-only feature never keeps a
+    reader from reading. Where ``log_only`` is true, nothing shows of the feature in a list of files which a server has
+    made; where ``reads_log`` is false, a log by itself is refused.
     """
 
     name: str
     kind: FeatureKind
-    reader_version: int
-    writer_version: int
     operations: frozenset[Operation]
     parquet_format: ParquetFormat
     note: str
@@ -63,32 +59,27 @@ class Feature:
 
 
 _EVERYTHING = frozenset(Operation)
-_NOTHING: frozenset[Operation] = frozenset()
 
 
-def _reader(
-    name: str, note: str, *, parquet: ParquetFormat = ParquetFormat.CANNOT, versions: tuple[int, int] = (3, 7)
-) -> Feature:
-    return Feature(name, FeatureKind.READER_WRITER, *versions, _EVERYTHING, parquet, note)
+def _reader(name: str, note: str, *, parquet: ParquetFormat = ParquetFormat.CANNOT) -> Feature:
+    return Feature(name, FeatureKind.READER_WRITER, _EVERYTHING, parquet, note)
 
 
 def _log_only(name: str, note: str, *, reads_log: bool = False) -> Feature:
     carried = ParquetFormat.CARRIES
-    return Feature(
-        name, FeatureKind.READER_WRITER, 3, 7, _EVERYTHING, carried, note, log_only=True, reads_log=reads_log
-    )
+    return Feature(name, FeatureKind.READER_WRITER, _EVERYTHING, carried, note, log_only=True, reads_log=reads_log)
 
 
 def _refused(name: str, note: str) -> Feature:
-    return Feature(name, FeatureKind.READER_WRITER, 3, 7, _NOTHING, ParquetFormat.CANNOT, note)
+    return Feature(name, FeatureKind.READER_WRITER, frozenset(), ParquetFormat.CANNOT, note)
 
 
-def _writer(name: str, note: str, writer_version: int = 7) -> Feature:
-    return Feature(name, FeatureKind.WRITER, 1, writer_version, _EVERYTHING, ParquetFormat.CARRIES, note)
+def _writer(name: str, note: str) -> Feature:
+    return Feature(name, FeatureKind.WRITER, _EVERYTHING, ParquetFormat.CARRIES, note)
 
 
 FEATURES: tuple[Feature, ...] = (
-    _reader("columnMapping", "by name and by id", versions=(2, 5)),
+    _reader("columnMapping", "by name and by id"),
     _reader("deletionVectors", "on disk, inline and as URLs"),
     _reader("timestampNtz", "timestamps without a time zone"),
     _reader("typeWidening", "older files are cast to the table's type"),
@@ -108,12 +99,12 @@ FEATURES: tuple[Feature, ...] = (
     _reader("geospatial", "geometry and geography columns are left out"),
     _reader("timestampNanos", "timestamps in nanoseconds are left out; not in the specification yet"),
     _refused("redirectReaderWriter-preview", "the table lives at another place"),
-    _writer("appendOnly", "writers may only add rows", 2),
-    _writer("invariants", "writers check column invariants", 2),
-    _writer("checkConstraints", "writers check constraints", 3),
-    _writer("changeDataFeed", "writers record change files; read through changes()", 4),
-    _writer("generatedColumns", "the values lie in the files", 4),
-    _writer("identityColumns", "the values lie in the files", 6),
+    _writer("appendOnly", "writers may only add rows"),
+    _writer("invariants", "writers check column invariants"),
+    _writer("checkConstraints", "writers check constraints"),
+    _writer("changeDataFeed", "writers record change files; read through changes()"),
+    _writer("generatedColumns", "the values lie in the files"),
+    _writer("identityColumns", "the values lie in the files"),
     _writer("allowColumnDefaults", "the values lie in the files"),
     _writer("rowTracking", "row ids and row commit versions can be read"),
     _writer("domainMetadata", "kept in the snapshot"),
@@ -254,18 +245,6 @@ def parquet_format_refusals(protocol: Protocol, metadata: Metadata) -> list[str]
     return refusals
 
 
-def markdown_table() -> str:
-    """Return :data:`FEATURES` as a Markdown table for the documentation."""
-    lines = [
-        "| feature | who must understand it | snapshot | changes | streaming | note |",
-        "|---|---|---|---|---|---|",
-    ]
-    for feature in FEATURES:
-        marks = " | ".join(_mark(feature, operation) for operation in Operation)
-        lines.append(f"| `{feature.name}` | {feature.kind.value} | {marks} | {feature.note} |")
-    return "\n".join(lines) + "\n"
-
-
 def _supports(name: str, operation: Operation, from_log: bool) -> bool:
     feature = find_feature(name)
     return feature is not None and operation in feature.operations and (feature.reads_log or not from_log)
@@ -280,7 +259,3 @@ def _refusal(names: list[str], operation: Operation) -> str:
         f"The table needs reader features that this client does not support for {operation.value}: "
         f"{', '.join(details)}; upgrade the client, or ask the provider for a table without them."
     )
-
-
-def _mark(feature: Feature, operation: Operation) -> str:
-    return "yes" if operation in feature.operations else "no"

@@ -25,8 +25,8 @@ from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND, civ
 
 YEAR_MONTH = "year_month_interval"
 DAY_TIME = "day_time_interval"
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-_EPOCH_NTZ = datetime.datetime(1970, 1, 1)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+EPOCH_NTZ = datetime.datetime(1970, 1, 1)
 _EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _MOST_DIGITS = 76  # of a decimal, so that no exponent expands to gigabytes of zeros
@@ -137,10 +137,8 @@ def _parse(text: str, data_type: DataType) -> object:
         return _integer(text, base)
     if base == "date":
         return _date(text)
-    if base == "timestamp":
-        return _timestamp(text)
-    if base == "timestamp_ntz":
-        return _timestamp_ntz(text)
+    if base in ("timestamp", "timestamp_ntz"):
+        return _timestamp(text, base)
     if base == "boolean":
         return _boolean(text)
     if base in ("double", "float"):
@@ -195,10 +193,9 @@ def _decimal(text: str, data_type: DecimalType) -> Decimal:
     value = Decimal(text)
     if not value:
         return Decimal((0, (0,), -data_type.scale))
-    if value.adjusted() >= data_type.precision - data_type.scale:
-        raise DataError(
-            f"A partition value of type {name} must have at most {_before(data_type)} digits before the point."
-        )
+    before = data_type.precision - data_type.scale
+    if value.adjusted() >= before:
+        raise DataError(f"A partition value of type {name} must have at most {before} digits before the point.")
     context = decimal.Context(prec=data_type.precision, traps=[decimal.Inexact, decimal.InvalidOperation])
     try:
         return value.quantize(Decimal((0, (1,), -data_type.scale)), context=context)
@@ -206,10 +203,6 @@ def _decimal(text: str, data_type: DecimalType) -> Decimal:
         raise DataError(
             f"A partition value of type {name} must have at most {data_type.scale} digits after the point."
         ) from None
-
-
-def _before(data_type: DecimalType) -> int:
-    return data_type.precision - data_type.scale
 
 
 def _binary(text: str) -> bytes:
@@ -234,20 +227,12 @@ def _date(text: str) -> datetime.date | int:
     return datetime.date.fromordinal(ordinal) if 1 <= ordinal <= datetime.date.max.toordinal() else days
 
 
-def _timestamp(text: str) -> datetime.datetime | int:
-    micros, _ = _micros(text, "timestamp")
-    try:
-        return _EPOCH + datetime.timedelta(microseconds=micros)
-    except OverflowError:
-        return micros
-
-
-def _timestamp_ntz(text: str) -> datetime.datetime | int:
-    micros, zone = _micros(text, "timestamp_ntz")
-    if zone:
+def _timestamp(text: str, base: str) -> datetime.datetime | int:
+    micros, zone = _micros(text, base)
+    if zone and base == "timestamp_ntz":
         raise DataError("A partition value of type timestamp_ntz must have no time zone.")
     try:
-        return _EPOCH_NTZ + datetime.timedelta(microseconds=micros)
+        return (EPOCH if base == "timestamp" else EPOCH_NTZ) + datetime.timedelta(microseconds=micros)
     except OverflowError:
         return micros
 
@@ -332,7 +317,7 @@ def _as_int(value: object) -> int:
 
 def _epoch_units(value: object) -> object:
     if isinstance(value, datetime.datetime):
-        since = value - (_EPOCH_NTZ if value.tzinfo is None else _EPOCH)
+        since = value - (EPOCH_NTZ if value.tzinfo is None else EPOCH)
         return since // datetime.timedelta(microseconds=1)
     if isinstance(value, datetime.date):
         return days_of_date(value)

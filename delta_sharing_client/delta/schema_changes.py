@@ -22,6 +22,7 @@ from delta_sharing_client.delta.data_types import (
     StructField,
     StructType,
 )
+from delta_sharing_client.delta.schema import type_to_jsonable
 from delta_sharing_client.delta.snapshot import table_schema
 
 
@@ -150,8 +151,5 @@ def holds(new: DataType, old: DataType) -> bool:
 
 
 def _shown(data_type: DataType) -> str:
-    if isinstance(data_type, PrimitiveType):
-        return data_type.name
-    if isinstance(data_type, DecimalType):
-        return f"decimal({data_type.precision},{data_type.scale})"
-    return {ArrayType: "array", MapType: "map"}.get(type(data_type), "struct")
+    shown = type_to_jsonable(data_type)
+    return str(shown["type"] if isinstance(shown, dict) else shown)

@@ -35,7 +35,7 @@ from delta_sharing_client.delta.data_types import (
     StructField,
     StructType,
 )
-from delta_sharing_client.delta.partition_values import comparable_partition_value
+from delta_sharing_client.delta.partition_values import EPOCH, EPOCH_NTZ, comparable_partition_value
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import MICROS_PER_DAY, days_of_date
 
@@ -237,8 +237,6 @@ class _Converters(NamedTuple):
 
 _TYPE_CHANGES_KEY = "delta.typeChanges"
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-_EPOCH_NTZ = datetime.datetime(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _TRUNCATED_TEXT = 32  # UTF-16 units; writers cut text at this length, and the maximum may lack a mark of it
 _DOUBLE_DIGITS = 15  # decimals of more digits may not survive a double
@@ -249,7 +247,6 @@ _INTEGERS = ("long", "integer", "short", "byte")
 
 
 def _converters(leaf: StructField) -> _Converters:
-    """Return the converters of a column."""
     data_type = leaf.type
     if isinstance(data_type, DecimalType):
         if data_type.precision <= _DOUBLE_DIGITS:
@@ -361,7 +358,7 @@ def _days(raw: msgspec.Raw) -> int:
 def _timestamp(raw: msgspec.Raw) -> int | None:
     moment = _moment(raw)
     # Without a zone it could be that of any writer.
-    return None if moment is None or moment.tzinfo is None else (moment - _EPOCH) // _MICROSECOND
+    return None if moment is None or moment.tzinfo is None else (moment - EPOCH) // _MICROSECOND
 
 
 def _timestamp_above(raw: msgspec.Raw) -> int | None:
@@ -372,7 +369,7 @@ def _timestamp_ntz(raw: msgspec.Raw) -> int | None:
     if len(raw_bytes := bytes(raw)) == 12:  # a date, from before the column was widened
         return _days(msgspec.Raw(raw_bytes)) * MICROS_PER_DAY
     moment = _moment(raw)
-    return None if moment is None or moment.tzinfo is not None else (moment - _EPOCH_NTZ) // _MICROSECOND
+    return None if moment is None or moment.tzinfo is not None else (moment - EPOCH_NTZ) // _MICROSECOND
 
 
 def _timestamp_ntz_above(raw: msgspec.Raw) -> int | None:

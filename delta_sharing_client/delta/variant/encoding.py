@@ -28,8 +28,9 @@ from typing import NamedTuple, Union
 
 import numpy as np
 
+from delta_sharing_client.delta.partition_values import EPOCH, EPOCH_NTZ
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.instants import MICROS_PER_DAY, civil_of
+from delta_sharing_client.instants import MICROS_PER_DAY, format_date
 
 MAX_DEPTH = 500
 MAX_KEY_TEXT = 1 << 28  # characters of field names in one JSON text
@@ -338,8 +339,6 @@ def _width(largest: int) -> int:
 
 SHORT_STRING_LIMIT = 63
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-_EPOCH_NTZ = datetime.datetime(1970, 1, 1)
 _EPOCH_DATE = datetime.date(1970, 1, 1)
 _NANOS_PER_SECOND = 1_000_000_000
 _NANOS_PER_DAY = MICROS_PER_DAY * 1000
@@ -532,14 +531,8 @@ def _to_datetime(kind: int, payload: int) -> object:
             raise ValueError("finer than microseconds")
     since = datetime.timedelta(microseconds=payload)
     if kind == Primitive.TIME:
-        return (_EPOCH_NTZ + since).time()
-    return (_EPOCH if kind in (Primitive.TIMESTAMP, Primitive.TIMESTAMP_NANOS) else _EPOCH_NTZ) + since
-
-
-def _date_text(days: int) -> str:
-    year, month, day = civil_of(days)
-    sign = "-" if year < 0 else "+" if year > 9999 else ""
-    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
+        return (EPOCH_NTZ + since).time()
+    return (EPOCH if kind in (Primitive.TIMESTAMP, Primitive.TIMESTAMP_NANOS) else EPOCH_NTZ) + since
 
 
 def _time_text(nanos: int) -> str:
@@ -550,11 +543,11 @@ def _time_text(nanos: int) -> str:
 
 def _nanos_text(nanos: int) -> str:
     days, rest = divmod(nanos, _NANOS_PER_DAY)
-    return f"{_date_text(days)} {_time_text(rest)}"
+    return f"{format_date(days)} {_time_text(rest)}"
 
 
 _FORMATS = {
-    int(Primitive.DATE): _date_text,
+    int(Primitive.DATE): format_date,
     int(Primitive.TIME): lambda micros: _time_text(micros * 1000),
     int(Primitive.TIMESTAMP): lambda micros: _nanos_text(micros * 1000) + "+00:00",
     int(Primitive.TIMESTAMP_NTZ): lambda micros: _nanos_text(micros * 1000),

@@ -9,7 +9,6 @@ from delta_sharing_client.delta.features import (
     Operation,
     check_readable,
     find_feature,
-    markdown_table,
     needed_features,
     parquet_format_refusals,
     reader_features,
@@ -134,13 +133,6 @@ def test_a_list_of_files_needs_no_feature_of_the_log(
     protocol: Protocol, metadata: Metadata, expected: list[str]
 ) -> None:
     assert needed_features(protocol, metadata) == expected
-
-
-def test_the_documentation_table_has_a_row_for_each_feature() -> None:
-    lines = markdown_table().splitlines()
-    assert len(lines) == len(FEATURES) + 2
-    assert all(line.count("|") == 7 for line in lines)
-    assert "| `redirectReaderWriter-preview` | reader and writer | no | no | no |" in markdown_table()
 
 
 @pytest.mark.parametrize(
