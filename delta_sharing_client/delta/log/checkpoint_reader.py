@@ -23,17 +23,12 @@ from delta_sharing_client.delta.actions import (
     AddFile,
     CheckpointMetadata,
     DeletionVectorDescriptor,
-    DomainMetadata,
-    Metadata,
-    Protocol,
     RemoveFile,
-    RowIdHighWaterMark,
     Sidecar,
-    Transaction,
 )
 from delta_sharing_client.delta.calendars import hybrid_calendar
 from delta_sharing_client.delta.data_types import PrimitiveType
-from delta_sharing_client.delta.log.lines import convert_action, read_actions
+from delta_sharing_client.delta.log.lines import ACTION_NAMES, convert_action, read_actions
 from delta_sharing_client.delta.log.listing import Checkpoint, LogDirectory
 from delta_sharing_client.delta.partition_values import serialize_partition_value
 from delta_sharing_client.delta.paths import is_absolute
@@ -42,48 +37,22 @@ from delta_sharing_client.errors import DataError, ProtocolError
 
 SIDECAR_DIRECTORY = "_sidecars"
 BATCH_ROWS = 32_768
-_OTHER: dict[str, type] = {
-    "protocol": Protocol,
-    "metaData": Metadata,
-    "txn": Transaction,
-    "domainMetadata": DomainMetadata,
-    "rowIdHighWaterMark": RowIdHighWaterMark,
-    "checkpointMetadata": CheckpointMetadata,
-    "sidecar": Sidecar,
-}
-_FIELDS: dict[str, tuple[type[AddFile] | type[RemoveFile], dict[str, str]]] = {
-    "add": (
-        AddFile,
-        {
-            "path": "text",
-            "partitionValues": "map",
-            "size": "integer",
-            "modificationTime": "integer",
-            "dataChange": "boolean",
-            "stats": "text",
-            "tags": "map",
-            "deletionVector": "vector",
-            "baseRowId": "integer",
-            "defaultRowCommitVersion": "integer",
-            "clusteringProvider": "text",
-        },
-    ),
-    "remove": (
-        RemoveFile,
-        {
-            "path": "text",
-            "dataChange": "boolean",
-            "deletionTimestamp": "integer",
-            "extendedFileMetadata": "boolean",
-            "partitionValues": "map",
-            "size": "integer",
-            "stats": "text",
-            "tags": "map",
-            "deletionVector": "vector",
-            "baseRowId": "integer",
-            "defaultRowCommitVersion": "integer",
-        },
-    ),
+_FILES: dict[str, type[AddFile] | type[RemoveFile]] = {"add": AddFile, "remove": RemoveFile}
+_OTHER = {name: kind for kind, name in ACTION_NAMES.items() if name not in (*_FILES, "cdc", "commitInfo")}
+_FIELDS = {
+    "path": "text",
+    "partitionValues": "map",
+    "size": "integer",
+    "modificationTime": "integer",
+    "dataChange": "boolean",
+    "deletionTimestamp": "integer",
+    "extendedFileMetadata": "boolean",
+    "stats": "text",
+    "tags": "map",
+    "deletionVector": "vector",
+    "baseRowId": "integer",
+    "defaultRowCommitVersion": "integer",
+    "clusteringProvider": "text",
 }
 _REQUIRED = {"add": ("path", "size", "partitionValues"), "remove": ("path",)}
 _DEFAULTS = {"modificationTime": 0, "dataChange": True}
@@ -210,26 +179,16 @@ def _opened(directory: LogDirectory, path: str) -> Iterator[pq.ParquetFile]:
 
 
 class FileRows:
-    """Turns the ``add`` or the ``remove`` column of one checkpoint file into actions.
-
-    Parameters
-    ----------
-    parquet:
-        The file.
-    column:
-        ``"add"`` or ``"remove"``.
-    want:
-        Whether statistics are wanted.
-    source:
-        The name of the file, for errors.
-    """
+    """Turns the ``add`` or the ``remove`` column of one checkpoint file, called ``source`` in errors, into actions."""
 
     def __init__(self, parquet: pq.ParquetFile, column: str, want: Want, source: str) -> None:
         self._column = column
         self._instants = int96_leaves(parquet)
         self._other_calendar = hybrid_calendar(parquet.schema_arrow.metadata) is not None
         self._source = source
-        self._kind, self._fields = _FIELDS[column]
+        self._kind = _FILES[column]
+        # In the order of the action's fields; those of a sharing server come last, and in no checkpoint.
+        self._fields = {name: _FIELDS[name] for name in self._kind.__struct_encode_fields__ if name in _FIELDS}
         struct = parquet.schema_arrow.field(column).type
         if not pa.types.is_struct(struct):
             raise ProtocolError(f"The column '{column}' of '{source}' must be a struct, found {struct}.")
@@ -246,11 +205,11 @@ class FileRows:
         """Return the columns to read. Struct forms come only where there is no text form, or with ``structs``."""
         wanted = [name for name in self._fields if name in self._present and name != "stats"]
         if self._with_stats:
-            wanted += [name for name in ("stats",) if name in self._present]
+            wanted += ["stats"] if "stats" in self._present else []
             if "stats_parsed" in self._present and (structs or "stats" not in self._present):
                 wanted.append("stats_parsed")
         if self._column == "add" and "partitionValues" not in self._present:
-            wanted += [name for name in ("partitionValues_parsed",) if name in self._present]
+            wanted.append("partitionValues_parsed")
         return [f"{self._column}.{name}" for name in wanted]
 
     def lacks_statistics(self, column: pa.StructArray) -> bool:

@@ -30,7 +30,7 @@ from delta_sharing_client.delta.features import TABLE_FEATURES_READER_VERSION, T
 from delta_sharing_client.errors import DataError, ProtocolError
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
-_KEYS: dict[type, str] = {
+ACTION_NAMES: dict[type, str] = {
     Protocol: "protocol",
     Metadata: "metaData",
     AddFile: "add",
@@ -43,13 +43,7 @@ _KEYS: dict[type, str] = {
     CheckpointMetadata: "checkpointMetadata",
     Sidecar: "sidecar",
 }
-_SHARING_FIELDS = (
-    "fileId",
-    "sharedDeletionVectorId",
-    "sharedVersion",
-    "sharedTimestamp",
-    "sharedExpiration",
-)
+_SHARING_FIELDS = ("fileId", "sharedDeletionVectorId", "sharedVersion", "sharedTimestamp", "sharedExpiration")
 
 
 def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
@@ -103,12 +97,7 @@ def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:
             return _domain_metadata(msgspec.convert(fields, _DomainMetadataLine))  # type: ignore[return-value]
         return msgspec.convert(fields, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise ProtocolError(f"A row of '{source}' must be a Delta {_KEYS[kind]!r} action: {error}.") from None
-
-
-def action_name(action: Action) -> str:
-    """Return the key under which a log holds ``action``."""
-    return _KEYS[type(action)]
+        raise ProtocolError(f"A row of '{source}' must be a Delta {ACTION_NAMES[kind]!r} action: {error}.") from None
 
 
 def action_fields(action: Action) -> dict[str, Any]:
@@ -142,7 +131,7 @@ def action_fields(action: Action) -> dict[str, Any]:
 
 def action_line(action: Action) -> bytes:
     """Return ``action`` as one line of a commit, with its line end."""
-    return msgspec.json.encode({action_name(action): action_fields(action)}) + b"\n"
+    return msgspec.json.encode({ACTION_NAMES[type(action)]: action_fields(action)}) + b"\n"
 
 
 # === Reading ===
@@ -178,22 +167,18 @@ def _several_actions(source: str, number: int) -> str:
 
 
 def _other_actions(item: _Line) -> Iterator[Action]:
-    if item.cdc is not None:
-        yield item.cdc
-    if item.protocol is not None:
-        yield item.protocol
-    if item.meta_data is not None:
-        yield item.meta_data
-    if item.txn is not None:
-        yield item.txn
+    known: tuple[Action | None, ...] = (
+        item.cdc,
+        item.protocol,
+        item.meta_data,
+        item.txn,
+        item.row_id_high_water_mark,
+        item.checkpoint_metadata,
+        item.sidecar,
+    )
+    yield from (action for action in known if action is not None)
     if item.domain_metadata is not None:
         yield _domain_metadata(item.domain_metadata)
-    if item.row_id_high_water_mark is not None:
-        yield item.row_id_high_water_mark
-    if item.checkpoint_metadata is not None:
-        yield item.checkpoint_metadata
-    if item.sidecar is not None:
-        yield item.sidecar
     raw = bytes(item.commit_info)
     if raw != b"null" and (info := parse_commit_info(raw)) is not None:
         yield info

@@ -99,7 +99,7 @@ class DeltaLog:
         check_readable(
             snapshot.protocol, snapshot.metadata, operation=Operation.SNAPSHOT, table=self._table, from_log=True
         )
-        compare_with_checksum(snapshot, listing)
+        _compare_with_checksum(snapshot, listing)
         times = self._times(listing, snapshot.protocol, snapshot.metadata)
         return replace(snapshot, timestamp_ms=_segment_time(segment, times))
 
@@ -162,14 +162,9 @@ class DeltaLog:
         versions = [version for version in listing.rebuildable if version in listing.commits]
         found = times.newest_at_or_before(timestamp_ms, versions)
         if found is None:
-            nearest = (
-                f"the earliest version is {versions[0]} of {format_millis(times.at(versions[0]))}"
-                if versions
-                else "there is none"
-            )
             raise UsageError(
                 f"The timestamp {format_millis(timestamp_ms)} is before the first version that can be rebuilt; "
-                f"{nearest}.",
+                f"{_dated('earliest', versions[:1], times)}.",
                 table=self._table,
             )
         return found
@@ -189,13 +184,9 @@ class DeltaLog:
         versions = sorted(listing.commits)
         found = times.earliest_at_or_after(timestamp_ms, versions)
         if found is None:
-            nearest = (
-                f"the newest version is {versions[-1]} of {format_millis(times.at(versions[-1]))}"
-                if versions
-                else "there is none"
-            )
             raise UsageError(
-                f"The timestamp {format_millis(timestamp_ms)} is after the newest version; {nearest}.",
+                f"The timestamp {format_millis(timestamp_ms)} is after the newest version; "
+                f"{_dated('newest', versions[-1:], times)}.",
                 table=self._table,
             )
         return found
@@ -255,7 +246,7 @@ class DeltaLog:
         """The times of all commits, by the rules of the newest version; without reading files' actions."""
         protocol: Protocol | None = None
         metadata: Metadata | None = None
-        for actions in self._newest_state(listing):
+        for actions in self._newest_first(listing):
             for action in actions:
                 if isinstance(action, Protocol) and protocol is None:
                     protocol = action
@@ -265,17 +256,19 @@ class DeltaLog:
                 return self._times(listing, protocol, metadata)
         return CommitTimes(listing, None)
 
-    def _newest_state(self, listing: LogListing) -> Iterator[list[Action]]:
+    def _newest_first(self, listing: LogListing) -> Iterator[Iterator[Action]]:
         base = max(listing.checkpoints, default=-1)
         for version in sorted((item for item in listing.commits if item > base), reverse=True):
-            kept = (Protocol, Metadata)
-            actions = self._named(self._read(listing.commits[version]), version)
-            yield [action for action in actions if isinstance(action, kept)]
+            yield self._named(self._read(listing.commits[version]), version)
         if base >= 0:
-            yield list(self._named(read_table_state(listing.directory, listing.checkpoints[base][0]), base))
+            yield self._named(read_table_state(listing.directory, listing.checkpoints[base][0]), base)
 
     def _times(self, listing: LogListing, protocol: Protocol, metadata: Metadata) -> CommitTimes:
         return CommitTimes(listing, enablement_of(protocol, metadata, self._table))
+
+
+def _dated(which: str, one: list[int], times: CommitTimes) -> str:
+    return f"the {which} version is {one[0]} of {format_millis(times.at(one[0]))}" if one else "there is none"
 
 
 def _segment_time(segment: LogSegment, times: CommitTimes) -> int | None:
@@ -311,14 +304,8 @@ class _Checksum(msgspec.Struct, rename="camel", frozen=True):
     num_deletion_vectors: Union[Count, None] = msgspec.field(default=None, name="numDeletionVectorsOpt")
 
 
-def compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
-    """Compare ``snapshot`` with the checksum of its version, if there is one in ``listing``.
-
-    Warns
-    -----
-    VersionChecksumWarning
-        They differ, or the checksum is damaged.
-    """
+def _compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
+    """Warn where ``snapshot`` is not what the checksum of its version says, if ``listing`` has one."""
     name = listing.checksums.get(snapshot.version)
     if name is None:
         return
@@ -333,7 +320,7 @@ def compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
     different = [
         f"'{field}' must be {_short(recorded)}, found {_short(computed)}"
         for field, recorded, computed in _facts(found, snapshot)
-        if recorded != computed
+        if recorded not in (None, computed)
     ]
     if different:
         _warn(
@@ -343,17 +330,14 @@ def compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
 
 
 def _facts(found: _Checksum, snapshot: Snapshot) -> Iterator[tuple[str, object, object]]:
-    """Yield what both say: a name, the checksum's value, and ours."""
+    """Yield a name, the checksum's value (``None`` where it has none), and ours."""
     vectors = [add.deletion_vector for add in snapshot.files if add.deletion_vector is not None]
-    computed = {
-        "tableSizeBytes": (found.table_size_bytes, sum(add.size for add in snapshot.files)),
-        "numFiles": (found.num_files, len(snapshot.files)),
-        "numMetadata": (found.num_metadata, 1),
-        "numProtocol": (found.num_protocol, 1),
-        "numDeletedRecordsOpt": (found.num_deleted_records, sum(vector.cardinality for vector in vectors)),
-        "numDeletionVectorsOpt": (found.num_deletion_vectors, len(vectors)),
-    }
-    yield from ((name, recorded, ours) for name, (recorded, ours) in computed.items() if recorded is not None)
+    yield "tableSizeBytes", found.table_size_bytes, sum(add.size for add in snapshot.files)
+    yield "numFiles", found.num_files, len(snapshot.files)
+    yield "numMetadata", found.num_metadata, 1
+    yield "numProtocol", found.num_protocol, 1
+    yield "numDeletedRecordsOpt", found.num_deleted_records, sum(vector.cardinality for vector in vectors)
+    yield "numDeletionVectorsOpt", found.num_deletion_vectors, len(vectors)
     if found.protocol is not None:
         yield "protocol", _protocol_text(found.protocol), _protocol_text(snapshot.protocol)
     if found.metadata is not None:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from delta_sharing_client.delta.actions import Action, AddCdcFile, AddFile, Metadata, Protocol, RemoveFile
 from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.log.commit import Commit, enablement_of
-from delta_sharing_client.delta.log.lines import action_fields, action_line, action_name
+from delta_sharing_client.delta.log.lines import ACTION_NAMES, action_fields, action_line
 from delta_sharing_client.delta.log.listing import LAST_CHECKPOINT, LOG_DIRECTORY, json_checksum
 from delta_sharing_client.delta.paths import is_url
 from delta_sharing_client.delta.schema import parse_schema
@@ -142,9 +142,10 @@ def _write_checkpoint(log: Path, version: int, actions: Iterable[Action]) -> Non
     path = log / f"{version:020}.checkpoint.parquet"
     with _Published(path) as temporary:
         size, adds = write_checkpoint(temporary, actions)
-    hint = last_checkpoint_text(version, size, adds, path.stat().st_size)
+    hint = {"version": version, "size": size, "sizeInBytes": path.stat().st_size, "numOfAddFiles": adds}
+    checksum = json_checksum(msgspec.json.encode(hint).decode())
     with _Published(log / LAST_CHECKPOINT, replace=True) as temporary:
-        temporary.write_text(hint, encoding="utf-8")
+        temporary.write_bytes(msgspec.json.encode({**hint, "checksum": checksum}))
 
 
 def _head(snapshot: Snapshot) -> list[Action]:
@@ -162,86 +163,48 @@ ROWS_PER_GROUP = 50_000
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _NAMES = pa.list_(pa.string())
-_VECTOR = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
-)
-_SCHEMA = pa.schema(
-    [
-        pa.field(
-            "protocol",
-            pa.struct(
-                [
-                    ("minReaderVersion", pa.int32()),
-                    ("minWriterVersion", pa.int32()),
-                    ("readerFeatures", _NAMES),
-                    ("writerFeatures", _NAMES),
-                ]
-            ),
-        ),
-        pa.field(
-            "metaData",
-            pa.struct(
-                [
-                    ("id", pa.string()),
-                    ("name", pa.string()),
-                    ("description", pa.string()),
-                    ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
-                    ("schemaString", pa.string()),
-                    ("partitionColumns", _NAMES),
-                    ("createdTime", pa.int64()),
-                    ("configuration", _TEXTS),
-                ]
-            ),
-        ),
-        pa.field("txn", pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])),
-        pa.field(
-            "domainMetadata",
-            pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]),
-        ),
-        pa.field("rowIdHighWaterMark", pa.struct([("highWaterMark", pa.int64())])),
-        pa.field(
-            "add",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("partitionValues", _TEXTS),
-                    ("size", pa.int64()),
-                    ("modificationTime", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("stats", pa.string()),
-                    ("tags", _TEXTS),
-                    ("deletionVector", _VECTOR),
-                    ("baseRowId", pa.int64()),
-                    ("defaultRowCommitVersion", pa.int64()),
-                    ("clusteringProvider", pa.string()),
-                ]
-            ),
-        ),
-        pa.field(
-            "remove",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("deletionTimestamp", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("extendedFileMetadata", pa.bool_()),
-                    ("partitionValues", _TEXTS),
-                    ("size", pa.int64()),
-                    ("tags", _TEXTS),
-                    ("deletionVector", _VECTOR),
-                    ("baseRowId", pa.int64()),
-                    ("defaultRowCommitVersion", pa.int64()),
-                ]
-            ),
-        ),
-    ]
-)
+_FILE = {
+    "path": pa.string(),
+    "partitionValues": _TEXTS,
+    "size": pa.int64(),
+    "dataChange": pa.bool_(),
+    "tags": _TEXTS,
+    "deletionVector": pa.struct(
+        {
+            "storageType": pa.string(),
+            "pathOrInlineDv": pa.string(),
+            "offset": pa.int32(),
+            "sizeInBytes": pa.int32(),
+            "cardinality": pa.int64(),
+        }
+    ),
+    "baseRowId": pa.int64(),
+    "defaultRowCommitVersion": pa.int64(),
+}
+_ACTIONS = {
+    "protocol": {
+        "minReaderVersion": pa.int32(),
+        "minWriterVersion": pa.int32(),
+        "readerFeatures": _NAMES,
+        "writerFeatures": _NAMES,
+    },
+    "metaData": {
+        "id": pa.string(),
+        "name": pa.string(),
+        "description": pa.string(),
+        "format": pa.struct({"provider": pa.string(), "options": _TEXTS}),
+        "schemaString": pa.string(),
+        "partitionColumns": _NAMES,
+        "createdTime": pa.int64(),
+        "configuration": _TEXTS,
+    },
+    "txn": {"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()},
+    "domainMetadata": {"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()},
+    "rowIdHighWaterMark": {"highWaterMark": pa.int64()},
+    "add": {**_FILE, "modificationTime": pa.int64(), "stats": pa.string(), "clusteringProvider": pa.string()},
+    "remove": {**_FILE, "deletionTimestamp": pa.int64(), "extendedFileMetadata": pa.bool_()},
+}
+_SCHEMA = pa.schema({name: pa.struct(fields) for name, fields in _ACTIONS.items()})
 
 
 def write_checkpoint(path: Path, actions: Iterable[Action]) -> tuple[int, int]:
@@ -252,30 +215,13 @@ def write_checkpoint(path: Path, actions: Iterable[Action]) -> tuple[int, int]:
     The number of actions, and that of ``add`` actions among them.
     """
     count = adds = 0
-    rows = _rows(actions)
+    rows = ({ACTION_NAMES[type(action)]: _arrow_ready(action_fields(action))} for action in actions)
     with pq.ParquetWriter(path, _SCHEMA, compression="snappy") as writer:
         while group := list(islice(rows, ROWS_PER_GROUP)):
             count += len(group)
             adds += sum("add" in row for row in group)
             writer.write_table(pa.Table.from_pylist(group, schema=_SCHEMA))
     return count, adds
-
-
-def last_checkpoint_text(version: int, size: int, adds: int, size_in_bytes: int) -> str:
-    """Return the content of ``_last_checkpoint`` for a checkpoint in one file, with its checksum."""
-    fields: dict[str, Any] = {
-        "version": version,
-        "size": size,
-        "sizeInBytes": size_in_bytes,
-        "numOfAddFiles": adds,
-    }
-    fields["checksum"] = json_checksum(msgspec.json.encode(fields).decode())
-    return msgspec.json.encode(fields).decode()
-
-
-def _rows(actions: Iterable[Action]) -> Iterator[dict[str, Any]]:
-    for action in actions:
-        yield {action_name(action): _arrow_ready(action_fields(action))}
 
 
 def _arrow_ready(fields: dict[str, Any]) -> dict[str, Any]:

@@ -49,14 +49,15 @@ def variant_to_json(array: pa.Array) -> pa.StringArray:
     DataError
         A value is not a valid variant, or the array is not a variant column.
     """
-    plain = unshred(array)
+    plain, parse = unshred(array), _MetadataCache()
     texts: list[str | None] = []
     size = 0
-    for metadata, value in _rows(plain):
-        if value is None or metadata is None:
+    columns = (plain.is_valid(), plain.field("metadata"), plain.field("value"))
+    for valid, metadata, value in zip(*(column.to_pylist() for column in columns), strict=True):
+        if not valid:
             texts.append(None)
             continue
-        text = decode_json(value, metadata)
+        text = decode_json(value, parse(metadata))
         size += len(text)
         if size > _LONGEST_COLUMN:
             raise DataError("The JSON text of one batch must stay below 2 GiB: read smaller batches.")
@@ -89,11 +90,11 @@ def unshred(array: pa.Array) -> pa.StructArray:
     DataError
         The array is not a variant column, or ``value`` and ``typed_value`` contradict each other.
     """
-    storage = storage_of(array)
+    storage = _storage_of(array)
     valid = storage.is_valid()
     metadata = storage.field("metadata")
-    if is_shredded(storage.type):
-        shredded, parse = Shredded(storage), _MetadataCache()
+    if storage.type.get_field_index("typed_value") >= 0:
+        shredded, parse = _Shredded(storage), _MetadataCache()
         rows = enumerate(zip(valid.to_pylist(), metadata.to_pylist(), strict=True))
         values = pa.array([shredded.rebuild(row, parse(data)) if ok else None for row, (ok, data) in rows], pa.binary())
     else:
@@ -123,16 +124,6 @@ class _MetadataCache:
         return self._parsed
 
 
-def _rows(plain: pa.StructArray) -> list[tuple[VariantMetadata | None, bytes | None]]:
-    parse = _MetadataCache()
-    rows: list[tuple[VariantMetadata | None, bytes | None]] = []
-    for valid, metadata, value in zip(
-        plain.is_valid().to_pylist(), plain.field("metadata").to_pylist(), plain.field("value").to_pylist(), strict=True
-    ):
-        rows.append((parse(metadata), value) if valid else (None, None))
-    return rows
-
-
 # === Shredding: typed Parquet columns are put back into the values they were taken from ===
 #
 # =========  ===============  ========================================================
@@ -150,14 +141,8 @@ _FIELDS = ("metadata", "value", "typed_value")
 _Encode = Callable[[int], Union[bytes, None]]
 
 
-def storage_of(array: pa.Array) -> pa.StructArray:
-    """Return the struct array of a variant column; an Arrow extension type is taken off.
-
-    Raises
-    ------
-    DataError
-        The array has not the fields of a variant.
-    """
+def _storage_of(array: pa.Array) -> pa.StructArray:
+    """Return the struct array of a variant column; an Arrow extension type is taken off."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     arrow_type = array.type
@@ -172,12 +157,7 @@ def storage_of(array: pa.Array) -> pa.StructArray:
     return array
 
 
-def is_shredded(arrow_type: pa.StructType) -> bool:
-    """Say whether a variant column has typed values."""
-    return any(field.name == "typed_value" for field in arrow_type)
-
-
-class Shredded:
+class _Shredded:
     """A ``value`` and its ``typed_value``, at the top or within an object or array."""
 
     def __init__(self, group: pa.StructArray) -> None:
@@ -208,13 +188,7 @@ class Shredded:
         return VARIANT_NULL if found is None else found
 
     def rebuild_field(self, index: int, metadata: VariantMetadata) -> bytes | None:
-        """Return the encoded value of a row, ``None`` where it is missing.
-
-        Raises
-        ------
-        DataError
-            ``value`` and ``typed_value`` contradict each other.
-        """
+        """Return the encoded value of a row, ``None`` where it is missing."""
         if not self._present[index]:
             return None
         value = self._value[index]
@@ -238,11 +212,11 @@ class _Objects:
         names = [field.name for field in typed.type]
         if len(set(names)) != len(names):
             raise DataError("The shredded fields of a variant must have distinct names, found one twice.")
-        self._fields: dict[str, Shredded] = {}
+        self._fields: dict[str, _Shredded] = {}
         for position, field in enumerate(typed.type):
             if not pa.types.is_struct(field.type):
                 raise DataError(f"A shredded field must be a group of value and typed_value, found {field.type}.")
-            self._fields[field.name] = Shredded(typed.field(position))
+            self._fields[field.name] = _Shredded(typed.field(position))
 
     def rebuild(self, index: int, value: bytes | None, metadata: VariantMetadata) -> bytes:
         fields: list[tuple[str, int, bytes]] = []
@@ -290,7 +264,7 @@ class _Arrays:
         first = self._offsets[0] if self._offsets else 0
         last = self._offsets[-1] if self._offsets else 0
         self._first = first
-        self._elements = Shredded(typed.values.slice(first, last - first))
+        self._elements = _Shredded(typed.values.slice(first, last - first))
 
     def rebuild(self, index: int, metadata: VariantMetadata) -> bytes | None:
         if not self._present[index]:
@@ -326,7 +300,8 @@ def _primitive_encoder(typed: pa.Array) -> _Encode:
         raise DataError(
             f"A shredded variant must have typed values of a type of the specification, found {arrow_type}."
         )
-    return _fixed_encoder(typed, kind)
+    # The bytes of Arrow's buffers are those of a variant: little-endian, two's complement, IEEE.
+    return _buffer_encoder(typed, arrow_type.bit_width // 8, lambda data: write_primitive(kind, data))
 
 
 def _fixed_kind(arrow_type: pa.DataType) -> Primitive | None:
@@ -345,11 +320,6 @@ def _fixed_kind(arrow_type: pa.DataType) -> Primitive | None:
         pa.timestamp("us", arrow_type.tz if zoned else "UTC"): Primitive.TIMESTAMP,
         pa.timestamp("ns", arrow_type.tz if zoned else "UTC"): Primitive.TIMESTAMP_NANOS,
     }.get(arrow_type)
-
-
-def _fixed_encoder(typed: pa.Array, kind: Primitive) -> _Encode:
-    """The bytes of Arrow's buffers are those of a variant: little-endian, two's complement, IEEE."""
-    return _buffer_encoder(typed, typed.type.bit_width // 8, lambda data: write_primitive(kind, data))
 
 
 def _decimal_encoder(typed: pa.Array) -> _Encode:
