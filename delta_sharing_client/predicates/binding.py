@@ -53,7 +53,9 @@ from delta_sharing_client.predicates.values import (
     Value,
     Zone,
     as_double,
+    as_float,
     describe,
+    is_number,
     kind_of,
     order,
     parse_date,
@@ -342,7 +344,7 @@ def _compare(op: Op, column: Typed, value: Value) -> Expression:
 
 def _admit(column: Typed, kind: Kind, value: Value) -> Value:
     """Check that a constant compares with the column; read strings for dates and timestamps, doubles for floats."""
-    if kind in NUMBERS and isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool):
+    if kind in NUMBERS and is_number(value):
         return as_double(value) if kind is Kind.FLOATING else value
     if kind is Kind.DATE and isinstance(value, (str, Day, Moment)):
         return _read(column, parse_date, value) if isinstance(value, str) else value
@@ -480,12 +482,7 @@ def _float_at(index: int) -> float:
 
 def _exact_float(value: Value) -> Value:
     number = value if isinstance(value, float) else math.nan
-    if not math.isfinite(number):
-        return number
-    try:
-        return number if struct.unpack("<f", struct.pack("<f", number))[0] == number else None
-    except OverflowError:
-        return None
+    return number if math.isnan(number) or as_float(number) == number else None
 
 
 _FLOAT_GRID = _Grid(-0x7F800000, 0x7F800000, _float_at, _exact_float)

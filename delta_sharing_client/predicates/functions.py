@@ -91,18 +91,19 @@ def result_type(name: str, arguments: Sequence[pa.DataType | Value], shown: str)
         return pa.int32()
     if name == "coalesce":
         return _common_type(types, kinds, arguments, shown)
-    if name == "/" and Kind.DECIMAL in kinds and Kind.FLOATING not in kinds:
-        raise UsageError(f"'{shown}' divides decimals, which rounds. Multiply the other side, or write a double (2E0).")
-    if name == "/" or Kind.FLOATING in kinds:
-        return pa.float32() if name != "/" and set(types) == {pa.float32()} else pa.float64()
-    if Kind.DECIMAL not in kinds:
-        return max(types, key=lambda item: item.bit_width)
-    if len(arguments) == 1:
-        return types[0]
-    if name == "*":
-        digits = [_digits_of(item) for item in arguments]
-        return _decimal(sum(own for own, _ in digits) + 1, sum(own for _, own in digits), shown)
-    return _common_decimal(arguments, shown, more=1)
+    if name == "/":
+        if Kind.DECIMAL in kinds and Kind.FLOATING not in kinds:
+            raise UsageError(
+                f"'{shown}' divides decimals, which rounds. Multiply the other side, or write a double (2E0)."
+            )
+        return pa.float64()
+    if Kind.DECIMAL in kinds and Kind.FLOATING not in kinds:
+        if len(arguments) == 1:
+            return types[0]
+        if name == "*":
+            digits = [_digits_of(item) for item in arguments]
+            return _decimal(sum(own for own, _ in digits) + 1, sum(own for _, own in digits), shown)
+    return _common_number(types, kinds, arguments, shown, more=1)
 
 
 _NUMERIC = ("A number", NUMBERS)
@@ -120,11 +121,7 @@ def _common_type(
 ) -> pa.DataType:
     computed = [item for item in arguments if isinstance(item, pa.DataType)]
     if kinds <= NUMBERS:
-        if Kind.FLOATING in kinds:
-            return pa.float32() if set(types) == {pa.float32()} else pa.float64()
-        if Kind.DECIMAL not in kinds:
-            return max(types, key=lambda item: item.bit_width)
-        return _common_decimal(arguments, shown)
+        return _common_number(types, kinds, arguments, shown)
     wanted = {kind_of(item) for item in computed} or kinds
     # A constant beside dates or timestamps may be their text, or a date beside timestamps.
     if len(wanted) == 1 and Kind.OTHER not in wanted:
@@ -149,7 +146,13 @@ def decimal_type(given: pa.DataType | Value) -> pa.DataType:
     return pa.decimal128(*_digits_of(given))
 
 
-def _common_decimal(arguments: Sequence[pa.DataType | Value], shown: str, *, more: int = 0) -> pa.DataType:
+def _common_number(
+    types: Sequence[pa.DataType], kinds: set[Kind], arguments: Sequence[pa.DataType | Value], shown: str, more: int = 0
+) -> pa.DataType:
+    if Kind.FLOATING in kinds:
+        return pa.float32() if set(types) == {pa.float32()} else pa.float64()
+    if Kind.DECIMAL not in kinds:
+        return max(types, key=lambda item: item.bit_width)
     digits = [_digits_of(item) for item in arguments]
     scale = max(own for _, own in digits)
     return _decimal(max(precision - own for precision, own in digits) + scale + more, scale, shown)

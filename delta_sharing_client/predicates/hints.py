@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Union
 
@@ -52,7 +51,8 @@ from delta_sharing_client.predicates.tree import (
     Or,
     StartsWith,
     all_of,
-    any_of,
+    known_of_all,
+    known_of_any,
     membership,
     push_not,
     truth,
@@ -63,6 +63,7 @@ from delta_sharing_client.predicates.values import (
     Moment,
     Value,
     Zone,
+    as_float,
     kind_of,
     order,
     parse_date,
@@ -141,9 +142,9 @@ class _Weakening:
     def of(self, expression: Expression) -> Expression | None:
         match expression:
             case And(children=children):
-                return _join([self.of(child) for child in children])
+                return known_of_all(map(self.of, children))
             case Or(children=children):
-                return _either([self.of(child) for child in children])
+                return known_of_any(map(self.of, children))
             case Comparison(op=op, left=Column() as column, right=Literal(value=value)):
                 return self._comparison(op, column, value)
             case NullSafeEqual(left=Column() as column, right=Literal(value=value)):
@@ -151,7 +152,7 @@ class _Weakening:
             case In(child=Column() as column, values=values):
                 return self._in(column, [item.value for item in values if item.value is not None])
             case Not(child=In(child=Column() as column, values=values)) if Literal(None) not in values:
-                return _join([self._comparison(Op.NE, column, item.value) for item in values[:MAX_IN_VALUES]])
+                return known_of_all(self._comparison(Op.NE, column, item.value) for item in values[:MAX_IN_VALUES])
             case IsNull(child=Column() as column) | Not(child=IsNull(child=Column() as column)):
                 return expression if self._is_partition(column) else None
             case Like(child=Column() as column):
@@ -183,14 +184,14 @@ class _Weakening:
 
     def _in(self, column: Column, values: list[Value]) -> Expression | None:
         if 0 < len(values) <= MAX_IN_VALUES:
-            return _either([self._comparison(Op.EQ, column, value) for value in values])
+            return known_of_any(self._comparison(Op.EQ, column, value) for value in values)
         if not values or any(isinstance(value, float) and math.isnan(value) for value in values):
             return None
         lowest = highest = values[0]
         for value in values:
             lowest = value if (order(value, lowest) or 0) < 0 else lowest
             highest = value if (order(value, highest) or 0) > 0 else highest
-        return _join([self._comparison(Op.GE, column, lowest), self._comparison(Op.LE, column, highest)])
+        return known_of_all([self._comparison(Op.GE, column, lowest), self._comparison(Op.LE, column, highest)])
 
     def _prefix(self, column: Column, prefix: str) -> Expression | None:
         if not prefix:
@@ -199,7 +200,7 @@ class _Weakening:
         last = ord(prefix[-1]) + 1
         if last < _FIRST_SURROGATE:
             limits.append(self._comparison(Op.LT, column, prefix[:-1] + chr(last)))
-        return _join(limits)
+        return known_of_all(limits)
 
 
 def _value_type(column: Column) -> str | None:
@@ -216,16 +217,6 @@ def _value_type(column: Column) -> str | None:
     if kind is Kind.FLOATING:
         return "float" if pa.types.is_float32(data_type) else "double"
     return {Kind.BOOLEAN: "bool", Kind.STRING: "string", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp"}.get(kind)
-
-
-def _join(parts: list[Expression | None]) -> Expression | None:
-    found = [part for part in parts if part is not None]
-    return all_of(found) if found else None
-
-
-def _either(parts: list[Expression | None]) -> Expression | None:
-    found = [part for part in parts if part is not None]
-    return any_of(found) if len(found) == len(parts) else None
 
 
 # === As JSON ===
@@ -542,14 +533,6 @@ def _double(text: str) -> float:
     return float(_digits(text))
 
 
-def _float(text: str) -> float:
-    number = _double(text)
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", number))[0])
-    except OverflowError:
-        return math.copysign(math.inf, number)
-
-
 def _digits(text: str) -> str:
     # Python reads more than other languages: 1_000, digits of other scripts
     if "_" in text or not text.isascii():
@@ -563,7 +546,7 @@ _READERS: dict[str, Callable[[str], Value]] = {
     "long": _integer(64),
     "string": str,
     "date": parse_date,
-    "float": _float,
+    "float": lambda text: as_float(_double(text)),
     "double": _double,
     "timestamp": parse_moment,
 }

@@ -296,40 +296,28 @@ def _parse(expression: pc.Expression) -> _Node:
     except (pa.ArrowException, ValueError, TypeError, AttributeError):
         return None
     try:
-        return _node(_entries(batch.schema), batch)
+        entries = _entries(batch.schema)
+        return _node(*next(entries), entries, batch)
     except (LookupError, ValueError, StopIteration):
         return None
 
 
-def _node(entries: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node:
-    kind, text = next(entries)
+def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node:
     if kind == "field_ref":
         return Column((text,))
     if kind == "nested_field_ref":
-        return Column(tuple(name for _, name in (next(entries) for _ in range(int(text)))))
+        return Column(tuple([next(following)[1] for _ in range(int(text))]))
     if kind == "literal":
         return _literal(batch.column(int(text))[0].as_py())
     if kind != "call":
         raise ValueError(kind)
-    return _call(_Call(text), entries, batch)
-
-
-def _call(call: _Call, entries: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Call:
-    while True:
-        kind, text = next(entries)
-        if kind == "end":
-            return call
-        if kind == "options":
-            call.options = batch.column(int(text))[0].as_py()
-        elif kind == "call":
-            call.arguments.append(_call(_Call(text), entries, batch))
+    call = _Call(text)
+    while (entry := next(following))[0] != "end":
+        if entry[0] == "options":
+            call.options = batch.column(int(entry[1]))[0].as_py()
         else:
-            call.arguments.append(_node(iter([(kind, text), *_more(kind, text, entries)]), batch))
-
-
-def _more(kind: str, text: str, entries: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the entries that belong to a reference of a nested field."""
-    return [next(entries) for _ in range(int(text))] if kind == "nested_field_ref" else []
+            call.arguments.append(_node(*entry, following, batch))
+    return call
 
 
 class _CSchema(ctypes.Structure):

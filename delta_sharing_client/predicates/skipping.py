@@ -11,7 +11,6 @@ import bisect
 import decimal
 import math
 import re
-import struct
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
@@ -41,7 +40,7 @@ from delta_sharing_client.predicates.tree import (
     operands,
     push_not,
 )
-from delta_sharing_client.predicates.values import Day, Kind, Moment, Value, Zone, kind_of, normalise
+from delta_sharing_client.predicates.values import Day, Kind, Moment, Value, Zone, as_float, kind_of, normalise
 
 
 class Bounds(Protocol):
@@ -469,16 +468,9 @@ def _upper64(bounds: Any) -> float:
 
 def _lower32(bounds: Any) -> float:
     lower = _lower64(bounds)
-    return min(lower, _round32(lower))
+    return min(lower, as_float(lower))
 
 
 def _upper32(bounds: Any) -> float:
     upper = _upper64(bounds)
-    return max(upper, _round32(upper))
-
-
-def _round32(value: float) -> float:
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return math.copysign(math.inf, value)
+    return max(upper, as_float(upper))

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import sqlglot
 from sqlglot import exp
 
@@ -34,7 +33,7 @@ from delta_sharing_client.predicates.tree import (
     call,
     membership,
 )
-from delta_sharing_client.predicates.values import Moment, Value, Zone, parse_date, parse_moment
+from delta_sharing_client.predicates.values import Moment, Value, Zone, as_float, is_number, parse_date, parse_moment
 
 _SUPPORTED = (
     "comparisons (= <> < <= > >= <=>), AND, OR, NOT, IN, BETWEEN, LIKE, startswith(), IS [NOT] NULL, IS [NOT] TRUE or"
@@ -82,38 +81,18 @@ _COMPARISONS: dict[type[exp.Expression], Op] = {
 def _predicate(node: exp.Expression) -> Expression:
     op = _COMPARISONS.get(type(node))
     if op is not None:
-        return _compare(op, _operand(_part(node, "this")), _operand(_part(node, "expression")))
+        return _compare(op, *_sides(node))
     convert = _PREDICATES.get(type(node))
     if convert is None:
         raise _unsupported(node)
     return convert(node)
 
 
-def _paren(node: exp.Expression) -> Expression:
-    return _predicate(_only(node, "this"))
-
-
-def _and(node: exp.Expression) -> Expression:
-    return And(tuple(_predicate(side) for side in _chain(node, exp.And)))
-
-
-def _or(node: exp.Expression) -> Expression:
-    return Or(tuple(_predicate(side) for side in _chain(node, exp.Or)))
-
-
-def _not(node: exp.Expression) -> Expression:
-    return Not(_predicate(_only(node, "this")))
-
-
 def _null_safe(node: exp.Expression) -> Expression:
-    left, right = _operand(_part(node, "this")), _operand(_part(node, "expression"))
+    left, right = _sides(node)
     if isinstance(left, Literal) and not isinstance(right, Literal):
         left, right = right, left
     return NullSafeEqual(left, right)
-
-
-def _distinct(node: exp.Expression) -> Expression:
-    return Not(_null_safe(node))
 
 
 def _between(node: exp.Expression) -> Expression:
@@ -177,12 +156,12 @@ def _bare(node: exp.Expression) -> Expression:
 
 
 _PREDICATES: dict[type[exp.Expression], Callable[[exp.Expression], Expression]] = {
-    exp.Paren: _paren,
-    exp.And: _and,
-    exp.Or: _or,
-    exp.Not: _not,
+    exp.Paren: lambda node: _predicate(_only(node, "this")),
+    exp.And: lambda node: And(tuple(map(_predicate, _chain(node, exp.And)))),
+    exp.Or: lambda node: Or(tuple(map(_predicate, _chain(node, exp.Or)))),
+    exp.Not: lambda node: Not(_predicate(_only(node, "this"))),
     exp.NullSafeEQ: _null_safe,
-    exp.NullSafeNEQ: _distinct,
+    exp.NullSafeNEQ: lambda node: Not(_null_safe(node)),
     exp.Between: _between,
     exp.In: _in,
     exp.Is: _is,
@@ -225,8 +204,7 @@ def _operand(node: exp.Expression) -> Operand:
     if isinstance(node, (exp.Column, exp.Dot)):
         return _column(node)
     if type(node) in _OPERATORS:
-        sides = (_operand(_part(node, "this")), _operand(_part(node, "expression")))
-        return call(_OPERATORS[type(node)], *sides)
+        return call(_OPERATORS[type(node)], *_sides(node))
     if isinstance(node, exp.Neg):
         inner = _operand(_only(node, "this"))
         return _negated(inner.value, node) if isinstance(inner, Literal) else call("-", inner)
@@ -240,6 +218,10 @@ _FUNCTIONS: dict[type[exp.Expression], str] = {
     exp.Lower: "lower", exp.Upper: "upper", exp.Length: "length", exp.Coalesce: "coalesce",
     exp.Year: "year", exp.Month: "month", exp.Day: "day", exp.DayOfMonth: "day",
 }  # fmt: skip
+
+
+def _sides(node: exp.Expression) -> tuple[Operand, Operand]:
+    return _operand(_part(node, "this")), _operand(_part(node, "expression"))
 
 
 def _function(node: exp.Expression) -> Operand:
@@ -297,7 +279,7 @@ def _constant(node: exp.Expression) -> Literal:
 def _negated(value: Value, node: exp.Expression) -> Literal:
     if isinstance(value, decimal.Decimal):
         return Literal(value.copy_negate())  # a minus sign would round to the 28 digits of the thread's context
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if is_number(value):
         return Literal(-value)
     raise _unsupported(node)
 
@@ -358,10 +340,7 @@ def _to_floating(value: Value, name: str) -> float:
         number = float(value)
     except (ValueError, OverflowError):
         raise UsageError(f"{value!r} is not a floating point constant.") from None
-    if name == "FLOAT":
-        with np.errstate(over="ignore"):
-            return float(np.float32(number))
-    return number
+    return as_float(number) if name == "FLOAT" else number
 
 
 def _to_decimal(value: Value, parameters: list[int]) -> decimal.Decimal:
@@ -446,11 +425,9 @@ def _unescape(literal: str) -> str:
 
     found = _ESCAPE.sub(replace, literal[1:-1])
     # Two \u escapes may spell one character as a surrogate pair.
-    return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _paired(found) else found
-
-
-def _paired(text: str) -> bool:
-    return re.search("[\ud800-\udbff][\udc00-\udfff]", text) is not None
+    if re.search("[\ud800-\udbff][\udc00-\udfff]", found):
+        return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return found
 
 
 # === Checked access to sqlglot's nodes ===

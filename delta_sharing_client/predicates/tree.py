@@ -8,7 +8,6 @@ A predicate is true, false or unknown for a row, as in SQL: a comparison with nu
 
 from __future__ import annotations
 
-import decimal
 import enum
 import math
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,7 @@ import pyarrow as pa
 from delta_sharing_client.columns import ColumnPath, parse_path, quote_name
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.values import Value, as_double, format_value, normalise
+from delta_sharing_client.predicates.values import Value, as_double, format_value, is_number, normalise
 
 
 class Op(enum.Enum):
@@ -178,7 +177,7 @@ class In(Expression):
             raise UsageError(f"IN needs at least one value for '{self.child}'.")
         values = self.values
         if any(isinstance(item.value, float) for item in values):
-            values = tuple(Literal(_double(item.value)) for item in values)
+            values = tuple(Literal(as_double(item.value)) if is_number(item.value) else item for item in values)
         object.__setattr__(self, "values", tuple(dict.fromkeys(values)))
 
     def __str__(self) -> str:
@@ -343,11 +342,6 @@ def _flatten(kind: type[And] | type[Or], children: Iterable[Expression]) -> tupl
     if len(flat) < 2:
         raise UsageError(f"{kind.__name__.upper()} needs at least two conditions; found {len(flat)}.")
     return tuple(flat)
-
-
-def _double(value: Value) -> Value:
-    is_number = isinstance(value, (int, decimal.Decimal)) and not isinstance(value, bool)
-    return as_double(value) if is_number else value  # type: ignore[arg-type]
 
 
 def _regex_quote(char: str) -> str:
@@ -515,7 +509,7 @@ def membership(column: Operand, values: Iterable[object]) -> Expression:
     """Return ``column IN (values)``, ``FALSE`` if there are none."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise UsageError(f"IN on '{column}' needs a list of values; found {type(values).__name__}.")
-    found = tuple(value if isinstance(value, Literal) else _literal(value) for value in values)
+    found = tuple(value if isinstance(value, Literal) else Literal(normalise(value)) for value in values)
     return In(column, found) if found else Literal(False)
 
 
@@ -524,10 +518,6 @@ def _operand(value: object) -> Operand:
         return value.operand
     if isinstance(value, (Column, Literal, Call)):
         return value
-    return _literal(value)
-
-
-def _literal(value: object) -> Literal:
     return Literal(normalise(value))
 
 

@@ -12,9 +12,10 @@ import datetime
 import decimal
 import enum
 import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, TypeGuard, Union
 
 import numpy as np
 import pyarrow as pa
@@ -118,16 +119,10 @@ def order(left: Value, right: Value) -> int | None:
         left = parse_date(left) if isinstance(right, Day) else parse_moment(left)
     if isinstance(left, (Day, Moment)) and isinstance(right, (Day, Moment)):
         return _sign(_nanoseconds(left), _nanoseconds(right))
-    if isinstance(left, bool) or isinstance(right, bool):
-        if isinstance(left, bool) and isinstance(right, bool):
-            return _sign(left, right)
-    elif isinstance(left, (int, float, decimal.Decimal)) and isinstance(right, (int, float, decimal.Decimal)):
+    if is_number(left) and is_number(right):
         return _order_numbers(left, right)
-    elif isinstance(left, str) and isinstance(right, str):
-        # Code point order is the order of the UTF-8 bytes.
-        return (left > right) - (left < right)
-    elif isinstance(left, bytes) and isinstance(right, bytes):
-        return (left > right) - (left < right)
+    if isinstance(left, (bool, str, bytes)) and type(left) is type(right):
+        return _sign(left, right)  # of text by code points, which is the order of the UTF-8 bytes
     raise UsageError(f"A filter cannot compare {type_name(left)} with {type_name(right)}.")
 
 
@@ -168,12 +163,25 @@ def format_value(value: Value) -> str:
     raise TypeError(f"not a value: {type(value).__name__}")
 
 
+def is_number(value: object) -> TypeGuard[int | float | decimal.Decimal]:
+    """Whether ``value`` is a number; a boolean is none."""
+    return isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool)
+
+
 def as_double(value: int | float | decimal.Decimal) -> float:
     """Return the nearest double, infinite beyond the largest one."""
     try:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def as_float(value: float) -> float:
+    """Return the nearest number of 32 bits, infinite beyond the largest one."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
 
 
 # === Dates and timestamps as text ===
@@ -265,11 +273,11 @@ def _order_numbers(left: int | float | decimal.Decimal, right: int | float | dec
         a, b = as_double(left), as_double(right)
         if math.isnan(a) or math.isnan(b):
             return _sign(math.isnan(a), math.isnan(b))
-        return (a > b) - (a < b)
-    return (left > right) - (left < right)
+        return _sign(a, b)
+    return _sign(left, right)
 
 
-def _sign(left: int, right: int) -> int:
+def _sign(left: Any, right: Any) -> int:
     return (left > right) - (left < right)
 
 
