@@ -15,6 +15,7 @@ import math
 import re
 import struct
 from decimal import Decimal
+from typing import cast
 
 import pyarrow as pa
 
@@ -299,20 +300,13 @@ def _serialize(value: object, data_type: DataType) -> str:
     if base == "binary" and isinstance(value, bytes):
         return _binary_text(value)
     if base == "date" and isinstance(value, (datetime.date, int)) and not isinstance(value, (datetime.datetime, bool)):
-        return _date_text(int(_as_int(value)))
+        return _date_text(cast(int, _epoch_units(value)))
     if base in ("timestamp", "timestamp_ntz") and isinstance(value, (datetime.datetime, int)):
         zoned = not isinstance(value, datetime.datetime) or (value.tzinfo is not None) == (base == "timestamp")
         if zoned and not isinstance(value, bool):
-            days, micros = divmod(_as_int(value), MICROS_PER_DAY)
+            days, micros = divmod(cast(int, _epoch_units(value)), MICROS_PER_DAY)
             return f"{_date_text(days)} {_time_text(micros)}"
     raise UsageError(f"A partition value of type {name} cannot be a {type(value).__name__}.")
-
-
-def _as_int(value: object) -> int:
-    converted = _epoch_units(value)
-    if not isinstance(converted, int):
-        raise UsageError(f"A point in time must be a date, a datetime or a number, found {type(value).__name__}.")
-    return converted
 
 
 def _epoch_units(value: object) -> object:

@@ -371,26 +371,20 @@ def _argument(argument: Any, data_type: pa.DataType) -> Any:
 
 def _arithmetic(call: Call, arguments: list[Any]) -> _Array:
     if pa.types.is_decimal(call.type):
-        sides = [_argument(item, functions.decimal_type(_given(item))) for item in arguments]
+        given = [item.value if isinstance(item, Literal) else item.type for item in arguments]
+        sides = [_argument(item, functions.decimal_type(own)) for item, own in zip(arguments, given, strict=True)]
     else:
         sides = [_argument(item, call.type) for item in arguments]
     if call.name == "/":
-        both = sides[0].is_valid() if _is_array(sides[0]) else pa.scalar(True)
-        if pc.any(pc.and_(_full(pc.equal(sides[1], 0.0), max(map(len, filter(_is_array, sides)))), both)).as_py():
+        rows = max(len(side) for side in sides if isinstance(side, pa.Array))
+        both = sides[0].is_valid() if isinstance(sides[0], pa.Array) else pa.scalar(True)
+        if pc.any(pc.and_(_full(pc.equal(sides[1], 0.0), rows), both)).as_py():
             raise functions.division_by_zero(str(call))
     kernel = pc.negate_checked if len(sides) == 1 else _ARITHMETIC[call.name]
     try:
         return kernel(*sides).cast(call.type)
     except pa.ArrowInvalid:
         raise functions.overflow(str(call), call.type) from None
-
-
-def _is_array(side: Any) -> bool:
-    return isinstance(side, pa.Array)
-
-
-def _given(argument: Any) -> Any:
-    return argument.value if isinstance(argument, Literal) else argument.type
 
 
 _ARITHMETIC: dict[str, Callable[..., _Array]] = {

@@ -61,6 +61,7 @@ from delta_sharing_client.predicates.values import (
     parse_date,
     parse_moment,
     type_name,
+    type_of_values,
 )
 
 UNKNOWN = Literal(None)
@@ -427,8 +428,7 @@ def _search(grid: _Grid, found: Callable[[int], bool], value: Value) -> int:
 
 
 def _grid(data_type: pa.DataType, kind: Kind) -> _Grid | None:
-    if pa.types.is_dictionary(data_type):
-        data_type = data_type.value_type
+    data_type = type_of_values(data_type)
     if kind is Kind.INTEGER:
         return _integer_grid(data_type)
     if kind is Kind.DECIMAL:

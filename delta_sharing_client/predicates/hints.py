@@ -68,6 +68,7 @@ from delta_sharing_client.predicates.values import (
     order,
     parse_date,
     parse_moment,
+    type_of_values,
 )
 
 # The reference server evaluates nothing beyond these.
@@ -208,9 +209,7 @@ def _value_type(column: Column) -> str | None:
     # A name with a dot could be taken for a path.
     if len(column.path) != 1 or "." in column.path[0]:
         return None
-    data_type: Any = column.type
-    if pa.types.is_dictionary(data_type):
-        data_type = data_type.value_type
+    data_type = type_of_values(column.type)
     kind = kind_of(data_type)
     if kind is Kind.INTEGER and pa.types.is_signed_integer(data_type):
         return "long" if data_type.bit_width == 64 else "int"

@@ -36,11 +36,22 @@ from delta_sharing_client.predicates.tree import (
     Operand,
     Or,
     StartsWith,
+    columns_in,
     has_calls,
     operands,
     push_not,
 )
-from delta_sharing_client.predicates.values import Day, Kind, Moment, Value, Zone, as_float, kind_of, normalise
+from delta_sharing_client.predicates.values import (
+    Day,
+    Kind,
+    Moment,
+    Value,
+    Zone,
+    as_float,
+    kind_of,
+    normalise,
+    type_of_values,
+)
 
 
 class Bounds(Protocol):
@@ -170,7 +181,7 @@ def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
 
 def _compile_computed(expression: Expression, *, negated: bool) -> _Test:
     """What is computed from columns is known where each of them has one value, as partition columns have."""
-    needed = {column.path: column for operand in operands(expression) for column in _columns_in(operand)}
+    needed = {column.path: column for operand in operands(expression) for column in columns_in(operand)}
 
     def test(statistics: Statistics) -> bool:
         row: dict[str, Any] = {}
@@ -265,12 +276,6 @@ _COMBINED: dict[tuple[str, int], Callable[..., _Range]] = {
 }  # fmt: skip
 
 
-def _columns_in(operand: Operand) -> list[Column]:
-    if isinstance(operand, Call):
-        return [column for item in operand.arguments for column in _columns_in(item)]
-    return [operand] if isinstance(operand, Column) else []
-
-
 def _is_null(bounds: Bounds) -> bool:
     nulls, rows = bounds.null_count, bounds.row_count
     return nulls is not None and rows is not None and nulls >= rows > 0
@@ -353,7 +358,7 @@ def _floating(op: Op, column: Column, value: Value) -> _Leaf:
     # NaN exceeds every number and may be there whatever the bounds say.
     if op in (Op.GT, Op.GE, Op.NE) or math.isnan(limit):
         return _possible
-    lower, upper = (_lower32, _upper32) if pa.types.is_float32(_plain(column.type)) else (_lower64, _upper64)
+    lower, upper = (_lower32, _upper32) if pa.types.is_float32(type_of_values(column.type)) else (_lower64, _upper64)
     if op is Op.EQ:
         return lambda b: not (lower(b) > limit or upper(b) < limit)
     return (lambda b: not lower(b) >= limit) if op is Op.LT else (lambda b: not lower(b) > limit)
@@ -448,10 +453,6 @@ def _comparable(value: Value) -> Any:
     if isinstance(value, Day):
         return value.days
     return value.nanoseconds // 1000 if isinstance(value, Moment) else value
-
-
-def _plain(data_type: Any) -> Any:
-    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
 
 
 def _lower64(bounds: Any) -> float:

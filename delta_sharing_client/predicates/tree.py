@@ -531,7 +531,7 @@ def columns(expression: Expression) -> frozenset[ColumnPath]:
             return columns(inner)
         case And(children=children) | Or(children=children):
             return frozenset().union(*map(columns, children))
-    return frozenset(path for operand in operands(expression) for path in _paths(operand))
+    return frozenset(column.path for operand in operands(expression) for column in columns_in(operand))
 
 
 def operands(expression: Expression) -> tuple[Operand, ...]:
@@ -540,6 +540,13 @@ def operands(expression: Expression) -> tuple[Operand, ...]:
         return ()
     parts = (getattr(expression, name) for name in expression.__match_args__)  # type: ignore[attr-defined]
     return tuple(part for part in parts if isinstance(part, (Column, Literal, Call)))
+
+
+def columns_in(operand: Operand) -> list[Column]:
+    """Return the columns that ``operand`` is or is computed from."""
+    if isinstance(operand, Call):
+        return [column for item in operand.arguments for column in columns_in(item)]
+    return [operand] if isinstance(operand, Column) else []
 
 
 def has_calls(expression: Expression) -> bool:
@@ -576,9 +583,3 @@ def truth(value: Value) -> bool | None:
     if value is None or isinstance(value, bool):
         return value
     raise UsageError(f"A condition must be true, false or null; found the constant {format_value(value)}.")
-
-
-def _paths(operand: Operand) -> frozenset[ColumnPath]:
-    if isinstance(operand, Call):
-        return frozenset().union(*map(_paths, operand.arguments))
-    return frozenset((operand.path,)) if isinstance(operand, Column) else frozenset()

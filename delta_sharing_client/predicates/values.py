@@ -316,10 +316,14 @@ def kind_of(data_type: pa.DataType) -> Kind:
     return Kind.OTHER
 
 
+def type_of_values(data_type: Any) -> Any:
+    """Return an Arrow type; of a dictionary that of its values."""
+    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+
+
 def describe(data_type: pa.DataType) -> str:
     """Return the name of a type as messages have it: Delta's where it has one."""
-    if pa.types.is_dictionary(data_type):
-        data_type = data_type.value_type
+    data_type = type_of_values(data_type)
     kind = kind_of(data_type)
     if kind is Kind.OTHER:
         for test, name in (

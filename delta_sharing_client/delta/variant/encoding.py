@@ -7,7 +7,8 @@
     array     header | count | offsets (count + 1) | values
 
 Offsets come from outside: each is checked against the bytes that are there. All decoded bytes are counted, so that
-a small variant cannot expand into a large one by pointing to the same bytes many times.
+a small variant cannot expand into a large one by pointing to the same bytes many times. Whatever is not a valid variant
+is a ``DataError`` here.
 
 JSON text follows what Spark's ``to_json`` prints for a variant: no spaces, decimals as plain numbers without trailing
 zeros, doubles as Java prints them, ``NaN`` and infinities as strings, timestamps in UTC with their offset, binary as
@@ -68,13 +69,7 @@ class VariantMetadata:
         self._ids: dict[str, int] | None = None
 
     def name(self, field_id: int) -> str:
-        """Return the name with an id.
-
-        Raises
-        ------
-        DataError
-            There is no such id, or the bytes of its name are not where and what they must be.
-        """
+        """Return the name with an id."""
         if field_id >= len(self._names):
             raise DataError(f"A variant's field id must be below {len(self._names)}, found {field_id}.")
         name = self._names[field_id]
@@ -86,13 +81,7 @@ class VariantMetadata:
         return name
 
     def id_of(self, name: str) -> int:
-        """Return the id of a name.
-
-        Raises
-        ------
-        DataError
-            The dictionary does not have it.
-        """
+        """Return the id of a name."""
         if self._ids is None:
             self._ids = {self.name(field_id): field_id for field_id in range(len(self._names))}
         found = self._ids.get(name)
@@ -111,13 +100,7 @@ class Layout(NamedTuple):
 
 
 def layout(value: bytes, at: int, limit: int) -> Layout:
-    """Return the layout of the object or array at ``at``, whose bytes end at ``limit`` at most.
-
-    Raises
-    ------
-    DataError
-        Counts or offsets point beyond the bytes.
-    """
+    """Return the layout of the object or array at ``at``, whose bytes end at ``limit`` at most."""
     header = value[at] >> 2
     is_object = value[at] & 3 == _OBJECT
     offset_width = (header & 3) + 1
@@ -141,13 +124,7 @@ def layout(value: bytes, at: int, limit: int) -> Layout:
 
 
 def size_of(value: bytes, at: int, limit: int) -> int:
-    """Return how many bytes the value at ``at`` takes; they end at ``limit`` at most.
-
-    Raises
-    ------
-    DataError
-        The bytes end too soon.
-    """
+    """Return how many bytes the value at ``at`` takes; they end at ``limit`` at most."""
     if at >= limit:
         raise DataError("A variant ends where a value must start.")
     basic = value[at] & 3
@@ -247,13 +224,7 @@ class VariantReader:
 
 
 def decode(value: bytes, metadata: VariantMetadata) -> object:
-    """Return an encoded value as Python objects.
-
-    Raises
-    ------
-    DataError
-        The bytes are not one valid value.
-    """
+    """Return an encoded value as Python objects."""
     reader = VariantReader(value, metadata)
     found = reader.python(0, len(value))
     reader.finish()
@@ -261,13 +232,7 @@ def decode(value: bytes, metadata: VariantMetadata) -> object:
 
 
 def decode_json(value: bytes, metadata: VariantMetadata) -> str:
-    """Return an encoded value as JSON text.
-
-    Raises
-    ------
-    DataError
-        The bytes are not one valid value.
-    """
+    """Return an encoded value as JSON text."""
     reader = VariantReader(value, metadata)
     out: list[str] = []
     reader.json(0, len(value), out)
@@ -399,13 +364,7 @@ _CONSTANTS: dict[int, Payload] = {Primitive.NULL: None, Primitive.TRUE: True, Pr
 
 
 def primitive_size(value: bytes, at: int, limit: int) -> int:
-    """Return the number of bytes of the primitive whose header is at ``at``; ``limit`` is where its bytes end at most.
-
-    Raises
-    ------
-    DataError
-        The type is unknown, or the bytes end too soon.
-    """
+    """Return how many bytes the primitive whose header is at ``at`` takes; they end at ``limit`` at most."""
     kind = value[at] >> 2
     if kind in _CONSTANTS:
         size = 1
@@ -450,13 +409,7 @@ def read_primitive(value: bytes, at: int, size: int) -> Payload:
 
 
 def read_text(value: bytes, start: int, stop: int) -> str:
-    """Return the UTF-8 text between two positions.
-
-    Raises
-    ------
-    DataError
-        The bytes are not UTF-8.
-    """
+    """Return the UTF-8 text between two positions."""
     try:
         return value[start:stop].decode("utf-8")
     except UnicodeDecodeError:
