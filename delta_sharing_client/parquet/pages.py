@@ -211,10 +211,11 @@ def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
 
 
 def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: int) -> int | None:
-    """Return the length of the longest text in a dictionary of texts under 256 bytes, ``None`` if it is not so plain.
+    """Return the length of the longest text in a dictionary of texts under 256 bytes or of one length; ``None`` if it
+    is not so plain.
 
-    Each text lies behind its length, which ends in three zero bytes and nothing else does; that the lengths found so
-    lead from one to the next, and to the page's end, is checked.
+    Each text lies behind its length. Short ones end in three zero bytes and nothing else does; that the lengths found
+    so lead from one to the next, and to the page's end, is checked.
     """
     page, at = dictionary
     if max(page.compressed, page.uncompressed) > _LARGE_DICTIONARY:
@@ -230,6 +231,11 @@ def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], co
     data = np.frombuffer(body, np.uint8)
     if page.values <= 0 or len(data) < page.values * _PREFIX:
         return None
+    first = int.from_bytes(data[:_PREFIX].tobytes(), "little")
+    if len(data) == page.values * (_PREFIX + first):
+        lengths = np.ndarray(page.values, "<u4", data, strides=(_PREFIX + first,))
+        if (lengths == first).all():
+            return first
     zero = data == 0
     three = zero[1:-2] & zero[2:-1]
     three &= zero[3:]

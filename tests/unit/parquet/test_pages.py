@@ -94,6 +94,11 @@ def test_the_longest_of_ordinary_texts_is_known(texts: list[str]) -> None:
     assert longest(encoded) == max(map(len, encoded))
 
 
+@given(st.integers(0, 400).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1)))
+def test_texts_of_one_length_are_known_whatever_they_hold(texts: list[bytes]) -> None:
+    assert longest(texts) == len(texts[0])
+
+
 @given(st.binary(max_size=60), st.integers(-1, 20))
 def test_any_bytes_are_a_dictionary_or_not(data: bytes, values: int) -> None:
     page = PageHeader(DICTIONARY_PAGE, len(data), len(data), values)
