@@ -33,7 +33,8 @@ def _headers(*kinds: int) -> bytes:
 
 @functools.cache
 def _plain_fields() -> re.Pattern[bytes]:
-    """Return what matches a run of fields in one step: numbers, short binaries, and structs as a column chunk has them.
+    """Return what matches a run of fields in one step: numbers, short binaries, and short lists of these or of structs
+    of numbers. A footer is made of little else.
 
     The first byte of each says which of the forms it has, so there is one match, and no second try takes long.
     """
@@ -41,22 +42,16 @@ def _plain_fields() -> re.Pattern[bytes]:
     def one(*forms: bytes) -> bytes:
         return b"(?:" + b"|".join(forms) + b")"
 
-    def struct(*forms: bytes) -> bytes:
-        return one(*forms) + _MOST_FIELDS + b"\\x00"
-
-    def lists(kind: int, element: bytes, longest: int) -> list[bytes]:
-        return [b"\\x%02x%s{%d}" % (count << 4 | kind, element, count) for count in range(longest + 1)]
+    def lists(kinds: tuple[int, ...], element: bytes) -> list[bytes]:
+        heads = [b"".join(b"\\x%02x" % (count << 4 | kind) for kind in kinds) for count in range(4)]
+        return [b"[%s]%s{%d}" % (head, element, count) for count, head in enumerate(heads)]
 
     number = one(_headers(*_INTEGERS) + _VARINT, _headers(_TRUE, _FALSE))
-    sizes = [b"\\x00", *(b"\\x%02x.{%d}" % (size, size) for size in range(1, _SHORT_BINARY))]
-    binary = one(*sizes)
-    numbers = [form for kind in _INTEGERS[1:] for form in lists(kind, one(_VARINT), 4)]
-    # Of a chunk's statistics, of its metadata, and of the chunk.
-    innermost = one(number, _headers(_BINARY) + binary, _headers(_LIST) + one(*numbers))
-    others = [*lists(_BINARY, binary, 2), *lists(_STRUCT, one(struct(number)), 3)]
-    inner = one(innermost, _headers(_STRUCT) + struct(innermost), _headers(_LIST) + one(*others))
-    outer = one(number, _headers(_BINARY) + binary, _headers(_STRUCT) + struct(inner))
-    return re.compile(outer + _MOST_FIELDS, re.DOTALL)
+    binary = one(b"\\x00", *(b"\\x%02x.{%d}" % (size, size) for size in range(1, _SHORT_BINARY)))
+    struct = one(number + _MOST_FIELDS + b"\\x00")
+    elements = [*lists(_INTEGERS, one(_VARINT)), *lists((_BINARY,), binary), *lists((_STRUCT,), struct)]
+    plain = one(number, _headers(_BINARY) + binary, _headers(_LIST) + one(*elements))
+    return re.compile(plain + _MOST_FIELDS, re.DOTALL)
 
 
 @functools.cache
@@ -162,19 +157,24 @@ def list_of(element: Reader) -> Reader:
 
 def skip_struct(data: bytes, at: int, depth: int = 0) -> int:
     """Skip a struct."""
-    if depth > _DEEPEST:
-        raise ValueError("structs are nested too deep")
-    plain = _plain_fields()
-    while True:
+    plain, outermost = _plain_fields(), depth
+    while depth <= _DEEPEST:
         run = plain.match(data, at)
         at = at if run is None else run.end()
         header = data[at]
         at += 1
         if not header:
-            return at
+            if depth == outermost:
+                return at
+            depth -= 1
+            continue
         if not header >> 4:
             at = varint(data, at)[1]
-        at = skip(data, at, header & 15, depth)
+        if header & 15 == _STRUCT:
+            depth += 1
+        else:
+            at = skip(data, at, header & 15, depth)
+    raise ValueError("structs are nested too deep")
 
 
 def list_header(data: bytes, at: int) -> tuple[int, int, int]:
