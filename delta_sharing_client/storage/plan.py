@@ -30,7 +30,7 @@ from delta_sharing_client.scan.plan import plan_snapshot
 from delta_sharing_client.scan.plan_changes import ChangeAction, plan_changes
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.scan.tasks import ScanPlan
-from delta_sharing_client.storage.table_files import TableFiles
+from delta_sharing_client.storage.table import TableFiles
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
