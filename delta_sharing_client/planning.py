@@ -54,7 +54,7 @@ from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, Table
 from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
 if TYPE_CHECKING:
-    from delta_sharing_client.storage.plan import CommitFacts
+    from delta_sharing_client.storage.table import CommitFacts
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
             table,
             options,
             lambda: _stream_by_url(rest, table, request, options, held).whole(),
-            lambda: _storage().plan_table(rest, table, request, options),
+            lambda: _storage().plan_table(rest, table, request, options)[1],
         )
     )
 
@@ -119,7 +119,7 @@ def stream_table(
             table,
             options,
             lambda: _stream_by_url(rest, table, request, options, _HELD_NAMES),
-            lambda: _storage().plan_table(rest, table, request, options),
+            lambda: _storage().plan_table(rest, table, request, options)[1],
         )
     )
 
@@ -205,7 +205,7 @@ def query_snapshot(
         table,
         options,
         lambda: _query_snapshot(rest, table, request, options),
-        lambda: _storage().plan_whole(rest, table, request, options),
+        lambda: _storage().plan_table(rest, table, request, options),
     )
     return snapshot, _noted(plan, access)
 
@@ -422,9 +422,9 @@ def _noted(plan: PlanT, access: str | None) -> PlanT:
 
 def _storage() -> ModuleType:
     # What reads logs is of no use to a read by URL.
-    from delta_sharing_client.storage import plan
+    from delta_sharing_client.storage import table
 
-    return plan
+    return table
 
 
 def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tuple[str | None, str | None]:

@@ -40,7 +40,6 @@ NOUNS_WITH_ONE_READER = {
     "scan/runs.py": "small files that one thread reads one after another",
     "scan/listing.py": "the files of a read while they are listed, and the thread that follows the listing",
     "storage/place.py": "one location in one store, and its credentials",
-    "storage/table.py": "the files of one table, which a worker holds without its plan",
     "spark/datasource.py": "the classes that Spark calls",
     "spark/follower.py": "a stream's position, which needs no Spark to be tested",
 }
