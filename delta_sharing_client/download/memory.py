@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from delta_sharing_client.download.workers import Order
+from delta_sharing_client.download.queue import Order
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 _Memory = npt.NDArray[np.uint8]

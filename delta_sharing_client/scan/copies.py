@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
-from delta_sharing_client.download.queue import Downloads
+from delta_sharing_client.download.queue import Downloads, forget_frames
 from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, RemoteFile, Stale, Transfers
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.workers import forget_frames
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import RetryPolicy

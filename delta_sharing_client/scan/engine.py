@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from delta_sharing_client.download.cache import FileCache
 from delta_sharing_client.download.memory import Buffers, Window
-from delta_sharing_client.download.queue import Downloads
+from delta_sharing_client.download.queue import Downloads, Workers
 from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, Transfers
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.workers import Workers
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.retry import RetryPolicy
 from delta_sharing_client.scan.closing import Closable, Closing

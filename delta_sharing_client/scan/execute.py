@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from delta_sharing_client.download.queue import forget_frames
 from delta_sharing_client.download.remote_file import Stale
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.workers import forget_frames
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.engine import Engine, Opened

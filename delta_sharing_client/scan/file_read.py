@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyarrow.parquet.core import ParquetReader
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.download.queue import Order
 from delta_sharing_client.download.remote_file import Download, RemoteFile, Stale
-from delta_sharing_client.download.workers import Order
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, coalesce, split, subtract
 from delta_sharing_client.parquet.footer import Footer, footer_length, open_file, parse_footer

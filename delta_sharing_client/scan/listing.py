@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 
+from delta_sharing_client.download.queue import Workers, forget_frames
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.workers import Workers, forget_frames
 from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
 # So many files are many. Listing more of them must not take the processor from the first one's rows.

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from delta_sharing_client.download.cache import FileCache
 from delta_sharing_client.download.memory import Buffers, Window
-from delta_sharing_client.download.queue import Downloads
+from delta_sharing_client.download.queue import Downloads, Order, Workers
 from delta_sharing_client.download.remote_file import Reader
 from delta_sharing_client.download.report import ScanReport
-from delta_sharing_client.download.workers import Order, Workers
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.scan.layout import Shape
 from delta_sharing_client.scan.pages import PageGains

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-from delta_sharing_client.download.workers import forget_frames
+from delta_sharing_client.download.queue import forget_frames
 
 T = TypeVar("T")
 Steps = Generator["Future[Any]", Any, T]

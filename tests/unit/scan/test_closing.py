@@ -26,7 +26,7 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.download.memory import Window
-from delta_sharing_client.download.workers import Workers
+from delta_sharing_client.download.queue import Workers
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.decode import FileDecoder
