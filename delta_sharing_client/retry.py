@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
-import functools
 import http.client
 import logging
 import math
@@ -15,12 +14,10 @@ import ssl
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import requests.exceptions
-import tenacity
 import urllib3.exceptions
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
@@ -89,40 +86,14 @@ class Deadline:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Limits of trying again: tries with the first one included, and seconds after which no further try is made."""
-
-    max_attempts: int
-    max_seconds: float
-
-    @classmethod
-    def of(cls, options: ReadOptions) -> RetryPolicy:
-        """The limits that ``options`` states."""
-        return cls(options.max_attempts, options.max_retry_seconds)
-
-    def call(
-        self,
-        attempt: Callable[[], T],
-        deadline: Deadline | None = None,
-        sleep: Callable[[float], None] | None = None,
-    ) -> T:
-        """Return ``attempt()``, calling it again while it raises ``Transient``; raises as ``Tries.failed``."""
-        tries = Tries(self, deadline, sleep=sleep)
-        while True:
-            try:
-                return attempt()
-            except Transient as failure:
-                tries.failed(failure)
-
-
 class Tries:
     """The tries of one request, the first of which is under way; threads may use it one after another.
 
     Parameters
     ----------
-    policy, deadline:
-        The limits of these tries, and that of the operation that they are part of.
+    options, deadline:
+        The limits of these tries (``max_attempts``, ``max_retry_seconds``), and that of the operation that they are
+        part of.
     sleep:
         Waits some seconds; ``time.sleep`` unless given.
     tell:
@@ -131,17 +102,26 @@ class Tries:
 
     def __init__(
         self,
-        policy: RetryPolicy,
+        options: ReadOptions,
         deadline: Deadline | None = None,
         *,
         sleep: Callable[[float], None] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self._policy = policy
+        self._most, self._seconds = options.max_attempts, options.max_retry_seconds
         self._deadline = deadline or Deadline(None)
         self._tell = tell
         self._sleep = sleep or time.sleep
         self._began = time.monotonic()
+        self._made = 1
+
+    def call(self, attempt: Callable[[], T]) -> T:
+        """Return ``attempt()``, calling it again while it raises ``Transient``; raises as ``failed``."""
+        while True:
+            try:
+                return attempt()
+            except Transient as failure:
+                self.failed(failure)
 
     def failed(self, failure: Transient) -> None:
         """Return when it is time for the next try, or raise the error of ``failure`` if there is none.
@@ -149,37 +129,22 @@ class Tries:
         Waits grow and are random, so that clients spread. ``Retry-After`` is the least wait; where it does not fit into
         the limit, there is no further try, because an earlier one would break the server's rule.
         """
-        state, retrying = self._state, self._retrying
-        state.set_result(None)
-        wait = state.upcoming_sleep = wait_before(state.attempt_number + 1, failure.after)
+        wait = wait_before(self._made + 1, failure.after)
+        next_at = time.monotonic() - self._began + wait
         late = wait >= self._deadline.left()
-        if retrying.stop(state) or late:
+        if late or self._made >= self._most or next_at >= self._seconds:
             raise self._completed(failure, late) from None
-        silent = (state.seconds_since_start or 0.0) + wait >= _SILENT_SECONDS
+        silent = next_at >= _SILENT_SECONDS
         _log.log(logging.WARNING if silent else logging.DEBUG, "%s Trying again in %.1f s.", failure, wait)
         if silent and self._tell is not None:
             self._tell(f"{failure} Trying again in {wait:.0f} s.")
-        state.prepare_for_next_attempt()
-        retrying.sleep(wait)
-
-    # Made when something fails: nearly nothing does, and a small file is read sooner than these are made.
-
-    @functools.cached_property
-    def _retrying(self) -> tenacity.Retrying:
-        limits = tenacity.stop_after_attempt(self._policy.max_attempts)
-        return tenacity.Retrying(stop=limits | tenacity.stop_before_delay(self._policy.max_seconds), sleep=self._sleep)
-
-    @functools.cached_property
-    def _state(self) -> tenacity.RetryCallState:
-        # Its own loop keeps its state by thread; that of a generator may go on in another one.
-        state = tenacity.RetryCallState(self._retrying, None, (), {})
-        state.start_time = self._began
-        return state
+        self._made += 1
+        self._sleep(wait)
 
     def _completed(self, failure: Transient, late: bool) -> DeltaSharingError:
-        error, attempts = failure.error, self._state.attempt_number
-        tried = f" Tried {attempts} times." if attempts > 1 else ""
-        if failure.after is not None and failure.after > self._policy.max_seconds:
+        error = failure.error
+        tried = f" Tried {self._made} times." if self._made > 1 else ""
+        if failure.after is not None and failure.after > self._seconds:
             tried += f" The server asks to wait {failure.after:.0f} s; try again then."
         elif late:
             tried += f" The {self._deadline.seconds:g} seconds of 'total_timeout' leave no time for another try."

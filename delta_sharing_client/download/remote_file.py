@@ -23,7 +23,6 @@ from delta_sharing_client.retry import (
     EXPIRED_STATUSES,
     RETRIED_STATUSES,
     Deadline,
-    RetryPolicy,
     Transient,
     Tries,
     retry_after,
@@ -148,7 +147,6 @@ class Reader:
     """
 
     http: Http | FileStore
-    policy: RetryPolicy
     urls: UrlSource | None
     report: ScanReport
     transfers: Transfers
@@ -323,7 +321,7 @@ class _Transfer:
 
     def tries(self) -> Tries:
         reader = self.file.reader
-        return Tries(reader.policy, reader.deadline, sleep=self.sleep, tell=reader.report.tell)
+        return Tries(reader.http.options, reader.deadline, sleep=self.sleep, tell=reader.report.tell)
 
     def sleep(self, seconds: float) -> None:
         with self.file.reader.resting():

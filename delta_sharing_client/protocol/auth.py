@@ -43,8 +43,8 @@ from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
     RETRIED_STATUSES,
     Deadline,
-    RetryPolicy,
     Transient,
+    Tries,
     network_failure,
     retry_after,
 )
@@ -260,7 +260,7 @@ class TokenAuth(SharingAuth):
             now = time.time()
             return _Token.living(text, now, _life_of_jwt(text, now))
         deadline = Deadline(self._options.total_timeout)
-        return RetryPolicy.of(self._options).call(lambda: self._attempt(deadline), deadline)
+        return Tries(self._options, deadline).call(lambda: self._attempt(deadline))
 
     def _attempt(self, deadline: Deadline) -> _Token:
         asked_at = time.time()

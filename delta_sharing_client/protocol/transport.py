@@ -37,7 +37,6 @@ from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
     RETRIED_STATUSES,
     Deadline,
-    RetryPolicy,
     Transient,
     Tries,
     network_failure,
@@ -121,11 +120,11 @@ class Transport:
 
     def tries(self) -> Tries:
         """Return the tries of one request, within what is left of the operation."""
-        return Tries(RetryPolicy.of(self.options), self._deadline, sleep=self._sleep)
+        return Tries(self.options, self._deadline, sleep=self._sleep)
 
     def repeat(self, attempt: Callable[[], T]) -> T:
         """Return ``attempt()``, tried again while it raises ``Transient``, within what is left of the operation."""
-        return RetryPolicy.of(self.options).call(attempt, self._deadline, self._sleep)
+        return self.tries().call(attempt)
 
     def for_read(self, options: ReadOptions, query_id: str | None = None) -> Transport:
         """Return the same with other options, and one query id for all the requests of a read, by default a new one."""

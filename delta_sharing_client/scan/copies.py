@@ -24,7 +24,6 @@ from delta_sharing_client.download.remote_file import Reader, RemoteFile, Stale,
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.retry import RetryPolicy
 from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.steps import start
 from delta_sharing_client.scan.tasks import FileTask, ScanContext
@@ -50,7 +49,6 @@ class Copies:
         self._downloads = Downloads(options.max_concurrent_requests)
         self._reader = Reader(
             context.files or Http(options, context.allow_http, context.table),
-            RetryPolicy.of(options),
             context.urls,
             report,
             transfers,

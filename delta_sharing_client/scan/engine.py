@@ -16,7 +16,6 @@ from delta_sharing_client.download.range_request import Http
 from delta_sharing_client.download.remote_file import Reader, Transfers
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.parquet.footer import FooterGuess
-from delta_sharing_client.retry import RetryPolicy
 from delta_sharing_client.scan.closing import Closable, Closing
 from delta_sharing_client.scan.file_read import FileRead
 from delta_sharing_client.scan.layout import Shape
@@ -58,7 +57,6 @@ class Engine:
         cache = FileCache.from_options(options, context.table_id)
         reader = Reader(
             context.files or Http(options, context.allow_http, context.table),
-            RetryPolicy.of(options),
             context.urls,
             report,
             transfers,

@@ -25,7 +25,6 @@ from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
-from delta_sharing_client.retry import RetryPolicy
 from delta_sharing_client.scan.execute import Batches, execute
 from delta_sharing_client.scan.tasks import FileTask, ScanContext, ScanPlan
 
@@ -151,7 +150,7 @@ def _group_sizes(context: ScanContext, task: FileTask) -> tuple[list[int], Versi
     """Return the bytes of the row groups of a file, and its version; no groups where its footer cannot be read here."""
     options = dataclasses.replace(context.options, max_attempts=3, max_retry_seconds=10)
     http = context.files or Http(options, context.allow_http, context.table)
-    reader = Reader(http, RetryPolicy.of(options), context.urls, ScanReport(), Transfers())
+    reader = Reader(http, context.urls, ScanReport(), Transfers())
     file = RemoteFile(
         reader, key=task.key, url=task.url, size=task.size, file_id=task.file_id, expiration_ms=task.expiration_ms
     )

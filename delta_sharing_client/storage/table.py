@@ -42,7 +42,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.retry import Deadline, RetryPolicy, Transient
+from delta_sharing_client.retry import Deadline, Transient, Tries
 from delta_sharing_client.scan.plan import plan_snapshot
 from delta_sharing_client.scan.plan_changes import ChangeAction, plan_changes
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
@@ -141,7 +141,7 @@ class TableFiles:
                     filled += count
             return bytes(data)
 
-        return RetryPolicy.of(self.options).call(attempt)
+        return Tries(self.options).call(attempt)
 
     def list_log(self) -> list[LogEntry]:
         """Return the files of the log; ``FileNotFoundError`` if there are none."""
@@ -156,7 +156,7 @@ class TableFiles:
                     table=self.table,
                 ) from None
 
-        return RetryPolicy.of(self.options).call(attempt)
+        return Tries(self.options).call(attempt)
 
     def _placed_vector(self, vector: DeletionVectorDescriptor) -> DeletionVectorDescriptor:
         if vector.storage_type == "i":

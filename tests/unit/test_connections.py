@@ -29,7 +29,7 @@ from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.retry import Deadline, RetryPolicy, Transient
+from delta_sharing_client.retry import Deadline, Transient
 
 SIZE = 100_000
 # How long a request may take here; the machine may be busy with other tests.
@@ -109,7 +109,7 @@ def ask_oauth(url: str, options: ReadOptions) -> object:
 
 
 def ask_data(url: str, options: ReadOptions) -> object:
-    reader = Reader(Http(options, True, "s.d.t"), RetryPolicy.of(options), None, ScanReport(), Transfers())
+    reader = Reader(Http(options, True, "s.d.t"), None, ScanReport(), Transfers())
     return RemoteFile(reader, key="f", url=f"{url}/f", size=SIZE, file_id="f").read(ByteRange(0, SIZE))
 
 
@@ -541,7 +541,7 @@ def test_connections_are_used_again_and_so_are_their_handshakes(
 ) -> None:
     server = make_secure()
     options = ReadOptions(ca_bundle=bundle, max_concurrent_requests=4)
-    reader = Reader(Http(options, False, "s.d.t"), RetryPolicy.of(options), None, ScanReport(), Transfers())
+    reader = Reader(Http(options, False, "s.d.t"), None, ScanReport(), Transfers())
 
     def work() -> None:
         for start in range(0, 25_000, 1000):

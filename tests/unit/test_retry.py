@@ -29,13 +29,16 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
-    RetryPolicy,
     Transient,
     Tries,
     network_failure,
     retry_after,
     wait_before,
 )
+
+
+def limits(attempts: int, seconds: float) -> ReadOptions:
+    return ReadOptions(max_attempts=attempts, max_retry_seconds=seconds)
 
 
 @pytest.fixture
@@ -68,18 +71,18 @@ def test_the_default_limits_outlast_a_restart_of_half_a_minute(sleeps: list[floa
     attempt = Failing(99)
 
     with pytest.raises(RequestError, match=r"busy\. Tried 8 times\.$"):
-        RetryPolicy.of(ReadOptions()).call(attempt)
+        Tries(ReadOptions()).call(attempt)
     assert 30 < sum(sleeps) < 70
 
 
 def test_retry_after_is_the_least_wait(sleeps: list[float]) -> None:
-    assert RetryPolicy(3, 100).call(Failing(1, after=7)) == "done"
+    assert Tries(limits(3, 100)).call(Failing(1, after=7)) == "done"
     assert sleeps == [7]
 
 
 def test_retry_after_beyond_the_limit_ends_it_at_once_and_is_told(sleeps: list[float]) -> None:
     with pytest.raises(RequestError, match="asks to wait 3600 s"):
-        RetryPolicy(3, 100).call(Failing(1, after=3600))
+        Tries(limits(3, 100)).call(Failing(1, after=3600))
     assert sleeps == []
 
 
@@ -87,7 +90,7 @@ def test_no_try_is_made_after_the_time_limit(sleeps: list[float]) -> None:
     attempt = Failing(99)
 
     with pytest.raises(RequestError, match="busy"):
-        RetryPolicy(99, 0.04).call(attempt)
+        Tries(limits(99, 0.04)).call(attempt)
     assert attempt.calls == 1
 
 
@@ -96,11 +99,11 @@ def test_other_errors_pass_through_at_once() -> None:
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        RetryPolicy(3, 100).call(attempt)
+        Tries(limits(3, 100)).call(attempt)
 
 
 def test_tries_go_on_in_another_thread() -> None:
-    tries = Tries(RetryPolicy(3, 100), sleep=lambda seconds: None)
+    tries = Tries(limits(3, 100), sleep=lambda seconds: None)
     failure = Transient(TransportError("The answer was cut off."))
     for _ in range(2):
         thread = threading.Thread(target=tries.failed, args=(failure,))
@@ -113,11 +116,11 @@ def test_tries_go_on_in_another_thread() -> None:
 
 def test_what_is_tried_again_says_so_after_two_seconds(caplog: pytest.LogCaptureFixture, sleeps: list[float]) -> None:
     with caplog.at_level(logging.WARNING, "delta_sharing_client"):
-        RetryPolicy(8, 100).call(Failing(3))
+        Tries(limits(8, 100)).call(Failing(3))
     assert caplog.messages == []
 
     with caplog.at_level(logging.WARNING, "delta_sharing_client"):
-        RetryPolicy(8, 100).call(Failing(1, after=2))
+        Tries(limits(8, 100)).call(Failing(1, after=2))
     assert caplog.messages == ["The server is busy. Trying again in 2.0 s."]
 
 
@@ -215,7 +218,7 @@ def ask_oauth(url: str) -> None:
 
 
 def ask_data(url: str) -> None:
-    reader = Reader(Http(OPTIONS, True, "s.d.t"), RetryPolicy.of(OPTIONS), None, ScanReport(), Transfers())
+    reader = Reader(Http(OPTIONS, True, "s.d.t"), None, ScanReport(), Transfers())
     RemoteFile(reader, key="f", url=f"{url}/f", size=10, file_id="f").read(ByteRange(0, 10))
 
 

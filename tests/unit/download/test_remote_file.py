@@ -15,7 +15,6 @@ from delta_sharing_client.download.remote_file import Reader, RemoteFile, Stale,
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.retry import RetryPolicy
 from tests.unit.scan.support import Storage, cut, fast_options, respond, status
 
 DATA = bytes(range(256)) * 400
@@ -47,7 +46,7 @@ def remote(storage: Storage, report: ScanReport) -> Callable[..., RemoteFile]:
         *, size: int = len(DATA), urls: UrlSource | None = None, url: str | None = None, **options: object
     ) -> RemoteFile:
         chosen = fast_options(**options)
-        reader = Reader(Http(chosen, False, "share.schema.t"), RetryPolicy.of(chosen), urls, report, Transfers())
+        reader = Reader(Http(chosen, False, "share.schema.t"), urls, report, Transfers())
         return RemoteFile(reader, key="add::f", url=url or storage.url("f"), size=size, file_id="id-f")
 
     return make
