@@ -179,7 +179,7 @@ class RemoteFile:
         expiration_ms: int | None = None,
         version: Version | None = None,
     ) -> None:
-        self._reader = reader
+        self.reader = reader
         self._key = key
         self._url = url
         self._expiration_ms = expiration_ms
@@ -230,25 +230,21 @@ class RemoteFile:
 
     # === Used by the transfers ===
 
-    @property
-    def reader(self) -> Reader:
-        return self._reader
-
     def url(self) -> str:
         with self._lock:
             url, expiration = self._url, self._expiration_ms
-        if expiration is not None and expiration - _EXPIRY_MARGIN_MS < time.time() * 1000 and self._reader.urls:
+        if expiration is not None and expiration - _EXPIRY_MARGIN_MS < time.time() * 1000 and self.reader.urls:
             return self.renew(url)
         return url
 
     def renew(self, rejected: str) -> str:
         """Return another URL than ``rejected``; ask for it unless another thread has already."""
-        if self._reader.urls is None:
+        if self.reader.urls is None:
             raise self.error(TransportError, "the storage refused the file's URL, and no new one can be asked for")
         self.delayed()
-        with self._reader.transfers.elsewhere(), self._lock:
+        with self.reader.transfers.elsewhere(), self._lock:
             if self._url == rejected:
-                self._url = self._reader.urls.url_for(self._key, rejected)
+                self._url = self.reader.urls.url_for(self._key, rejected)
                 self._expiration_ms = None
             return self._url
 
@@ -265,7 +261,7 @@ class RemoteFile:
 
     def error(self, kind: type[ErrorT], reason: str) -> ErrorT:
         where = "" if self.file_id else f" at {safe_url(self._url)}"
-        return kind(f"Cannot read a data file{where}: {reason}.", table=self._reader.http.table, file_id=self.file_id)
+        return kind(f"Cannot read a data file{where}: {reason}.", table=self.reader.http.table, file_id=self.file_id)
 
 
 class _Transfer:

@@ -284,7 +284,9 @@ class TokenAuth(SharingAuth):
             return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
         raise problem
 
-    def _post(self, header: str | None, form: dict[str, str], deadline: Deadline) -> tuple[requests.Response, bytes]:
+    def _post(
+        self, header: dict[str, str], form: dict[str, str], deadline: Deadline
+    ) -> tuple[requests.Response, bytes]:
         given = self._credentials
         try:
             with (
@@ -293,8 +295,7 @@ class TokenAuth(SharingAuth):
                 session.post(
                     given.token_endpoint,  # type: ignore[union-attr]
                     data=form,
-                    headers={"Accept": "application/json", "Accept-Encoding": ACCEPTED_ENCODINGS},
-                    auth=_FixedHeader(header),
+                    headers={"Accept": "application/json", "Accept-Encoding": ACCEPTED_ENCODINGS, **header},
                     timeout=(self._options.connect_timeout, self._options.read_timeout),
                     # A redirect could carry the secret elsewhere, and would turn the POST into a GET.
                     allow_redirects=False,
@@ -324,25 +325,15 @@ def _failure(status: int, code: str | None, answer: _TokenAnswer | None, secrets
     )
 
 
-class _FixedHeader(requests.auth.AuthBase):
-    def __init__(self, header: str | None) -> None:
-        self._header = header
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._header is not None:
-            request.headers["Authorization"] = self._header
-        return request
-
-
-def _grant(given: Credentials) -> tuple[str | None, dict[str, str]]:
-    """Return the ``Authorization`` header and the form of a request for a token."""
+def _grant(given: Credentials) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the ``Authorization`` header, if any, and the form of a request for a token."""
     if isinstance(given, PrivateKeyJwt):
         assertion = _signed(given)
-        return None, {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
+        return {}, {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
     if not isinstance(given, ClientCredentials):
         raise ProfileError(f"Credentials of the kind {type(given).__name__} fetch no token.")
     form = {"grant_type": "client_credentials", "scope": given.scope, "audience": given.audience}
-    header = None
+    header = {}
     if given.assertion is not None:
         form |= {
             "client_id": given.client_id,
@@ -352,7 +343,7 @@ def _grant(given: Credentials) -> tuple[str | None, dict[str, str]]:
     elif given.client_secret is not None and given.secret_in_body:
         form |= {"client_id": given.client_id, "client_secret": given.client_secret.reveal()}
     elif given.client_secret is not None:
-        header = _basic(given.client_id, given.client_secret)
+        header = {"Authorization": _basic(given.client_id, given.client_secret)}
     return header, {name: value for name, value in form.items() if value}
 
 

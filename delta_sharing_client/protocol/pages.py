@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import secrets
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
-from typing import Protocol, Union, cast
+from typing import Union, cast
 
 import msgspec
 import requests
@@ -170,7 +170,7 @@ class Pages:
         then whatever of the other is not among it gives each file once. Had a hint left other files out, more files
         come than needed, never fewer.
         """
-        handed_out: _HandedOut = _Files() if self._rules.kind is AnswerKind.SNAPSHOT else _Changes()
+        handed_out: _Files | _Changes = _Files() if self._rules.kind is AnswerKind.SNAPSHOT else _Changes()
         tries, failed_at = self._transport.tries(), self._count
         while True:
             try:
@@ -581,18 +581,9 @@ def _nothing() -> None:
     pass
 
 
-class _HandedOut(Protocol):
-    """The actions of one page that were handed out, to be left out of an answer that is asked for again."""
-
-    def begin_again(self) -> None: ...
-
-    def take(self, actions: list[TableAction]) -> list[TableAction]:
-        """Return those of ``actions`` that are to be handed out now."""
-        ...
-
-
 class _Files:
-    """Of a snapshot, which lists each file once: ten million of them need not be kept for that."""
+    """What was handed out of a page, to be left out where it is asked for again: of a snapshot, which lists each file
+    once, so that ten million of them need not be kept for that."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -606,6 +597,7 @@ class _Files:
             self._before.add(item)
 
     def take(self, actions: list[TableAction]) -> list[TableAction]:
+        """Return those of ``actions`` that are to be handed out now."""
         names = [action.file_id or without_query(action.path) for action in actions]  # type: ignore[union-attr]
         if self._before is not None:
             new = [fingerprint(name) not in self._before for name in names]
@@ -621,7 +613,7 @@ class _Files:
 
 
 class _Changes:
-    """Of a feed, which names one file in several versions, and may not number its files."""
+    """The same of a feed, which names one file in several versions, and may not number its files."""
 
     def __init__(self) -> None:
         self._names: list[Hashable] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -93,46 +93,35 @@ class RestClient:
     @contextlib.contextmanager
     def about(self, table: TableName) -> Iterator[None]:
         """Name ``table`` in the errors of a block; where it does not exist, the nearest one that does."""
-        try:
-            with about_table(str(table), self.query_id):
-                yield
-        except NotFoundError as error:
-            if not getattr(error, "advised", False) and (advice := self._advice(table)) is not None:
-                error.add(advice)
-            error.advised = True
-            raise
-
-    def _advice(self, table: TableName) -> str | None:
-        """Return what to say of a name that was not found, ``None`` if it is one of those that are shared."""
-        try:
-            shares = [share.name for share in self.list_shares()]
-            if not shares:
-                return "Nothing is shared with this profile."
-            near = difflib.get_close_matches(table.share.lower(), [name.lower() for name in shares], 1, 0.0)
-            share = next(name for name in shares if name.lower() == near[0])
-            names = [str(item.full_name) for item in self.list_all_tables(share)]
-        except DeltaSharingError:
-            return None
-        return _nearest(str(table), names, "'list_all_tables()' lists what is shared.")
+        with self._advised(lambda: self._near_table(table)), about_table(str(table), self.query_id):
+            yield
 
     @contextlib.contextmanager
-    def _among(self, share: str, schema: str | None = None) -> Iterator[None]:
-        """Name, where a share or one of its schemas does not exist, the nearest one that does."""
+    def _advised(self, advice: Callable[[], str | None]) -> Iterator[None]:
+        """Add ``advice`` to what is said of a name that was not found, once; ``None`` where the name is shared."""
         try:
             yield
         except NotFoundError as error:
-            if not error.advised and (advice := self._advice_on(share, schema)) is not None:
-                error.add(advice)
+            if not error.advised:
+                with contextlib.suppress(DeltaSharingError):
+                    if (sentence := advice()) is not None:
+                        error.add(sentence)
             error.advised = True
             raise
 
-    def _advice_on(self, share: str, schema: str | None) -> str | None:
-        try:
-            given, names = share, [item.name for item in self.list_shares()]
-            if schema is not None and share.lower() in (name.lower() for name in names):
-                given, names = f"{share}.{schema}", [f"{share}.{item.name}" for item in self.list_schemas(share)]
-        except DeltaSharingError:
-            return None
+    def _near_table(self, table: TableName) -> str | None:
+        shares = [share.name for share in self.list_shares()]
+        if not shares:
+            return "Nothing is shared with this profile."
+        near = difflib.get_close_matches(table.share.lower(), [name.lower() for name in shares], 1, 0.0)
+        share = next(name for name in shares if name.lower() == near[0])
+        names = [str(item.full_name) for item in self.list_all_tables(share)]
+        return _nearest(str(table), names, "'list_all_tables()' lists what is shared.")
+
+    def _near_schema(self, share: str, schema: str | None = None) -> str | None:
+        given, names = share, [item.name for item in self.list_shares()]
+        if schema is not None and share.lower() in (name.lower() for name in names):
+            given, names = f"{share}.{schema}", [f"{share}.{item.name}" for item in self.list_schemas(share)]
         return _nearest(given, names, f"There are: {', '.join(names)}." if names else "Nothing is shared with you.")
 
     def list_shares(self) -> list[Share]:
@@ -144,20 +133,20 @@ class RestClient:
         """Get Share."""
         doing = f"Looking up share {share}"
         request = Request(method="GET", path=("shares", check_name(share, "share")), doing=doing)
-        with self._among(share):
+        with self._advised(lambda: self._near_schema(share)):
             return _share(self._json(request, ShareAnswer).share)
 
     def list_schemas(self, share: str) -> list[Schema]:
         """List Schemas in a Share: all pages."""
         path = ("shares", check_name(share, "share"), "schemas")
-        with self._among(share):
+        with self._advised(lambda: self._near_schema(share)):
             items = self._list(path, ItemsPage[SchemaItem], f"Listing the schemas of share {share}")
         return [Schema(item.name, item.share or share, item.id, item.display_name) for item in items]
 
     def list_tables(self, share: str, schema: str) -> list[Table]:
         """List Tables in a Schema: all pages."""
         path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), "tables")
-        with self._among(share, schema):
+        with self._advised(lambda: self._near_schema(share, schema)):
             items = self._list(path, ItemsPage[TableItem], f"Listing the tables of schema {share}.{schema}")
         return [_table(item, share, schema) for item in items]
 

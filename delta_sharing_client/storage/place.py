@@ -116,7 +116,6 @@ class LocalPlace:
         self._root = root
 
     def files(self, folder: str) -> list[StoredFile]:
-        """As ``Place.files``."""
         try:
             entries = [(entry.name, entry.stat()) for entry in os.scandir(self._root / folder)]
         except NotADirectoryError as error:
@@ -124,7 +123,6 @@ class LocalPlace:
         return [StoredFile(name, stat.st_size, (stat.st_mtime_ns + 1000) // 1_000_000) for name, stat in entries]
 
     def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> Body:
-        """As ``Place.get``."""
         try:
             stream = (self._root / key).open("rb")
         except FileNotFoundError:
@@ -171,7 +169,6 @@ class ObjectPlace:
         vars(self).update(state, _lock=threading.Lock(), _store=None)
 
     def files(self, folder: str) -> list[StoredFile]:
-        """As ``Place.files``."""
         import obstore
 
         listed = self._trying(lambda store: obstore.list_with_delimiter(store, self._key(folder)))["objects"]
@@ -184,7 +181,6 @@ class ObjectPlace:
         return found
 
     def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> Body:
-        """As ``Place.get``."""
         import obstore
 
         options: dict[str, Any] = {}
@@ -289,13 +285,11 @@ class _StoredBody(Body):
         self._rest = (span.stop or 0) - span.start
 
     def read_into(self, view: memoryview) -> int:
-        """As ``Body.read_into``."""
         count = self._fill(view[: min(_CHUNK, self._rest)]) if self._rest else 0
         self._rest -= count
         return count
 
     def close(self, *, broken: bool = False) -> None:
-        """As ``Body.close``."""
         self._close()
 
 
@@ -348,7 +342,11 @@ def _azure(location: str, credentials: TemporaryCredentials, options: ReadOption
     if given is None:
         raise _of_another_cloud(location, "azureUserDelegationSas")
     container, _, host = urlsplit(location).netloc.partition("@")
-    config = {"account_name": host.partition(".")[0], "sas_token": given.sas_token.lstrip("?"), **_settings(options)}
+    config = {
+        "account_name": host.partition(".")[0],
+        "sas_token": given.sas_token.lstrip("?"),
+        **_settings(options),
+    }
     return AzureStore(container_name=container, config=config, **_client(options))
 
 
