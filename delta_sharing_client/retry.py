@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
+import functools
 import http.client
 import logging
 import math
@@ -14,7 +15,7 @@ import ssl
 import time
 import zlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import requests.exceptions
@@ -45,6 +46,9 @@ _LONGEST_RETRY_AFTER = 10.0**9
 _SILENT_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    import tenacity
 
 T = TypeVar("T")
 
@@ -108,12 +112,11 @@ class Tries:
         sleep: Callable[[float], None] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self._most, self._seconds = options.max_attempts, options.max_retry_seconds
+        self._options = options
         self._deadline = deadline or Deadline(None)
         self._tell = tell
         self._sleep = sleep or time.sleep
         self._began = time.monotonic()
-        self._made = 1
 
     def call(self, attempt: Callable[[], T]) -> T:
         """Return ``attempt()``, calling it again while it raises ``Transient``; raises as ``failed``."""
@@ -129,22 +132,42 @@ class Tries:
         Waits grow and are random, so that clients spread. ``Retry-After`` is the least wait; where it does not fit into
         the limit, there is no further try, because an earlier one would break the server's rule.
         """
-        wait = wait_before(self._made + 1, failure.after)
-        next_at = time.monotonic() - self._began + wait
+        state, retrying = self._state, self._retrying
+        state.set_result(None)
+        wait = state.upcoming_sleep = wait_before(state.attempt_number + 1, failure.after)
         late = wait >= self._deadline.left()
-        if late or self._made >= self._most or next_at >= self._seconds:
+        if retrying.stop(state) or late:
             raise self._completed(failure, late) from None
-        silent = next_at >= _SILENT_SECONDS
+        silent = (state.seconds_since_start or 0.0) + wait >= _SILENT_SECONDS
         _log.log(logging.WARNING if silent else logging.DEBUG, "%s Trying again in %.1f s.", failure, wait)
         if silent and self._tell is not None:
             self._tell(f"{failure} Trying again in {wait:.0f} s.")
-        self._made += 1
-        self._sleep(wait)
+        state.prepare_for_next_attempt()
+        retrying.sleep(wait)
+
+    # Imported and made when something fails: nearly nothing does, and tenacity brings asyncio along.
+
+    @functools.cached_property
+    def _retrying(self) -> tenacity.Retrying:
+        import tenacity
+
+        attempts = tenacity.stop_after_attempt(self._options.max_attempts)
+        limits = attempts | tenacity.stop_before_delay(self._options.max_retry_seconds)
+        return tenacity.Retrying(stop=limits, sleep=self._sleep)
+
+    @functools.cached_property
+    def _state(self) -> tenacity.RetryCallState:
+        import tenacity
+
+        # Its own loop keeps its state by thread; that of a generator may go on in another one.
+        state = tenacity.RetryCallState(self._retrying, None, (), {})
+        state.start_time = self._began
+        return state
 
     def _completed(self, failure: Transient, late: bool) -> DeltaSharingError:
-        error = failure.error
-        tried = f" Tried {self._made} times." if self._made > 1 else ""
-        if failure.after is not None and failure.after > self._seconds:
+        error, attempts = failure.error, self._state.attempt_number
+        tried = f" Tried {attempts} times." if attempts > 1 else ""
+        if failure.after is not None and failure.after > self._options.max_retry_seconds:
             tried += f" The server asks to wait {failure.after:.0f} s; try again then."
         elif late:
             tried += f" The {self._deadline.seconds:g} seconds of 'total_timeout' leave no time for another try."
