@@ -37,11 +37,10 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
 from delta_sharing_client.scan.execute import Batches, execute
-from delta_sharing_client.scan.explain import explain
 from delta_sharing_client.scan.partitions import Partition, partition
 from delta_sharing_client.scan.progress import watched
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
-from delta_sharing_client.scan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.scan.tasks import ScanPlan, ScanStream, explain
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 if TYPE_CHECKING:

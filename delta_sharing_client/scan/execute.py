@@ -23,8 +23,8 @@ from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.scan.engine import Engine, Opened
+from delta_sharing_client.scan.file_read import Unit, Units
 from delta_sharing_client.scan.listing import Listing
-from delta_sharing_client.scan.resources import Unit, Units
 from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
 T = TypeVar("T")

@@ -1,27 +1,31 @@
-"""One file of a scan on its way from the network to batches: fetched, laid out and decoded."""
+"""One file of a scan on its way from the network to batches: fetched, laid out and decoded, with what others share."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, Union
 
 import pyarrow as pa
 from pyarrow.parquet.core import ParquetReader
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
-from delta_sharing_client.download.queue import Order
-from delta_sharing_client.download.remote_file import Download, RemoteFile, Stale
+from delta_sharing_client.download.cache import FileCache
+from delta_sharing_client.download.memory import Buffers, Window
+from delta_sharing_client.download.queue import Downloads, Order, Workers
+from delta_sharing_client.download.remote_file import Download, Reader, RemoteFile, Stale
+from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, coalesce, split, subtract
-from delta_sharing_client.parquet.footer import Footer, footer_length, open_file, parse_footer
+from delta_sharing_client.parquet.footer import Footer, FooterGuess, footer_length, open_file, parse_footer
 from delta_sharing_client.parquet.partial_chunk import PageMismatch
 from delta_sharing_client.scan.decode import FileDecoder, ParquetBytes, Selection, constant_batches
-from delta_sharing_client.scan.layout import Layout, lay_out
+from delta_sharing_client.scan.layout import Layout, Shape, lay_out
 from delta_sharing_client.scan.pages import (
+    Ratio,
     Rows,
     filter_leaves,
     index_ranges,
@@ -32,9 +36,9 @@ from delta_sharing_client.scan.pages import (
     with_pages,
     without_pages,
 )
-from delta_sharing_client.scan.resources import Resources, Unit, Units
 from delta_sharing_client.scan.steps import Steps, done, gather, start
 from delta_sharing_client.scan.tasks import FileTask
+from delta_sharing_client.scan.vectors import Vectors
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 T = TypeVar("T")
@@ -59,6 +63,55 @@ _INDEX_GAPS = 64 * 1024
 # A file of so many bytes is decoded sooner than its bytes are handed to another thread.
 _DECODED_AT_ONCE = 1 * _MB
 _EVERY_ROW = done(Selection(None, None))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unit:
+    """Rows of one or more row groups; call ``release`` when they were consumed."""
+
+    batches: Iterable[pa.RecordBatch]
+    release: Callable[[], None]
+
+
+Units = list[Union[Unit, Future[Unit]]]
+"""The units of one file, in order: those that are there, and of others their futures."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What the files of a scan share. ``fetched`` bounds compressed bytes, ``decoded`` rows that wait to be consumed.
+
+    ``ratio`` is that of decoded bytes to compressed ones, ``gains`` that of bytes saved by page indexes to those that
+    might be, ``late_gains`` the same of reading the filter's columns first.
+    ``part`` is the size of one request; ``threads_inside`` says that Arrow's threads decode one file side by side.
+    """
+
+    shape: Shape
+    report: ScanReport
+    limit: int | None
+    reader: Reader
+    downloads: Downloads
+    decoders: Workers
+    buffers: Buffers
+    fetched: Window
+    decoded: Window
+    cache: FileCache | None
+    guess: FooterGuess
+    ratio: Ratio
+    gains: Ratio
+    late_gains: Ratio
+    vectors: Vectors
+    part: int
+    threads_inside: bool
+
+    def submit(self, order: Order, nbytes: int, call: Callable[[], T]) -> Future[T]:
+        """Run a download of about ``nbytes`` when its turn has come, timed."""
+
+        def timed() -> T:
+            with self.report.stage("fetch"):
+                return call()
+
+        return self.downloads.submit(order, nbytes, timed)
 
 
 class FileRead:
@@ -314,7 +367,7 @@ class FileRead:
                 self._turn, self._file.delayed = None, _nothing
             yield turn
             return self._decoded_at_once(data, selection)
-        yield self._r.decoded.acquire(self.order, self._r.ratio.decoded(self._file.size))
+        yield self._r.decoded.acquire(self.order, self._r.ratio.expected(self._file.size))
         return (
             yield self._r.downloads.submit(
                 self.order, self._file.size, lambda: self._decoded_at_once(self._everything(), selection)
@@ -411,7 +464,7 @@ class FileRead:
         if few or layout.decoded_size(groups) > self._large:
             return Unit(decoder.batches(fetched.data, groups, threads=True), fetched.memory.release)
         compressed = layout.compressed_size(groups)
-        yield self._r.decoded.acquire(order, self._r.ratio.decoded(compressed))
+        yield self._r.decoded.acquire(order, self._r.ratio.expected(compressed))
 
         rest = None
         try:

@@ -34,8 +34,10 @@ Read = Callable[[int, int], pa.Buffer]
 _ROUND_TRIP = 1024 * 1024
 # What it has to save where the index is here already, for the work.
 _WORK = 64 * 1024
-# Before anything is known: half of this much was saved.
+# Before anything is known: half of this much was saved by an extra look, which rests where that is nothing.
 _PRIOR = 4 * 1024 * 1024
+# What was seen in fewer bytes counts no more once there are others.
+_GUESSED = 64 * 1024
 # Of these writers the Parquet reader takes every page of version 2 to be compressed (ARROW-17100).
 _OLD_WRITER = re.compile(r"parquet-cpp(?:-arrow)? version [012]\.")
 # Rows that match closer together than this are one stretch: pages hold more rows.
@@ -44,20 +46,23 @@ _STRETCH = 1024
 _LEAST = 4 * 1024 * 1024
 
 
-class PageGains:
-    """How large a share of the bytes an extra look saved, learned as the scan goes; where it is nothing, it rests."""
+class Ratio:
+    """How many bytes come of so many, ``found`` of ``seen`` before anything is known; learned as the scan goes."""
 
-    def __init__(self) -> None:
-        self._seen = _PRIOR
-        self._saved = _PRIOR // 2
+    def __init__(self, seen: int = _PRIOR, found: int = _PRIOR // 2) -> None:
+        self._seen = seen
+        self._found = found
 
     def expected(self, nbytes: int) -> int:
-        """Return how many of ``nbytes`` will probably be saved."""
-        return nbytes * self._saved // self._seen
+        """Return how many bytes will probably come of ``nbytes``."""
+        return nbytes * self._found // self._seen
 
-    def learn(self, nbytes: int, saved: int) -> None:
+    def learn(self, nbytes: int, found: int) -> None:
         # A race loses one observation at most, which is harmless.
-        self._seen, self._saved = self._seen + nbytes, self._saved + saved
+        if self._seen < _GUESSED:
+            self._seen, self._found = max(1, nbytes), found
+        else:
+            self._seen, self._found = self._seen + nbytes, self._found + found
 
 
 class SkippedPages(NamedTuple):
@@ -71,7 +76,7 @@ class SkippedPages(NamedTuple):
 # === By the page index ===
 
 
-def index_ranges(layout: Layout, held: Block, gains: PageGains) -> dict[int, list[ByteRange]]:
+def index_ranges(layout: Layout, held: Block, gains: Ratio) -> dict[int, list[ByteRange]]:
     """Return the parts of the page index to read for each row group; nothing if that would not pay.
 
     ``held`` are the bytes that are here already.
@@ -104,7 +109,7 @@ def index_ranges(layout: Layout, held: Block, gains: PageGains) -> dict[int, lis
 
 
 def with_pages(
-    layout: Layout, groups: dict[int, list[ByteRange]], predicate: Expression, read: Read, gains: PageGains
+    layout: Layout, groups: dict[int, list[ByteRange]], predicate: Expression, read: Read, gains: Ratio
 ) -> tuple[Layout, SkippedPages]:
     """Return the layout without the pages, and row groups, in which no row can match.
 
@@ -248,9 +253,7 @@ def _bytes(read: Read, item: ByteRange) -> bytes:
 # === By the filter's columns, read first ===
 
 
-def filter_leaves(
-    shape: Shape, layout: Layout, groups: tuple[int, ...], gains: PageGains, held: int
-) -> tuple[int, ...]:
+def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: Ratio, held: int) -> tuple[int, ...]:
     """Return the filter's Parquet columns if it probably pays to read them first, else nothing.
 
     What lies in the file from ``held`` on is here already.
@@ -295,8 +298,8 @@ def narrow(
     groups: tuple[int, ...],
     rows: Mapping[int, Rows],
     first: tuple[int, ...],
-    gains: PageGains,
-    index_gains: PageGains,
+    gains: Ratio,
+    index_gains: Ratio,
 ) -> tuple[Layout, tuple[int, ...], SkippedPages]:
     """Return layout and row groups that are left where only ``rows`` may match, and what that leaves out.
 

@@ -20,13 +20,13 @@ from delta_sharing_client.download.range_request import Version
 from delta_sharing_client.download.remote_file import FileStore, UrlSource
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.redact import scrub
+from delta_sharing_client.redact import printable, scrub
+from delta_sharing_client.scan.columns import Origin, ReadColumn, needed_share
 
 if TYPE_CHECKING:
     from delta_sharing_client.delta.column_mapping import ColumnMappingMode
     from delta_sharing_client.delta.data_types import StructType
     from delta_sharing_client.predicates.tree import Expression
-    from delta_sharing_client.scan.columns import ReadColumn
 
 
 class ChangeKind(enum.Enum):
@@ -96,6 +96,10 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     change: Union[Change, None] = None
     row_groups: Union[tuple[int, ...], None] = None
     version: Union[Version, None] = None
+
+    @property
+    def has_vector(self) -> bool:
+        return self.without is not None or self.only is not None
 
     @property
     def live_records(self) -> int | None:
@@ -219,7 +223,7 @@ class ScanPlan:
             "access": self.access,
             "files in the table": self.table_files,
             "files to read": len(self.tasks),
-            "their bytes": sum(max(0, task.size) for task in self.tasks),
+            "their bytes": self.bytes,
             "files skipped by partition values": self.skipped.by_partition or None,
             "files skipped by statistics": self.skipped.by_statistics or None,
             "files skipped by the limit": self.skipped.by_limit or None,
@@ -232,9 +236,14 @@ class ScanPlan:
         return self.context.output_schema
 
     @property
+    def bytes(self) -> int:
+        """The bytes of the files, those of unknown length left out."""
+        return sum(max(0, task.size) for task in self.tasks)
+
+    @property
     def has_vectors(self) -> bool:
         """Whether a file has deletion vectors."""
-        return any(task.without is not None or task.only is not None for task in self.tasks)
+        return any(task.has_vector for task in self.tasks)
 
     @property
     def known_rows(self) -> int | None:
@@ -303,3 +312,80 @@ class ScanStream:
         """Give up what has not been listed."""
         self.files.close()
         self.release()
+
+
+# === A plan in words ===
+
+
+def explain(plan: ScanPlan) -> str:
+    """Return a few lines on what ``plan`` reads and skips, and why. No URL appears in it.
+
+    The figures come from the server's answer alone; row groups are chosen from the footers when the files are read, and
+    are counted in the ``ScanReport`` of a read.
+    """
+    context = plan.context
+    output, filters = context.output, context.filters
+    columns = {column.name: column for column in (*output, *filters)}
+    from_file = [name for name, column in columns.items() if column.origin is Origin.FILE]
+    constant = [name for name, column in columns.items() if column.origin is Origin.PARTITION]
+    dropped = [column.name for column in filters if column.name not in {found.name for found in output}]
+    skipped = plan.skipped
+    share = needed_share(context.schema, columns.values(), context.partition_columns)
+    vectors = sum(1 for task in plan.tasks if task.has_vector)
+    known = [task.live_records for task in plan.tasks]
+    version = "" if context.version is None else f", version {context.version}"
+    lines = [
+        f"{'Changes' if context.is_change_feed else 'Scan'} of {context.table}{version}",
+        f"  columns from the files: {_names(from_file)}"
+        + (f"; read for the filter only: {_names(dropped)}" if dropped else ""),
+    ]
+    lines.append(f"  access: {plan.access}")
+    if context.left_out is not None:
+        shown = [f"{'.'.join(item.path)} ({item.type})" for item in context.schema.all_left_out]
+        lines.append(f"  columns left out, of types that are not supported: {_names(shown)}")
+    if constant:
+        lines.append(f"  columns from partition values: {_names(constant)}")
+    if context.predicate is not None:
+        lines.append(f"  filter: {context.predicate}")
+    if plan.limit is not None:
+        lines.append(f"  limit: {plan.limit} rows")
+    listed = f"{len(plan.tasks) + skipped.files}" + (" or more" if skipped.is_cut else "")
+    in_all = "" if plan.table_files is None else f" listed ({plan.table_files} in the table)"
+    lines.append(
+        f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {_bytes(plan.bytes)}; by their types the "
+        f"columns take about {share:.0%} of it"
+    )
+    for count, reason in (
+        (skipped.by_partition, "partition values cannot match"),
+        (skipped.by_statistics, "statistics rule out a match"),
+        (skipped.by_limit, "the files before hold enough rows for the limit"),
+    ):
+        if count:
+            lines.append(f"  files skipped: {count}, as {reason}")
+    if skipped.files:
+        lines.append(f"  bytes skipped with them: {_bytes(skipped.bytes)}")
+    if vectors:
+        lines.append(f"  files with deletion vectors: {vectors}")
+    if plan.tasks and all(count is not None for count in known):
+        total = sum(count for count in known if count is not None)
+        lines.append(
+            f"  rows in these files: {total}" + (" before the filter" if context.predicate is not None else "")
+        )
+    if context.predicate is not None and plan.tasks:
+        lines.append("  row groups: chosen by the statistics in each file's footer; every row is checked")
+        lines.append("  pages: chosen by the files' page indexes, where they have one and it saves more than it costs")
+    return "\n".join(map(printable, lines))
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(names[:12])
+    return (shown or "none") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def _bytes(size: int) -> str:
+    value = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

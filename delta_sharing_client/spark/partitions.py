@@ -55,16 +55,15 @@ def plan_partitions(plan: ScanPlan, plan_id: str, parallelism: int, most: int) -
 
 def warn_of_large_read(plan: ScanPlan, options: SparkOptions, *, narrowed: bool) -> None:
     """Log that a read of gigabytes takes every column and row, where neither options nor a schema say less."""
-    size = sum(max(0, task.size) for task in plan.tasks)
     asked = (options.read.columns, options.read.filter, options.read.limit)
-    if size > LARGE_READ and not narrowed and all(part is None for part in asked):
+    if plan.bytes > LARGE_READ and not narrowed and all(part is None for part in asked):
         _LOG.warning(
             "The read of %s takes all columns and rows of %d files, %.1f GB: Spark does not tell a Python data source "
             "what 'where' and 'select' ask of the DataFrame, so they do not make it less. The options 'columns' and "
             "'filter' do: .option('columns', 'id, name').option('filter', \"day >= '2024-01-01'\").",
             options.table,
             len(plan.tasks),
-            size / 1e9,
+            plan.bytes / 1e9,
         )
 
 

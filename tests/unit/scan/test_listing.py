@@ -30,9 +30,9 @@ from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.scan.engine import Engine, Opened
 from delta_sharing_client.scan.execute import execute
+from delta_sharing_client.scan.file_read import Units
 from delta_sharing_client.scan.plan import stream_snapshot
 from delta_sharing_client.scan.request import ScanRequest
-from delta_sharing_client.scan.resources import Units
 from delta_sharing_client.scan.tasks import FileTask, ScanStream
 from tests.unit.scan.support import (
     ERROR,

@@ -121,7 +121,7 @@ def test_a_page_index_that_saves_nothing_is_given_up(make_table: MakeTable, stor
 
 
 def test_gains_are_expected_at_first_and_given_up_when_they_do_not_come() -> None:
-    gains = page_plan.PageGains()
+    gains = page_plan.Ratio()
     assert gains.expected(10_000_000) == 5_000_000
     gains.learn(100_000_000, 0)
     assert gains.expected(10_000_000) < 250_000

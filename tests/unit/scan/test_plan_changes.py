@@ -30,10 +30,9 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.scan.explain import explain
 from delta_sharing_client.scan.plan_changes import plan_changes
 from delta_sharing_client.scan.request import ChangesRequest
-from delta_sharing_client.scan.tasks import ScanPlan
+from delta_sharing_client.scan.tasks import ScanPlan, explain
 from tests.unit.scan.support import Storage, fast_options, metadata, parquet_bytes, rows_of, table_state
 from tests.vectors import encode_inline
 

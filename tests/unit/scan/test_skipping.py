@@ -18,7 +18,7 @@ from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import Expression, col
-from delta_sharing_client.scan.explain import explain
+from delta_sharing_client.scan.tasks import explain
 from tests.unit.scan.support import Storage, Table, metadata, parquet_bytes, running_storage
 from tests.vectors import encode_inline
 from tests.versions import writer_settings

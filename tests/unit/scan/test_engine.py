@@ -18,11 +18,9 @@ from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.scan.engine import Engine
+from delta_sharing_client.scan.engine import Engine, Run
 from delta_sharing_client.scan.execute import Batches, execute
-from delta_sharing_client.scan.file_read import FileRead
-from delta_sharing_client.scan.resources import Resources
-from delta_sharing_client.scan.runs import Run
+from delta_sharing_client.scan.file_read import FileRead, Resources
 from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.memory import arrow_bytes
 from tests.unit.scan.support import (
