@@ -13,18 +13,25 @@ transaction of the application ``APPLICATION``, and the checksum of each data fi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
 import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from delta_sharing_client.delta.actions import (
@@ -35,7 +42,13 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
     Transaction,
 )
-from delta_sharing_client.delta.deletion_vectors import decode_file, encode_file, relative_path, z85_encode
+from delta_sharing_client.delta.deletion_vectors import (
+    DeletionVector,
+    decode_file,
+    encode_file,
+    relative_path,
+    z85_encode,
+)
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.lines import action_fields
 from delta_sharing_client.delta.log.listing import LOG_DIRECTORY
@@ -43,17 +56,22 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, append_commit, write_log
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.delta.snapshot import Snapshot, Want, logical_file_key
+from delta_sharing_client.download.queue import Downloads, forget_frames
+from delta_sharing_client.download.remote_file import RemoteFile, Stale, Transfers
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.scan.copies import TEMPORARY_SUFFIX, Copies, digest_of
+from delta_sharing_client.scan.closing import Closing
 from delta_sharing_client.scan.progress import progress_bar
 from delta_sharing_client.scan.request import ScanRequest
+from delta_sharing_client.scan.steps import start
 from delta_sharing_client.scan.tasks import FileTask, ScanContext
+from delta_sharing_client.scan.vectors import Vectors
 
 APPLICATION = "delta-sharing-client.replica"
 CHECKSUM = "delta-sharing-client.sha256"
@@ -64,6 +82,11 @@ _LOCK = ".replica.lock"
 _OURS = re.compile(r"[0-9a-f]{40}\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
 _NAMESPACE = uuid.UUID("5d0b0f0c-7d52-5a3b-9d4e-6a1c2f8e4b17")
 _CHECKPOINT_INTERVAL = 10
+_TEMPORARY_SUFFIX = ".part"
+# Held in memory between network and disk, once for each request in flight.
+_PART = 4 * 1024 * 1024
+# A file that is said to be larger is asked for its size first.
+_BELIEVED = 1 << 30
 # What these properties promise, a copy does not keep: its commits are updates, not the changes of the table.
 _NOT_COPIED = (
     "delta.enablechangedatafeed",
@@ -221,7 +244,7 @@ class _Fetch:
                 return False
         except FileNotFoundError:
             return False
-        return not self._repair or self._digests.get(path) == digest_of(self._root / path)
+        return not self._repair or self._digests.get(path) == _digest_of(self._root / path)
 
     def _has_vector(self, descriptor: DeletionVectorDescriptor) -> bool:
         try:
@@ -319,16 +342,13 @@ def _copied_properties(metadata: Metadata) -> dict[str, str]:
 
 def _file_name(file: AddFile) -> str:
     """Return a name that is the same in every answer: a file id never changes its meaning (protocol, "File")."""
-    return f"{_digest(file.file_id or without_query(file.path))}.parquet"
+    named = file.file_id or without_query(file.path)
+    return f"{hashlib.sha256(named.encode()).hexdigest()[:40]}.parquet"
 
 
 def _vector_name(file: AddFile) -> uuid.UUID:
     key = logical_file_key(file)
     return uuid.uuid5(_NAMESPACE, repr((_file_name(file), key[1])))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 def _removed(file: AddFile, now: int) -> RemoveFile:
@@ -347,7 +367,7 @@ def _removed(file: AddFile, now: int) -> RemoveFile:
 
 def _write_file(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
+    temporary = path.with_name(f".{path.name}{_TEMPORARY_SUFFIX}")
     with temporary.open("wb") as stream:
         stream.write(content)
         stream.flush()
@@ -366,7 +386,7 @@ def _clean(root: Path, needed: Sequence[AddFile | RemoveFile]) -> int:
         if not (root / folder).is_dir():
             continue
         for name in os.listdir(root / folder):
-            if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
+            if name.startswith(".") and name.endswith(_TEMPORARY_SUFFIX):
                 (root / folder / name).unlink(missing_ok=True)
             elif _OURS.fullmatch(name) and f"{folder}/{name}" not in paths:
                 (root / folder / name).unlink(missing_ok=True)
@@ -378,3 +398,181 @@ def _paths(action: AddFile | RemoveFile) -> Iterator[str]:
     yield action.path
     if action.deletion_vector is not None and action.deletion_vector.storage_type == "u":
         yield relative_path(action.deletion_vector)
+
+
+# === Downloads ===
+
+
+class Copies:
+    """Shared files as they are stored: whole data files onto the disk, and decoded deletion vectors, of one plan.
+
+    A context manager, whose end breaks off what is in flight.
+    """
+
+    def __init__(self, context: ScanContext, report: ScanReport) -> None:
+        options = context.options
+        self._context = context
+        self._report = report
+        transfers = Transfers()
+        self._ahead = 2 * options.max_concurrent_requests
+        self._downloads = Downloads(options.max_concurrent_requests)
+        self._reader = context.reader(report, transfers, self._downloads)
+        self._closing = Closing((transfers, self._downloads))
+
+    def __enter__(self) -> Copies:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing.close()
+
+    def files(self, wanted: Iterable[tuple[FileTask, Path]]) -> dict[Path, str]:
+        """Download each task's data file to its path, byte for byte; return the checksum (``_digest_of``) of each.
+
+        A path exists only once its file is complete and on the disk: the bytes go to a name beside it first, which
+        ends in ``_TEMPORARY_SUFFIX``. Broken connections are resumed, lengths checked, several files go side by side.
+
+        Raises
+        ------
+        DataError, TransportError, ProtocolError
+            Naming table and file id; also if a file is not Parquet.
+        UsageError
+            The disk does not take the bytes.
+        """
+        missing = list(wanted)
+        total = sum(task.size for task, _ in missing if task.size > 0)
+        under_way: deque[_Download] = deque()
+        digests: dict[Path, str] = {}
+
+        report = self._report
+        report.follow(lambda: (report.files, len(missing), min(report.bytes, total), total))
+
+        def tick() -> None:
+            if report.on_progress is not None and (progress := report.progress) is not None:
+                report.on_progress(progress)
+
+        def finish_first() -> None:
+            first = under_way[0]
+            try:
+                digest = first.finish(tick)
+            except Stale as stale:
+                forget_frames(stale)
+                first.discard()
+                first = under_way[0] = self._begin(first.number, first.task, first.target, again=True)
+                digest = first.finish(tick)
+            digests[first.target] = digest
+            under_way.popleft()
+            self._report.add(files=1)
+
+        try:
+            for number, (task, target) in enumerate(missing):
+                under_way.append(self._begin(number, task, target))
+                if len(under_way) >= self._ahead:
+                    finish_first()
+            while under_way:
+                finish_first()
+        except OSError as error:
+            raise UsageError(
+                f"A file of the copy cannot be written ({error.strerror}): make room, or choose another directory.",
+                table=self._context.table,
+            ) from None
+        finally:
+            if under_way:
+                self._closing.close()
+            for download in under_way:
+                download.discard()
+        return digests
+
+    def vectors(self, tasks: Sequence[FileTask]) -> list[DeletionVector]:
+        """Return the deletion vectors of ``tasks``, all of which must have one; close ones come in one request.
+
+        Raises
+        ------
+        DataError, TransportError, ProtocolError
+            See ``Vectors.get``.
+        """
+        vectors = Vectors(self._context.table, self._reader, self._downloads, self._report)
+        for task in tasks:
+            vectors.note(task)
+        found: list[Future[DeletionVector]] = []
+        for number, task in enumerate(tasks):
+            assert task.without is not None
+            found.append(start(vectors.get(task.without, task, number)))
+        return [future.result() for future in found]
+
+    def _begin(self, number: int, task: FileTask, target: Path, *, again: bool = False) -> _Download:
+        file = RemoteFile(
+            self._reader,
+            key=task.key,
+            url=task.url,
+            size=task.size,
+            file_id=task.file_id,
+            expiration_ms=0 if again else task.expiration_ms,
+        )
+        if file.size < 0 or file.size > _BELIEVED:
+            # What a server says of a file costs it nothing; its store tells how much there is.
+            total, _ = file.read_tail(1)
+            file.check_total(total)
+            file.size = total
+        self._report.begin(file.size)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}")
+        temporary.open("xb").close()
+
+        def fill(part: ByteRange) -> None:
+            data = file.read(part)
+            with temporary.open("r+b") as stream:
+                stream.seek(part.start)
+                stream.write(data)
+
+        parts = (
+            self._downloads.submit((number, place), part.length, functools.partial(fill, part))
+            for place, part in enumerate(_parts(file.size))
+        )
+        return _Download(number, task, file, temporary, target, parts, deque(islice(parts, self._ahead)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Download:
+    number: int
+    task: FileTask
+    file: RemoteFile
+    temporary: Path
+    target: Path
+    later: Iterator[Future[None]]
+    under_way: deque[Future[None]]
+
+    def finish(self, tick: Callable[[], None]) -> str:
+        """Wait for the parts, each followed by a ``tick``, and give the file its name; return its checksum."""
+        while self.under_way:
+            self.under_way[0].result()
+            self.under_way.popleft()
+            self.under_way.extend(islice(self.later, 1))
+            tick()
+        try:
+            pq.read_metadata(self.temporary)
+        except pa.ArrowException:
+            raise self.file.error(DataError, "it should be a Parquet file, but has no footer of one") from None
+        # A name in a log must not outlive, in a power cut, the bytes that it stands for.
+        with self.temporary.open("r+b") as stream:
+            os.fsync(stream.fileno())
+        digest = _digest_of(self.temporary)
+        os.replace(self.temporary, self.target)
+        return digest
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self.temporary.unlink(missing_ok=True)
+
+
+def _digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while data := stream.read(_PART):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _parts(size: int) -> Iterator[ByteRange]:
+    for first in range(0, size, _PART):
+        yield ByteRange(first, min(first + _PART, size))

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from delta_sharing_client.download.cache import FileCache
 from delta_sharing_client.download.memory import Buffers, Window
-from delta_sharing_client.download.queue import Downloads, Workers
-from delta_sharing_client.download.range_request import Http
-from delta_sharing_client.download.remote_file import Reader, Transfers
+from delta_sharing_client.download.queue import Downloads
+from delta_sharing_client.download.remote_file import Transfers
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.scan.closing import Closable, Closing
@@ -53,15 +52,7 @@ class Engine:
         transfers = Transfers()
         downloads = Downloads(options.max_concurrent_requests, held=transfers.held)
         cache = FileCache.from_options(options, context.table_id)
-        reader = Reader(
-            context.files or Http(options, context.allow_http, context.table),
-            context.urls,
-            report,
-            transfers,
-            downloads.answered,
-            downloads.refused,
-            downloads.resting,
-        )
+        reader = context.reader(report, transfers, downloads)
         self._resources = Resources(
             shape=Shape(context),
             report=report,

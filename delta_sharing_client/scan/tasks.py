@@ -16,8 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
-from delta_sharing_client.download.range_request import Version
-from delta_sharing_client.download.remote_file import FileStore, UrlSource
+from delta_sharing_client.download.range_request import Http, Version
+from delta_sharing_client.download.remote_file import FileStore, Reader, Transfers, UrlSource
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import printable, scrub
@@ -26,6 +26,8 @@ from delta_sharing_client.scan.columns import Origin, ReadColumn, needed_share
 if TYPE_CHECKING:
     from delta_sharing_client.delta.column_mapping import ColumnMappingMode
     from delta_sharing_client.delta.data_types import StructType
+    from delta_sharing_client.download.queue import Downloads
+    from delta_sharing_client.download.report import ScanReport
     from delta_sharing_client.predicates.tree import Expression
 
 
@@ -178,6 +180,18 @@ class ScanContext:
     def output_schema(self) -> pa.Schema:
         """The exact schema of every batch."""
         return pa.schema([column.arrow for column in self.output], self.left_out)
+
+    def reader(self, report: ScanReport, transfers: Transfers, downloads: Downloads) -> Reader:
+        """Return what reads the bytes of the files, on the threads of ``downloads``."""
+        return Reader(
+            self.files or Http(self.options, self.allow_http, self.table),
+            self.urls,
+            report,
+            transfers,
+            downloads.answered,
+            downloads.refused,
+            downloads.resting,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

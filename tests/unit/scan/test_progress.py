@@ -20,7 +20,7 @@ from rich.console import Console
 
 import delta_sharing_client.scan.progress as module
 from delta_sharing_client.download.report import Progress, ScanReport
-from delta_sharing_client.scan.copies import Copies
+from delta_sharing_client.replica import Copies
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.partitions import partition
 from delta_sharing_client.scan.progress import Bar, on_a_bar, on_one_line, one_line, progress_bar, watched

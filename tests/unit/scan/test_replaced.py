@@ -13,8 +13,8 @@ import pytest
 
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.replica import Copies
 from delta_sharing_client.scan import file_read
-from delta_sharing_client.scan.copies import Copies
 from delta_sharing_client.scan.execute import execute
 from delta_sharing_client.scan.partitions import partition
 from tests.unit.scan.support import Fault, Storage, Table, fast_options, parquet_bytes, rows_of
