@@ -134,7 +134,7 @@ def test_no_module_is_the_half_of_a_noun() -> None:
         ("import delta_sharing_client.cli", ("requests", "pyarrow", "pandas", "rich.table")),
         ("from delta_sharing_client import SharingClient", ("pyarrow", "pandas", "sqlglot", "fsspec", "polars")),
         ("from delta_sharing_client import load_as_arrow", ("pandas", "sqlglot", "fsspec", "polars", "duckdb")),
-        ("import delta_sharing_client.spark.partitions", ("pandas", "sqlglot", "fsspec", "rich")),
+        ("import delta_sharing_client.spark.datasource", ("pandas", "sqlglot", "fsspec", "rich")),
     ],
 )
 def test_what_is_not_needed_is_not_imported(statement: str, never: tuple[str, ...]) -> None:

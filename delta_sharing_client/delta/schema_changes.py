@@ -1,7 +1,7 @@
 """What differs between two descriptions of one table: one walk, typed differences, and words for each.
 
 Whether a difference matters depends on who reads: a change feed (``scan.plan_changes``) and a stream
-(``spark.compatibility``) each have a set of the kinds that they cannot span.
+(``spark.served_table``) each have a set of the kinds that they cannot span.
 """
 
 from __future__ import annotations

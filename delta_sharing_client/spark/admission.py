@@ -1,18 +1,19 @@
-"""How much of the waiting data one micro-batch takes, and how Spark and this source tell each other the limits.
+"""What of a table's waiting files one micro-batch takes: which files of a commit, in which order, and how many.
 
-A *version* is offered as its files in order of file id, or as no file at all. The rules are those of the JVM
-connector: a file is admitted while both budgets are above zero and only then counted, so at least one is always
-admitted and the last one may overshoot the bytes. Files of one *unit* are admitted together: the change files of one
-commit, so that an update's pre-image and post-image stay in one batch.
+The rules are those of the JVM connector: a file is admitted while both budgets are above zero and only then counted, so
+at least one is always admitted and the last one may overshoot the bytes. Files of one *unit* are admitted together: the
+change files of one commit, so that an update's pre-image and post-image stay in one batch.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from delta_sharing_client.spark.interface import HAS_LIMITS, ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, RemoveFile
+from delta_sharing_client.errors import DataError, DeltaSharingError
+from delta_sharing_client.spark.options import OnChange
 
 BASE = -1
 """The index before the first file of a version."""
@@ -25,14 +26,14 @@ class Position(NamedTuple):
     place: int = BASE
 
 
-class _Item(NamedTuple):
-    """A file that waits: ``place`` in its version, bytes, and the unit of the version it belongs to."""
+@dataclasses.dataclass(frozen=True)
+class VersionFiles:
+    """The files of one version that a stream reads, in order, and the unit of each; or why it cannot be read."""
 
     version: int
-    place: int
-    size: int
-    unit: int
-    is_last: bool
+    files: tuple[FileAction, ...] = ()
+    units: tuple[int, ...] = ()
+    problem: DeltaSharingError | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,15 +44,7 @@ class Budget:
     bytes: int | None = None
 
 
-class Offered(NamedTuple):
-    """A version as it waits: the sizes of its files in order, and the unit of each."""
-
-    version: int
-    sizes: tuple[int, ...] = ()
-    units: tuple[int, ...] = ()
-
-
-def admit(start: Position, offered: Iterable[Offered], budget: Budget) -> Position:
+def admit(start: Position, offered: Iterable[VersionFiles], budget: Budget) -> Position:
     """Return the position after what ``budget`` admits of ``offered`` beyond ``start``.
 
     Parameters
@@ -70,54 +63,93 @@ def admit(start: Position, offered: Iterable[Offered], budget: Budget) -> Positi
     """
     files_left, bytes_left = budget.files, budget.bytes
     position, open_unit = start, None
-    for item in _items(start, offered):
-        if item.place == BASE:
-            position = _after(item)
-            continue
-        unit = (item.version, item.unit)
-        full = (files_left is not None and files_left <= 0) or (bytes_left is not None and bytes_left <= 0)
-        if full and unit != open_unit:
-            break
-        open_unit = unit
-        position = _after(item)
-        files_left = None if files_left is None else files_left - 1
-        bytes_left = None if bytes_left is None else bytes_left - item.size
+    for version in offered:
+        for place, (file, unit) in enumerate(zip(version.files, version.units, strict=True)):
+            if Position(version.version, place) <= start:
+                continue
+            full = (files_left is not None and files_left <= 0) or (bytes_left is not None and bytes_left <= 0)
+            if full and (version.version, unit) != open_unit:
+                return position
+            open_unit = (version.version, unit)
+            position = Position(version.version, place)
+            files_left = None if files_left is None else files_left - 1
+            bytes_left = None if bytes_left is None else bytes_left - max(0, file.size or 0)
+        position = Position(version.version + 1)
     return position
 
 
-def _items(start: Position, offered: Iterable[Offered]) -> Iterable[_Item]:
-    for version in offered:
-        if version.version < start.version:
-            continue
-        if not version.sizes:
-            yield _Item(version.version, BASE, 0, 0, True)
-        last = len(version.sizes) - 1
-        for index, (size, unit) in enumerate(zip(version.sizes, version.units, strict=True)):
-            if Position(version.version, index) > start:
-                yield _Item(version.version, index, size, unit, index == last)
-        if version.version == start.version and version.sizes and start.place >= last:
-            yield _Item(version.version, BASE, 0, 0, True)
+# === Which files of a commit ===
 
 
-def _after(item: _Item) -> Position:
-    return Position(item.version + 1) if item.is_last else Position(item.version, item.place)
+def appended_files(actions: Sequence[FileAction], version: int, on_change: OnChange) -> list[AddFile]:
+    """Return the added files of a commit that an append stream reads, in order of file id.
+
+    Parameters
+    ----------
+    actions:
+        The files of the commit that change data.
+    version:
+        Its version, for the error.
+    on_change:
+        What to do where files are removed. ``IGNORE_CHANGES`` returns rewritten files whole, so rows come again.
+
+    Raises
+    ------
+    DataError
+        Files are removed and ``on_change`` does not allow it; names the version and the option that does.
+    """
+    adds = [action for action in actions if isinstance(action, AddFile)]
+    removes = [action for action in actions if isinstance(action, RemoveFile)]
+    if removes and on_change is OnChange.SKIP_CHANGE_COMMITS:
+        return []
+    if removes and adds and on_change is not OnChange.IGNORE_CHANGES:
+        raise DataError(
+            f"Detected a data update in version {version}, which an append stream cannot show. To leave such commits "
+            "out, set the option 'skipChangeCommits' to 'true'; to get the rewritten files whole (rows come again), "
+            "set 'ignoreChanges'; to see each change, start anew with 'readChangeFeed' and a new checkpoint.",
+            version=version,
+        )
+    if removes and not adds and on_change is OnChange.FAIL:
+        raise DataError(
+            f"Detected deleted data in version {version}, which an append stream cannot show. To ignore deletes, set "
+            "the option 'ignoreDeletes' to 'true'; to see each change, start anew with 'readChangeFeed' and a new "
+            "checkpoint.",
+            version=version,
+        )
+    return sorted(adds, key=file_order)
 
 
-# === Spark's limits ===
-
-Limit = Any
-"""A ``ReadLimit`` of PySpark, or ``None`` where it has none."""
-
-ALL: Budget | None = None
+def change_files(actions: Sequence[FileAction]) -> list[FileAction]:
+    """Return the files of a commit that hold its changes, in order of file id: change files alone if there are any."""
+    cdc = [action for action in actions if isinstance(action, AddCdcFile)]
+    return sorted(cdc or actions, key=file_order)
 
 
-def default_limit(budget: Budget) -> Limit:
-    """Return the limit that Spark hands back with each request: Spark carries one only, so it stands for all."""
-    if not HAS_LIMITS:
-        return None
-    return ReadMaxBytes(budget.bytes) if budget.files is None and budget.bytes else ReadMaxFiles(budget.files or 1)
+def units(files: Sequence[FileAction]) -> tuple[int, ...]:
+    """Return for each file of a change feed the unit that must stay in one micro-batch with it.
+
+    Change files of a commit are one unit: they hold the pre-images and post-images of its updates. So are all files
+    where a deletion vector is involved, because rows are found by comparing a removed file with the added one.
+    Otherwise files of the same id are.
+    """
+    if any(isinstance(file, AddCdcFile) or file.deletion_vector is not None for file in files):
+        return (0,) * len(files)
+    known: dict[str, int] = {}
+    return tuple(known.setdefault(file_id(file), len(known)) for file in files)
 
 
-def is_unlimited(limit: Limit) -> bool:
-    """Whether the trigger wants all that there is."""
-    return HAS_LIMITS and isinstance(limit, ReadAllAvailable)
+def file_id(file: FileAction) -> str:
+    """Return the server's id of a file; a server that sends none cannot be streamed from."""
+    if file.file_id is None:
+        raise DataError(
+            "The server sent a file without id; a stream needs ids to find its place again after a restart. Ask the "
+            "provider to upgrade the server, or read the table with 'spark.read'."
+        )
+    return file.file_id
+
+
+def file_order(file: FileAction) -> tuple[str, int, str]:
+    """The order of files in a version: by id; a removed file comes before an added one of the same id."""
+    kind = 0 if isinstance(file, RemoveFile) else 1
+    vector = None if isinstance(file, AddCdcFile) else file.deletion_vector
+    return file_id(file), kind, "" if vector is None else f"{vector.size_in_bytes:010d}{vector.cardinality:010d}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import uuid
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
@@ -14,29 +13,83 @@ from pyspark.sql.types import StructType
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, UsageError
-from delta_sharing_client.spark.admission import (
-    ALL,
-    Budget,
-    Limit,
-    default_limit,
-    is_unlimited,
-)
-from delta_sharing_client.spark.columns import Columns, check_unchanged, narrowed_columns, relation_columns
+from delta_sharing_client.protocol.answer import TableHead
+from delta_sharing_client.scan.partitions import Partition, partition, read_cost
+from delta_sharing_client.scan.tasks import ScanPlan
+from delta_sharing_client.spark.admission import Budget
 from delta_sharing_client.spark.follower import Follower, with_way_out
 from delta_sharing_client.spark.interface import (
+    HAS_LIMITS,
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
 from delta_sharing_client.spark.offsets import BEGINNING, Beginning, parse_offset
 from delta_sharing_client.spark.options import SparkOptions
-from delta_sharing_client.spark.partitions import FilePartition, plan_partitions, warn_of_large_read
-from delta_sharing_client.spark.served_table import Description, ServedTable
-from delta_sharing_client.spark.types import target_schema
+from delta_sharing_client.spark.served_table import ServedTable
+from delta_sharing_client.spark.types import (
+    Columns,
+    check_unchanged,
+    conform,
+    narrowed_columns,
+    relation_columns,
+    target_schema,
+)
 
+LEAST_PARTITION = 4 * 1024 * 1024
+LARGE_READ = 4 * 1024**3
+"""Bytes of files from which on a read of everything is worth a word."""
+Limit = Any
+"""A ``ReadLimit`` of PySpark, or ``None`` where it has none."""
 _LOG = logging.getLogger(__name__)
+
+
+class FilePartition(InputPartition):
+    """A part of a plan as Spark carries it. Its repr shows neither URLs nor credentials; its pickle holds both."""
+
+    def __init__(self, part: Partition) -> None:
+        super().__init__(None)
+        self.part = part
+
+    def __repr__(self) -> str:
+        return f"File{self.part!r}"
+
+    def read(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as batches of exactly the schema ``target``; errors are those of ``Partition.read``."""
+        with self.part.read() as batches:
+            for batch in batches:
+                yield conform(batch, target)
+
+
+def plan_partitions(plan: ScanPlan, options: SparkOptions, plan_id: str | None = None) -> list[FilePartition]:
+    """Return the partitions of ``plan``, so that ``parallelism`` tasks at a time share the work.
+
+    As Spark does for its own file sources: an equal share, but not below 4 MiB (a task costs tens of milliseconds)
+    and not above ``max_partition_bytes``, as far as files allow. ``plan_id`` names the plan among all plans that an
+    executor may ever see.
+    """
+    total = sum(map(read_cost, plan.tasks))
+    share = min(options.max_partition_bytes, max(LEAST_PARTITION, total // max(1, options.parallelism)))
+    return [FilePartition(part) for part in partition(plan, max(1, -(-total // share)), plan_id)]
+
+
+def warn_of_large_read(plan: ScanPlan, options: SparkOptions, *, narrowed: bool) -> None:
+    """Log that a read of gigabytes takes every column and row, where neither options nor a schema say less."""
+    asked = (options.read.columns, options.read.filter, options.read.limit)
+    if plan.bytes > LARGE_READ and not narrowed and all(part is None for part in asked):
+        _LOG.warning(
+            "The read of %s takes all columns and rows of %d files, %.1f GB: Spark does not tell a Python data source "
+            "what 'where' and 'select' ask of the DataFrame, so they do not make it less. The options 'columns' and "
+            "'filter' do: .option('columns', 'id, name').option('filter', \"day >= '2024-01-01'\").",
+            options.table,
+            len(plan.tasks),
+            plan.bytes / 1e9,
+        )
 
 
 class BatchReader(DataSourceReader):
@@ -57,7 +110,7 @@ class BatchReader(DataSourceReader):
         plan = self._table.plan_batch(self._columns)
         warn_of_large_read(plan, options, narrowed=self._narrowed)
         check_unchanged(schema_to_json(plan.context.schema), options, self._columns, self._table.name)
-        return plan_partitions(plan, uuid.uuid4().hex, options.parallelism, options.max_partition_bytes)
+        return plan_partitions(plan, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of ``partition``; runs on an executor."""
@@ -69,7 +122,7 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a table: its initial snapshot, then the versions after it, or the versions from a start on."""
 
-    def __init__(self, table: ServedTable, columns: Columns, described: Description) -> None:
+    def __init__(self, table: ServedTable, columns: Columns, described: TableHead) -> None:
         self._table = table
         self._columns = columns
         self._described = described
@@ -124,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: list[InputPartition] = []
         for selected in self._follower.files(begin, until):
             plan = self._table.plan_window(selected.window, selected.files, self._described.metadata, self._columns)
-            found += plan_partitions(plan, selected.window.plan_id, options.parallelism, options.max_partition_bytes)
+            found += plan_partitions(plan, options, selected.window.plan_id)
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -155,11 +208,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _budget(self, limit: Limit, *, told: bool) -> Budget | None:
         if told:
-            return None if is_unlimited(limit) else self._follower.budget()
+            return None if HAS_LIMITS and isinstance(limit, ReadAllAvailable) else self._follower.budget()
         # PySpark 4.0 and 4.1 do not tell the trigger: only limits that a user set hold, so that a query with the
         # trigger "available now", which is one batch there, reads all.
         options = self._table.options
-        return ALL if options.max_files is None and options.max_bytes is None else self._follower.budget()
+        return None if options.max_files is None and options.max_bytes is None else self._follower.budget()
 
     @property
     def _follower(self) -> Follower:
@@ -167,6 +220,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._followed is None:
             self._followed = Follower(self._table, self._described)
         return self._followed
+
+
+def default_limit(budget: Budget) -> Limit:
+    """Return the limit that Spark hands back with each request: Spark carries one only, so it stands for all."""
+    if not HAS_LIMITS:
+        return None
+    return ReadMaxBytes(budget.bytes) if budget.files is None and budget.bytes else ReadMaxFiles(budget.files or 1)
 
 
 NAME = "deltaSharing"
@@ -182,7 +242,7 @@ class DeltaSharingSource(DataSource):
     def __init__(self, options: MutableMapping[str, str], parsed: SparkOptions | None = None) -> None:
         super().__init__(options)
         self._parsed = SparkOptions.parse(options) if parsed is None else parsed
-        self._described: Description | None = None
+        self._described: TableHead | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -209,7 +269,7 @@ class DeltaSharingSource(DataSource):
         columns = narrowed_columns(described.metadata.schema_string, options, schema)
         return StreamReader(ServedTable(options, Operation.STREAMING), columns, described)
 
-    def _describe(self, operation: Operation) -> Description:
+    def _describe(self, operation: Operation) -> TableHead:
         table = ServedTable(self._parsed, operation)
         try:
             return table.describe(self._parsed.read.version, self._parsed.read.timestamp)

@@ -7,6 +7,7 @@ an earlier call left behind, because Spark replays batches in new processes; wha
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import re
 import time
@@ -26,12 +27,11 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.spark.admission import BASE, Budget, Offered, Position, admit
-from delta_sharing_client.spark.commit_files import file_id
-from delta_sharing_client.spark.compatibility import difference, fingerprint
+from delta_sharing_client.protocol.answer import TableHead
+from delta_sharing_client.spark.admission import BASE, Budget, Position, VersionFiles, admit, file_id
 from delta_sharing_client.spark.offsets import ADVICE, AnyOffset, Beginning, Offset, check_order, check_restart
 from delta_sharing_client.spark.options import DEFAULT_MAX_FILES, SparkOptions
-from delta_sharing_client.spark.served_table import Description, ServedTable, VersionFiles, Window
+from delta_sharing_client.spark.served_table import ServedTable, Window, difference, fingerprint
 
 _LOG = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ def with_way_out(error: DeltaSharingError) -> DeltaSharingError:
 class Follower:
     """Follows one table for one streaming query."""
 
-    def __init__(self, table: ServedTable, stream: Description) -> None:
+    def __init__(self, table: ServedTable, stream: TableHead) -> None:
         self._table = table
         self._stream = stream
         self._options: SparkOptions = table.options
@@ -239,18 +239,12 @@ class Follower:
         )
 
     def _advance(self, start: Offset, window: Window, budget: Budget | None) -> Offset:
-        offered, problem = [], None
-        for version in window.versions:
-            if version.version < start.position.version:
-                continue
-            if version.problem is not None:
-                problem = version.problem
-                break
-            offered.append(Offered(version.version, tuple(_size(file) for file in version.files), version.units))
+        waiting = [version for version in window.versions if version.version >= start.position.version]
+        offered = itertools.takewhile(lambda version: version.problem is None, waiting)
         reached = admit(start.position, offered, budget or Budget())
         if reached == start.position:
-            if problem is not None:
-                raise problem
+            if waiting and waiting[0].problem is not None:
+                raise waiting[0].problem
             return start
         return dataclasses.replace(
             start,
@@ -390,7 +384,3 @@ class Follower:
 
 def _fits(window: Window, wanted: ResponseFormat) -> bool:
     return wanted is ResponseFormat.AUTO or window.response_format is wanted
-
-
-def _size(file: FileAction) -> int:
-    return max(0, file.size or 0)

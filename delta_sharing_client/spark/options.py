@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union
 from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import parse_instant, to_instant
-from delta_sharing_client.options import AccessMode, ReadOptions, ResponseFormat
+from delta_sharing_client.options import AccessMode, ReadOptions, ResponseFormat, VariantAs
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import TableName, parse_table_url
@@ -32,6 +32,14 @@ Start = Union[int, Literal["latest"], None]
 LEAST_VERSION_INTERVAL = 10
 DEFAULT_MAX_FILES = 1000
 _ENDLESS = 1_000_000
+EXECUTOR_OPTIONS = ReadOptions(
+    max_concurrent_requests=8,
+    max_bytes_in_flight=96 * 1024 * 1024,
+    batch_rows=32_768,
+    progress=False,
+    variant_as=VariantAs.STRUCT,
+)
+"""One task has a core among many: less at a time than a client that has the machine to itself."""
 
 _Bound = TypeVar("_Bound", int, datetime.datetime)
 
@@ -115,9 +123,9 @@ class SparkOptions:
         result._check_combinations(given)
         return result
 
-    def read_options(self, base: ReadOptions, *, waiting: bool = True) -> ReadOptions:
-        """Return ``base`` with the retries and deadlines that are set, and a wait for ``maxOutage`` if ``waiting``."""
-        found = dataclasses.replace(base, **self.limits)
+    def read_options(self, *, waiting: bool = True) -> ReadOptions:
+        """Return the options of a task, with the limits that are set, and a wait for ``maxOutage`` if ``waiting``."""
+        found = dataclasses.replace(EXECUTOR_OPTIONS, **self.limits)
         if not self.max_outage:
             return found
         if not waiting:

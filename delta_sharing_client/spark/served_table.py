@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
+import json
 import platform
 import uuid
 from collections.abc import Sequence
@@ -21,7 +23,9 @@ from delta_sharing_client.delta.actions import (
     VersionedMetadata,
     VersionedProtocol,
 )
+from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.features import Operation, check_readable
+from delta_sharing_client.delta.schema_changes import Kind, first_difference
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, RequestError, SchemaChangeError
@@ -42,31 +46,10 @@ from delta_sharing_client.scan.plan import plan_snapshot
 from delta_sharing_client.scan.plan_changes import plan_changes
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.scan.tasks import ScanPlan
-from delta_sharing_client.spark.columns import Columns
-from delta_sharing_client.spark.commit_files import appended_files, change_files, file_order, units
-from delta_sharing_client.spark.compatibility import difference
+from delta_sharing_client.spark.admission import VersionFiles, appended_files, change_files, file_order, units
 from delta_sharing_client.spark.offsets import ADVICE
 from delta_sharing_client.spark.options import SparkOptions
-from delta_sharing_client.spark.partitions import EXECUTOR_OPTIONS
-
-
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """A table at a version: what ``schema()`` finds and hands on to the readers."""
-
-    version: int
-    protocol: Protocol
-    metadata: Metadata
-
-
-@dataclasses.dataclass(frozen=True)
-class VersionFiles:
-    """The files of one version that a stream reads, in order, and the unit of each; or why it cannot be read."""
-
-    version: int
-    files: tuple[FileAction, ...] = ()
-    units: tuple[int, ...] = ()
-    problem: DeltaSharingError | None = None
+from delta_sharing_client.spark.types import Columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,27 +73,47 @@ class ServedTable:
         self.options = options
         self.name = str(options.table)
         self._operation = operation
-        self.read_options = options.read_options(EXECUTOR_OPTIONS)
+        self.read_options = options.read_options()
         agent = user_agent(operation, options.caller_org)
         # One query id for all that a stream asks; a batch read takes one of its own.
         self._rest = RestClient(options.profile, self.read_options, user_agent=agent).for_read(self.read_options)
         # Asks again and again anyway, and must not keep a query that is stopped.
-        polling = options.read_options(EXECUTOR_OPTIONS, waiting=False)
+        polling = options.read_options(waiting=False)
         self._polling = self._rest.for_read(polling, self._rest.query_id)
 
     def close(self) -> None:
         """Close the connections."""
         self._rest.close()
 
-    def describe(self, version: int | None = None, timestamp: str | None = None) -> Description:
+    def describe(self, version: int | None = None, timestamp: str | None = None) -> TableHead:
         """Return protocol and metadata, of the latest version by default, checked to be readable."""
-        head = self._head(version, timestamp)
-        return Description(head.version, head.protocol, head.metadata)
+        response_format = self.options.read.response_format
+        try:
+            head = table_metadata(
+                self._rest,
+                self.options.table,
+                version=version,
+                timestamp=timestamp,
+                response_format=response_format,
+                operation=self._operation,
+            )
+        except (RequestError, ProtocolError) as error:
+            if version is None:
+                raise
+            # Not every server tells the metadata of a version by itself; a snapshot begins with it everywhere.
+            query = QueryRequest(version=version, limit_hint=1)
+            try:
+                with query_table(self._rest, self.options.table, query, response_format=response_format) as answer:
+                    head = answer.head
+            except DeltaSharingError:
+                raise error from None
+        check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
+        return head
 
     def metadata_at(self, version: int) -> Metadata | None:
         """Return the metadata as of ``version``, ``None`` where the server cannot say."""
         try:
-            return self._head(version, None).metadata
+            return self.describe(version).metadata
         except RequestError:
             return None
 
@@ -138,7 +141,7 @@ class ServedTable:
 
     # === Streams ===
 
-    def snapshot_window(self, version: int, stream: Description, response_format: ResponseFormat) -> Window:
+    def snapshot_window(self, version: int, stream: TableHead, response_format: ResponseFormat) -> Window:
         """Return the files of the snapshot at ``version``, in order of file id.
 
         Raises
@@ -166,7 +169,7 @@ class ServedTable:
             is_snapshot=True,
         )
 
-    def tail_window(self, first: int, last: int, stream: Description, response_format: ResponseFormat) -> Window:
+    def tail_window(self, first: int, last: int, stream: TableHead, response_format: ResponseFormat) -> Window:
         """Return what happened in the versions ``first`` to ``last``, as a stream described by ``stream`` sees it.
 
         A version that the stream cannot read has a ``problem`` instead of files; nothing is raised for it here,
@@ -224,7 +227,7 @@ class ServedTable:
         return plan_snapshot(table, adds, request, self.read_options)
 
     def schema_change(
-        self, version: int, seen: Metadata, stream: Description, unread_from: int | None = None
+        self, version: int, seen: Metadata, stream: TableHead, unread_from: int | None = None
     ) -> SchemaChangeError:
         """Return the error for rows of ``version`` written under ``seen``, for which ``stream`` has no place.
 
@@ -252,7 +255,7 @@ class ServedTable:
             )
         return SchemaChangeError(message, table=self.name, version=changed_in)
 
-    def _is_newer(self, version: int, stream: Description) -> bool:
+    def _is_newer(self, version: int, stream: TableHead) -> bool:
         """Whether what an answer about ``version`` began with is newer than ``stream``: some servers send the "
         "latest."""
         then = self.metadata_at(version)
@@ -275,7 +278,7 @@ class ServedTable:
         return high
 
     def _versions(
-        self, first: int, last: int, answer: TableAnswer, actions: Sequence[object], stream: Description
+        self, first: int, last: int, answer: TableAnswer, actions: Sequence[object], stream: TableHead
     ) -> list[VersionFiles]:
         by_version: dict[int, list[FileAction]] = {}
         problems: dict[int, DeltaSharingError] = {}
@@ -323,7 +326,7 @@ class ServedTable:
         return appended_files(actions, version, self.options.on_change)
 
     def _problem(
-        self, version: int, protocol: Protocol | None, metadata: Metadata | None, stream: Description
+        self, version: int, protocol: Protocol | None, metadata: Metadata | None, stream: TableHead
     ) -> DeltaSharingError | None:
         try:
             if protocol is not None:
@@ -342,30 +345,6 @@ class ServedTable:
             )
         except DeltaSharingError as error:
             return error
-
-    def _head(self, version: int | None, timestamp: str | None) -> TableHead:
-        response_format = self.options.read.response_format
-        try:
-            head = table_metadata(
-                self._rest,
-                self.options.table,
-                version=version,
-                timestamp=timestamp,
-                response_format=response_format,
-                operation=self._operation,
-            )
-        except (RequestError, ProtocolError) as error:
-            if version is None:
-                raise
-            # Not every server tells the metadata of a version by itself; a snapshot begins with it everywhere.
-            query = QueryRequest(version=version, limit_hint=1)
-            try:
-                with query_table(self._rest, self.options.table, query, response_format=response_format) as answer:
-                    head = answer.head
-            except DeltaSharingError:
-                raise error from None
-        check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
-        return head
 
     def _history_gone(self, error: RequestError, first: int, last: int) -> DeltaSharingError:
         if error.status not in (400, 404, 410):
@@ -396,3 +375,38 @@ def _as_insert(file: FileAction, version: int) -> FileAction:
     return msgspec.structs.replace(
         file, data_change=True, shared_version=version, shared_timestamp=file.shared_timestamp or 0
     )
+
+
+# === Whether files written under one schema can be read in a stream with another one ===
+
+# What was *seen* in the log must exist in the stream's schema, spelled the same and of equal type. Columns that the
+# stream has in addition are null in older files. Whether a column may hold nulls makes no difference: the columns of a
+# stream always may (the JVM connector refuses a column that became NOT NULL).
+_BREAKS_A_STREAM = frozenset(
+    {
+        Kind.GONE,
+        Kind.DROPPED,
+        Kind.REPLACED,
+        Kind.RENAMED,
+        Kind.RESPELLED,
+        Kind.WIDENED,
+        Kind.RETYPED,
+        Kind.REPARTITIONED,
+    }
+)
+
+
+def difference(seen: Metadata, read: Metadata) -> str | None:
+    """Return what keeps a stream with the table description ``read`` from reading what was written under ``seen``.
+
+    ``None`` where nothing does.
+    """
+    found = first_difference(seen, read, _BREAKS_A_STREAM)
+    return None if found is None else str(found)
+
+
+def fingerprint(metadata: Metadata) -> str:
+    """Return a short hash of what ``difference`` looks at; equal for equal descriptions."""
+    content = [json.loads(metadata.schema_string), metadata.partition_columns, mapping_mode(metadata).value]
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

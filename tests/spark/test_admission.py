@@ -6,38 +6,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.spark.admission import Budget, Offered, Position, admit
+from delta_sharing_client.delta.actions import AddFile
+from delta_sharing_client.spark.admission import Budget, Position, VersionFiles, admit
+
+
+def offered(version: int, sizes: tuple[int, ...] = (), units: tuple[int, ...] = ()) -> VersionFiles:
+    return VersionFiles(version, tuple(AddFile(path="x", size=size) for size in sizes), units)
+
 
 # A table like the JVM connector's fixture `streaming_cdf_table`: one file of 2 rows, one of 3, four change files with
 # 8 rows, two removed files with 4 rows. The sizes are such that its limits in bytes fall where the fixture's do.
 CHANGES = (
-    Offered(0),
-    Offered(1, (750,), (0,)),
-    Offered(2, (760,), (0,)),
-    Offered(3, (1200, 1210, 1220, 1230), (0, 0, 0, 0)),
-    Offered(4, (900, 910), (0, 1)),
+    offered(0),
+    offered(1, (750,), (0,)),
+    offered(2, (760,), (0,)),
+    offered(3, (1200, 1210, 1220, 1230), (0, 0, 0, 0)),
+    offered(4, (900, 910), (0, 1)),
 )
 CHANGE_ROWS = {1: (2,), 2: (3,), 3: (2, 2, 2, 2), 4: (2, 2)}
 # And `cdf_table_cdf_enabled` without its change feed: four added files of about one kilobyte.
 APPENDS = (
-    Offered(0),
-    Offered(1, (1030, 1030, 1030), (0, 1, 2)),
-    Offered(2),
-    Offered(3, (1100,), (0,)),
-    Offered(4),
-    Offered(5),
+    offered(0),
+    offered(1, (1030, 1030, 1030), (0, 1, 2)),
+    offered(2),
+    offered(3, (1100,), (0,)),
+    offered(4),
+    offered(5),
 )
 APPEND_ROWS = {1: (1, 1, 1), 3: (1,)}
 
 
 def batches(
-    versions: tuple[Offered, ...], rows: dict[int, tuple[int, ...]], budget: Budget, window: int = 100
+    versions: tuple[VersionFiles, ...], rows: dict[int, tuple[int, ...]], budget: Budget, window: int = 100
 ) -> list[int]:
     """Rows of the non-empty batches of a stream that starts at version 0."""
     found, position, last = [], Position(0), versions[-1].version
     while position.version <= last:
-        offered = versions[position.version : position.version + window]
-        reached = admit(position, offered, budget)
+        reached = admit(position, versions[position.version : position.version + window], budget)
         assert reached > position
         number = sum(
             count
@@ -103,7 +108,7 @@ def test_no_limit_takes_all_and_stands_at_the_base_of_the_next_version() -> None
 
 
 def test_versions_without_files_are_passed_for_free() -> None:
-    assert admit(Position(3), (Offered(3), Offered(4), Offered(5)), Budget(files=1, bytes=1)) == Position(6)
+    assert admit(Position(3), (offered(3), offered(4), offered(5)), Budget(files=1, bytes=1)) == Position(6)
 
 
 def test_nothing_offered_moves_nothing() -> None:
@@ -111,7 +116,7 @@ def test_nothing_offered_moves_nothing() -> None:
 
 
 def test_start_in_the_middle_of_a_version() -> None:
-    version = (Offered(1, (10, 10, 10), (0, 1, 2)),)
+    version = (offered(1, (10, 10, 10), (0, 1, 2)),)
     assert admit(Position(1, 0), version, Budget(files=1)) == Position(1, 1)
     assert admit(Position(1, 1), version, Budget(files=9)) == Position(2)
 
@@ -127,19 +132,19 @@ SIZES = st.lists(st.integers(0, 50), max_size=5)
 def test_batches_cover_each_file_once_and_never_split_a_unit(
     versions: list[tuple[list[int], bool]], files: int | None, size: int | None
 ) -> None:
-    offered = [
-        Offered(v, tuple(sizes), (0,) * len(sizes) if together else tuple(range(len(sizes))))
+    waiting = [
+        offered(v, tuple(sizes), (0,) * len(sizes) if together else tuple(range(len(sizes))))
         for v, (sizes, together) in enumerate(versions)
     ]
     position, seen = Position(0), []
-    while position.version < len(offered):
-        reached = admit(position, offered[position.version :], Budget(files, size))
+    while position.version < len(waiting):
+        reached = admit(position, waiting[position.version :], Budget(files, size))
         assert reached > position
-        batch = [(v.version, i) for v in offered for i in range(len(v.sizes)) if position < (v.version, i) <= reached]
-        for version in offered:
+        batch = [(v.version, i) for v in waiting for i in range(len(v.files)) if position < (v.version, i) <= reached]
+        for version in waiting:
             whole = {i for v, i in batch if v == version.version}
             if version.units and len(set(version.units)) == 1:
-                assert whole in (set(), set(range(len(version.sizes))))
+                assert whole in (set(), set(range(len(version.files))))
         seen += batch
         position = reached
-    assert seen == [(v.version, i) for v in offered for i in range(len(v.sizes))]
+    assert seen == [(v.version, i) for v in waiting for i in range(len(v.files))]

@@ -32,15 +32,14 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.spark import partitions, served_table
-from delta_sharing_client.spark.admission import Budget, default_limit
-from delta_sharing_client.spark.columns import narrowed_columns, relation_columns
-from delta_sharing_client.spark.datasource import DeltaSharingSource, StreamReader
+from delta_sharing_client.spark import datasource, served_table
+from delta_sharing_client.spark.admission import Budget
+from delta_sharing_client.spark.datasource import DeltaSharingSource, StreamReader, default_limit
 from delta_sharing_client.spark.follower import with_way_out
 from delta_sharing_client.spark.interface import HAS_DATA_SOURCES, HAS_LIMITS
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
-from delta_sharing_client.spark.types import target_schema, to_spark_field
+from delta_sharing_client.spark.types import narrowed_columns, relation_columns, target_schema, to_spark_field
 from tests.golden import corpus
 from tests.spark.streams import FEED, ID, VECTORS, changed_table, feed_table, limited
 from tests.tables import TableWriter, rows_of
@@ -550,7 +549,7 @@ def test_read_of_gigabytes_without_options_is_warned_of_once(lake: Any, caplog: 
 
     assert warnings() == []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitions, "LARGE_READ", 10)
+        patch.setattr(datasource, "LARGE_READ", 10)
         [message] = warnings()
         assert all(word in message for word in ("share.schema.t", "'where'", "'select'", "'columns'", "'filter'"))
         assert warnings(columns="id") == warnings(filter="id > 0") == warnings(limit="1") == []
