@@ -6,6 +6,7 @@ Views came with pyarrow 16; older ones never have one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -42,3 +43,11 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
     if hasattr(pa.RecordBatchReader, "from_stream"):
         return pa.RecordBatchReader.from_stream(data)
     return pa.RecordBatchReader._import_from_c_capsule(data.__arrow_c_stream__())
+
+
+def sliced(batches: Iterable[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield the batches in pieces of at most ``rows`` rows, whole where that is ``None``."""
+    for batch in batches:
+        size = rows or max(1, batch.num_rows)
+        for start in range(0, max(1, batch.num_rows), size):
+            yield batch.slice(start, size)

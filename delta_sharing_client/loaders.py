@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import Protocol
 from delta_sharing_client.options import ReadOptions, ResponseFormat
@@ -245,8 +244,9 @@ def attach(
     """
     client = SharingClient(profile, options=options)
     tables = client.list_all_tables(share)
-    views = optional.load("delta_sharing_client.outputs.duckdb", "duckdb")
-    views.create_views(connection, {(name := client.table(table)).name: name.scan() for table in tables})
+    from delta_sharing_client.outputs.dataset import create_views
+
+    create_views(connection, {(name := client.table(table)).name: name.scan() for table in tables})
 
 
 def load_as_spark(

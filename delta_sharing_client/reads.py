@@ -248,7 +248,9 @@ class Read(abc.ABC):
         are fetched. On the default connection ``duckdb.sql("SELECT ... FROM relation")`` finds it too. Threads need a
         connection each.
         """
-        return optional.load("delta_sharing_client.outputs.duckdb", "duckdb").relation(self, connection)
+        from delta_sharing_client.outputs.dataset import duckdb_relation
+
+        return duckdb_relation(self, connection)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the rows into one Parquet file, in bounded memory, and return how many there are.

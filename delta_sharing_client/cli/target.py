@@ -83,14 +83,14 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
     """Run ``query`` with DuckDB over the shared tables that it names, and yield a reader of its rows."""
     from delta_sharing_client import optional
     from delta_sharing_client.arrow_forms import reader_of
+    from delta_sharing_client.outputs.dataset import create_views
 
     duckdb = optional.load("duckdb", "duckdb")
-    views = optional.load("delta_sharing_client.outputs.duckdb", "duckdb")
     client = open_client(profile)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         tables = [client.table(name) for name in _tables_of(query)]
-        views.create_views(connection, {table.name: table.scan() for table in tables})
+        create_views(connection, {table.name: table.scan() for table in tables})
         try:
             relation = connection.sql(query)
             yield reader_of(relation)

@@ -1,18 +1,25 @@
-"""A read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one (DuckDB, Ibis, Dask)."""
+"""A read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one: DuckDB, Ibis, Dask."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.fs
 
+from delta_sharing_client import optional
+from delta_sharing_client.arrow_forms import sliced
 from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.predicates.parse import weaker_predicate
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from delta_sharing_client.protocol.names import TableName
 
 _BATCH_ROWS = 131_072
 ReadT = TypeVar("ReadT", bound="Readable")
@@ -86,7 +93,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         batches = self._batches(self._names(columns, condition), condition)
         schema, source = next(batches), batches
         return pads.Scanner.from_batches(
-            _sliced(source, batch_size),
+            sliced(source, batch_size),
             schema=schema,
             columns=list(columns) if columns is not None and not isinstance(columns, dict) else columns,
             filter=condition,
@@ -165,10 +172,34 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
             yield from reader
 
 
-def _sliced(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for start in range(0, max(1, batch.num_rows), rows):
-            yield batch.slice(start, rows)
+# === DuckDB ===
+
+
+def duckdb_relation(read: Readable, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
+    """Return ``read`` as a relation on ``connection``, DuckDB's default one if ``None``: queries are pushed into it."""
+    # A connection of our own would be closed under the relation once nothing else holds it.
+    target = optional.load("duckdb", "duckdb") if connection is None else connection
+    return target.from_arrow(SharedDataset(read))
+
+
+def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Readable]) -> None:
+    """Make ``share.schema.table`` a view for each of ``reads``: a database in memory a share, a schema a schema."""
+    row = connection.execute("SELECT current_database(), current_schema()").fetchone()
+    assert row is not None
+    try:
+        for table, read in reads.items():
+            share, schema = _quoted(table.share), _quoted(table.schema)
+            connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {share}")
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {share}.{schema}")
+            # A view of a relation lies where the connection stands, and serves all cursors of the database.
+            connection.execute(f"USE {share}.{schema}")
+            duckdb_relation(read, connection).create_view(table.table, replace=True)
+    finally:
+        connection.execute(f"USE {_quoted(row[0])}.{_quoted(row[1])}")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _least(rows: int, read: Readable) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from delta_sharing_client import optional
+from delta_sharing_client.arrow_forms import sliced
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.binding import is_exact
 from delta_sharing_client.predicates.tree import (
@@ -56,10 +57,9 @@ def lazy_frame(read: Readable) -> pl.LazyFrame:
         elif predicate is not None and (weaker := weaker_predicate(predicate, schema)) is not None:
             asked = asked.where(weaker)
         with asked.to_batches() as batches:
-            for batch in batches:
-                for part in _parts(batch, batch_rows):
-                    frame = polars.from_arrow(pa.Table.from_batches([part]))
-                    yield frame if predicate is None else frame.filter(predicate)
+            for part in sliced(batches, batch_rows):
+                frame = polars.from_arrow(pa.Table.from_batches([part]))
+                yield frame if predicate is None else frame.filter(predicate)
 
     return plugins.register_io_source(source, schema=polars.from_arrow(schema.empty_table()).schema)
 
@@ -76,12 +76,6 @@ def weaker_predicate(expression: pl.Expr, schema: pa.Schema) -> Expression | Non
         return _weaker(json.loads(expression.meta.serialize(format="json")), schema)
     except (ValueError, UsageError):
         return None
-
-
-def _parts(batch: pa.RecordBatch, rows: int | None) -> Iterator[pa.RecordBatch]:
-    size = rows or max(1, batch.num_rows)
-    for start in range(0, max(1, batch.num_rows), size):
-        yield batch.slice(start, size)
 
 
 # === An expression as Polars serialises it ===
