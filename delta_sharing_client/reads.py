@@ -67,6 +67,7 @@ class Read(abc.ABC):
     table: TableName
     options: ReadOptions
     _reports: list[ScanReport] = dataclasses.field(default_factory=list, repr=False, compare=False)
+    request: ScanRequest | ChangesRequest
 
     def __repr__(self) -> str:
         told = [f"{name}={value!r}" for name, value in self._told().items()]
@@ -78,11 +79,10 @@ class Read(abc.ABC):
 
     def _told(self) -> dict[str, object]:
         """Return what was asked for besides the defaults."""
-        asked = self._asked
         return {
             field.name: str(value) if isinstance(value, Expression) else getattr(value, "value", value)
-            for field in dataclasses.fields(asked)
-            if (value := getattr(asked, field.name)) != field.default
+            for field in dataclasses.fields(self.request)
+            if (value := getattr(self.request, field.name)) != field.default
         }
 
     # === Describing ===
@@ -111,7 +111,7 @@ class Read(abc.ABC):
         Scan(demo.shop.orders, filter="amount > 100 AND country = 'DE'")
         """
         added = parse_filter(condition)
-        present = self._asked.filter
+        present = self.request.filter
         both = added if present is None else present if added is None else And((present, added))
         return self._asking(filter=both)
 
@@ -122,7 +122,7 @@ class Read(abc.ABC):
     @property
     def limit_rows(self) -> int | None:
         """The greatest number of rows this read returns, ``None`` without a limit."""
-        return self._asked.limit
+        return self.request.limit
 
     # === Running ===
 
@@ -213,7 +213,7 @@ class Read(abc.ABC):
         options = dataclasses.replace(self.options, variant_as=VariantAs.STRUCT) if decoded else None
         # With the number of rows the frame's memory is taken once, and only a whole listing tells it. A filter leaves
         # it unknown anyway, and a limit must not wait for a listing of which it needs the beginning.
-        is_counted = self._asked.filter is None and self._asked.limit is None
+        is_counted = self.request.filter is None and self.request.limit is None
         plan = self.plan(options) if is_counted else self._stream(options)
         rows = plan.known_rows if isinstance(plan, ScanPlan) else None
         with self._run(plan) as batches:
@@ -303,9 +303,9 @@ class Read(abc.ABC):
         with self._run(plan) as batches:
             return sum(batch.num_rows for batch in batches)
 
-    @abc.abstractmethod
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
         """Return the rows as a Spark frame, read on the executors (extra ``spark``)."""
+        return optional.load("delta_sharing_client.spark.to_spark", "spark").to_spark(self, spark)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export the rows as an Arrow C stream: ``pa.table(scan)``, ``pl.DataFrame(scan)``."""
@@ -315,16 +315,9 @@ class Read(abc.ABC):
         # What a read here has cost says nothing about the copy, and its lock cannot travel.
         return {**vars(self), "_reports": []}
 
-    # === For the two kinds of read ===
-
-    @property
-    @abc.abstractmethod
-    def _asked(self) -> ScanRequest | ChangesRequest:
-        """The request, as ``planning`` takes it."""
-
-    @abc.abstractmethod
-    def _asking(self: ReadT, **changes: object) -> ReadT:
+    def _asking(self: ReadT, **changes: Any) -> ReadT:
         """Return a copy with a changed request."""
+        return dataclasses.replace(self, request=dataclasses.replace(self.request, **changes), _reports=[])
 
     def _run(self, plan: ScanPlan | ScanStream) -> Batches:
         report = ScanReport()
@@ -356,17 +349,6 @@ class Scan(Read):
         """Arrow schema of the rows this read returns (asks the server; no file is listed for it)."""
         return table_schema(self.rest, self.table, self.request, self.options)
 
-    def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
-        return optional.load("delta_sharing_client.spark.to_spark", "spark").scan_to_spark(self, spark)
-
-    @property
-    def _asked(self) -> ScanRequest:
-        return self.request
-
-    def _asking(self, **changes: object) -> Scan:
-        request = dataclasses.replace(self.request, **changes)  # type: ignore[arg-type]
-        return dataclasses.replace(self, request=request, _reports=[])
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Changes(Read):
@@ -391,14 +373,3 @@ class Changes(Read):
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows this read returns (asks the server; of a long feed no more than its beginning)."""
         return change_feed_schema(self.rest, self.table, self.request, self.options)
-
-    def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
-        return optional.load("delta_sharing_client.spark.to_spark", "spark").changes_to_spark(self, spark)
-
-    @property
-    def _asked(self) -> ChangesRequest:
-        return self.request
-
-    def _asking(self, **changes: object) -> Changes:
-        request = dataclasses.replace(self.request, **changes)  # type: ignore[arg-type]
-        return dataclasses.replace(self, request=request, _reports=[])

@@ -91,9 +91,9 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         """
         condition = self._joined(filter)
         batches = self._batches(self._names(columns, condition), condition)
-        schema, source = next(batches), batches
+        schema = next(batches)
         return pads.Scanner.from_batches(
-            sliced(source, batch_size),
+            sliced(batches, batch_size),
             schema=schema,
             columns=list(columns) if columns is not None and not isinstance(columns, dict) else columns,
             filter=condition,
@@ -102,7 +102,9 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     def head(self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:  # noqa: A002
         """Return the first ``num_rows`` rows; no more of the table is read than gives them."""
         if self._joined(filter) is None:
-            return SharedDataset(self._read.limit(_least(num_rows, self._read))).to_table(columns=columns)
+            limit = self._read.limit_rows
+            limited = self._read.limit(num_rows if limit is None else min(num_rows, limit))
+            return SharedDataset(limited).to_table(columns=columns)
         return self.scanner(columns, filter, **options).head(num_rows)
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:  # noqa: A002
@@ -126,9 +128,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         """Refuse: a join needs both tables in memory."""
         raise _refused("joins", "Read both with to_table() and join the tables.")
 
-    def join_asof(self, *_: object, **__: object) -> Any:
-        """Refuse, as ``join`` does."""
-        raise _refused("joins", "Read both with to_table() and join the tables.")
+    join_asof = join
 
     def sort_by(self, *_: object, **__: object) -> Any:
         """Refuse: sorting needs the table in memory."""
@@ -200,10 +200,6 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _least(rows: int, read: Readable) -> int:
-    return rows if read.limit_rows is None else min(rows, read.limit_rows)
 
 
 def _refused(what: str, instead: str) -> UnsupportedFeatureError:

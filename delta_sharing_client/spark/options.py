@@ -236,6 +236,21 @@ def names() -> list[str]:
     return sorted([*valued, *_FLAGS, "path", *_CREDENTIALS], key=str.lower)
 
 
+def asked(request: ScanRequest | ChangesRequest) -> dict[str, object]:
+    """Return what ``request`` says, as options of the data source."""
+    found: dict[str, object] = {"readChangeFeed": "true"} if isinstance(request, ChangesRequest) else {}
+    for option in (*_READ.values(), *_OPTIONS.values()):
+        value = getattr(request, option.field, None)
+        if isinstance(value, bool):
+            value = "true" if value else None
+        elif isinstance(value, enum.Enum):
+            value = value.value
+        elif option.field == "columns" and value is not None:
+            value = json.dumps(value, default=list)
+        found[option.name] = value
+    return found
+
+
 def limits(options: ReadOptions) -> dict[str, object]:
     """Return what ``options`` of a read set of limits and of the way to the data, as options of the data source."""
     default = ReadOptions()

@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-import json
 import os
 import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -30,12 +29,11 @@ from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, Clien
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.datasource import DeltaSharingAlias
 from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
-from delta_sharing_client.spark.options import SparkOptions, limits
+from delta_sharing_client.spark.options import SparkOptions, asked, limits
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 
 if TYPE_CHECKING:
-    from delta_sharing_client.columns import ColumnName
-    from delta_sharing_client.reads import Changes, Read, Scan
+    from delta_sharing_client.reads import Read
 
 # Options of a read without which it may not reach the server or the storage, and which the data source does not have.
 _BEYOND = (
@@ -45,54 +43,14 @@ _BEYOND = (
 _OWN_VERSION = "{}.{}".format(*sys.version_info[:2])
 
 
-def scan_to_spark(scan: Scan, spark: SparkSession | None = None) -> DataFrame:
-    """Return the snapshot that ``scan`` describes, on ``spark`` or the active session.
+def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
+    """Return the snapshot or change data feed that ``read`` describes, on ``spark`` or the active session.
 
     The rows are read by the executors, when a query runs; the files are those of the first query.
     """
-    request = scan.request
-    return _load(
-        scan,
-        spark,
-        {
-            "versionAsOf": request.version,
-            "timestampAsOf": request.timestamp,
-            "limit": request.limit,
-            "rowLineage": "true" if request.row_lineage else None,
-        },
-        request.columns,
-    )
-
-
-def changes_to_spark(changes: Changes, spark: SparkSession | None = None) -> DataFrame:
-    """Return the change data feed that ``changes`` describes; see ``scan_to_spark``."""
-    request = changes.request
-    return _load(
-        changes,
-        spark,
-        {
-            "readChangeFeed": "true",
-            "startingVersion": request.starting_version,
-            "startingTimestamp": request.starting_timestamp,
-            "endingVersion": request.ending_version,
-            "endingTimestamp": request.ending_timestamp,
-            "limit": request.limit,
-        },
-        request.columns,
-    )
-
-
-def _load(
-    read: Read, spark: SparkSession | None, options: dict[str, Any], columns: Sequence[ColumnName] | None
-) -> DataFrame:
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_workers(session)
-    request = read.request  # type: ignore[attr-defined]
-    options["responseFormat"] = request.response_format.value
-    options["filter"] = None if request.filter is None else str(request.filter)
-    options["columns"] = None if columns is None else json.dumps([_column(column) for column in columns])
-    options["parallelism"] = _parallelism(session)
-    options.update(limits(read.options))
+    options = {**asked(read.request), "parallelism": _parallelism(session), **limits(read.options)}
     profile = read.rest.profile
     credentials = _credentials(profile)
     beyond = {name: getattr(read.options, name) for name in _BEYOND}
@@ -181,10 +139,6 @@ def _register(session: SparkSession) -> None:
     except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
-
-
-def _column(column: ColumnName) -> object:
-    return column if isinstance(column, str) else list(column)
 
 
 def _parallelism(session: SparkSession) -> int | None:
