@@ -7,7 +7,7 @@ Changing the import is enough: every parameter of the incumbent is here with its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import Protocol
@@ -80,7 +80,7 @@ def load_as_pandas(
         jsonPredicateHints,
         use_delta_format,
         columns=columns,
-        condition=filter,
+        filter=filter,
         limit=limit,
         version=version,
         timestamp=timestamp,
@@ -115,7 +115,7 @@ def load_as_arrow(
         jsonPredicateHints,
         use_delta_format,
         columns=columns,
-        condition=filter,
+        filter=filter,
         limit=limit,
         version=version,
         timestamp=timestamp,
@@ -149,7 +149,7 @@ def load_as_polars(
         jsonPredicateHints,
         use_delta_format,
         columns=columns,
-        condition=filter,
+        filter=filter,
         limit=limit,
         version=version,
         timestamp=timestamp,
@@ -417,29 +417,8 @@ def _table(url: str, profile: ProfileSource = None) -> SharedTable:
     return SharingClient(source if profile is None else profile).table(name)
 
 
-def _scan(
-    url: str,
-    hints: JsonHints,
-    use_delta_format: bool | None,
-    *,
-    columns: Sequence[ColumnName] | None,
-    condition: Filter,
-    limit: int | None,
-    version: int | None,
-    timestamp: Timestamp,
-    row_lineage: bool,
-    options: ReadOptions | None,
-) -> Scan:
-    scan = _table(url).scan(
-        columns,
-        condition,
-        limit,
-        version=version,
-        timestamp=timestamp,
-        row_lineage=row_lineage,
-        response_format=response_format(use_delta_format),
-        options=options,
-    )
+def _scan(url: str, hints: JsonHints, use_delta_format: bool | None, **asked: Any) -> Scan:
+    scan = _table(url).scan(**asked, response_format=response_format(use_delta_format))
     return scan if hints is None else scan.where(from_json_hints(hints))
 
 

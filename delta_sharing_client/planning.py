@@ -143,28 +143,8 @@ def table_schema(rest: RestClient, table: TableName, request: ScanRequest, optio
 def _stream_by_url(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions, held: int
 ) -> ScanStream:
-    hints, hinted_schema = (None, None) if request.filter is None else _typed_hints(rest, table, request)
-    latest = request.version is None and request.timestamp is None
-    query = QueryRequest(
-        json_predicate_hints=hints,
-        # A server counts rows before our exact filter does, so a limit is only a sound hint without one.
-        limit_hint=request.limit if request.filter is None else None,
-        version=request.version,
-        timestamp=request.timestamp,
-        include_refresh_token=latest,
-        asynchronous=options.async_query,
-    )
-    answer = query_table(rest, table, query, response_format=request.response_format)
-    if hints is not None and answer.head.metadata.schema_string != hinted_schema:
-        # The table changed in between: hints made for the old schema could hide rows of the new one.
-        answer.close()
-        query = dataclasses.replace(query, json_predicate_hints=None)
-        answer = query_table(rest, table, query, response_format=request.response_format)
+    answer, state = _ask(rest, table, request, options)
     try:
-        check_readable(answer.head.protocol, answer.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
-        # The refresh token of an answer is known at its end; until then its version is asked for.
-        urls = RefreshingUrls(rest, table, query, answer)
-        state = dataclasses.replace(_state(rest, table, answer.head), urls=urls)
         stream = stream_snapshot(state, _live_files(answer, table, held), request, options)
     except BaseException:
         answer.close()
@@ -176,6 +156,36 @@ def _stream_by_url(
         release=answer.close,
         break_off=answer.break_off,
     )
+
+
+def _ask(
+    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
+) -> tuple[TableAnswer, TableState]:
+    """Return the answer for a snapshot that we can read, and the table as it describes it."""
+    hints, hinted_schema = (None, None) if request.filter is None else _typed_hints(rest, table, request)
+    query = QueryRequest(
+        json_predicate_hints=hints,
+        # A server counts rows before our exact filter does, so a limit is only a sound hint without one.
+        limit_hint=request.limit if request.filter is None else None,
+        version=request.version,
+        timestamp=request.timestamp,
+        include_refresh_token=request.version is None and request.timestamp is None,
+        asynchronous=options.async_query,
+    )
+    answer = query_table(rest, table, query, response_format=request.response_format)
+    if hints is not None and answer.head.metadata.schema_string != hinted_schema:
+        # The table changed in between: hints made for the old schema could hide rows of the new one.
+        answer.close()
+        query = dataclasses.replace(query, json_predicate_hints=None)
+        answer = query_table(rest, table, query, response_format=request.response_format)
+    try:
+        check_readable(answer.head.protocol, answer.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
+    except BaseException:
+        answer.close()
+        raise
+    # The refresh token of an answer is known at its end; until then its version is asked for.
+    urls = RefreshingUrls(rest, table, query, answer)
+    return answer, dataclasses.replace(_state(rest, table, answer.head), urls=urls)
 
 
 def _named(
@@ -213,19 +223,9 @@ def query_snapshot(
 def _query_snapshot(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, ScanPlan]:
-    latest = request.version is None and request.timestamp is None
-    query = QueryRequest(
-        version=request.version,
-        timestamp=request.timestamp,
-        include_refresh_token=latest,
-        asynchronous=options.async_query,
-    )
-    answer = query_table(rest, table, query, response_format=request.response_format)
-    check_readable(answer.head.protocol, answer.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
+    answer, state = _ask(rest, table, request, options)
     actions: list[Action] = [answer.head.protocol, answer.head.metadata, *_live_files(answer, table, sys.maxsize)]
     snapshot = Snapshot.from_actions(answer.head.version, actions, table=str(table))
-    urls = RefreshingUrls(rest, table, query, answer)
-    state = dataclasses.replace(_state(rest, table, answer.head), urls=urls)
     return snapshot, plan_snapshot(state, snapshot.files, request, options)
 
 

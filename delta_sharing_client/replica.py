@@ -490,7 +490,7 @@ class Copies:
         DataError, TransportError, ProtocolError
             See ``Vectors.get``.
         """
-        vectors = Vectors(self._context.table, self._reader, self._downloads, self._report)
+        vectors = Vectors(self._context.table, self._reader, self._downloads)
         for task in tasks:
             vectors.note(task)
         found: list[Future[DeletionVector]] = []

@@ -8,6 +8,7 @@ Nested arrays are rebuilt around their children without copying offsets or valid
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Optional, Union
 
@@ -117,7 +118,7 @@ class Aligner:
         for field in self._fields:
             starts.append(starts[-1] + leaf_count(field.type))
         self._starts = starts
-        if mode is ColumnMappingMode.ID and self._fields and not any(_has_field_id(f) for f in self._fields):
+        if mode is ColumnMappingMode.ID and self._fields and not any(FIELD_ID in (f.metadata or ()) for f in schema):
             raise DataError("The table maps columns by field id, but the file has no field ids.")
 
     @property
@@ -464,10 +465,6 @@ def _is_void(target: DataType) -> bool:
     return isinstance(target, PrimitiveType) and target.base == "void"
 
 
-def _has_field_id(field: pa.Field) -> bool:
-    return FIELD_ID in (field.metadata or {})
-
-
 # === Values that cannot be ===
 
 
@@ -484,14 +481,14 @@ def checker(data_type: pa.DataType) -> Check | None:
         return lambda array: array.validate(full=True)
     if types.is_struct(data_type):
         fields = [(index, checker(data_type.field(index).type)) for index in range(data_type.num_fields)]
-        return _all([_after(_field(index), check) for index, check in fields if check is not None])
+        return _all([_after(operator.methodcaller("field", i), check) for i, check in fields if check is not None])
     if types.is_map(data_type):
         keys, items = checker(data_type.key_type), checker(data_type.item_type)
-        below = [_after(_all_keys, keys)] if keys is not None else []
-        return _all([*below, _after(_all_items, items)] if items is not None else below)
+        below = [_after(operator.attrgetter("keys"), keys)] if keys is not None else []
+        return _all([*below, _after(operator.attrgetter("items"), items)] if items is not None else below)
     if types.is_list(data_type):
         values = checker(data_type.value_type)
-        return None if values is None else _after(_flat, values)
+        return None if values is None else _after(operator.methodcaller("flatten"), values)
     return None
 
 
@@ -530,19 +527,3 @@ def _all(checks: list[Check]) -> Check | None:
 
 def _after(step: Callable[[pa.Array], pa.Array], check: Check) -> Check:
     return lambda array: check(step(array))
-
-
-def _field(index: int) -> Callable[[pa.Array], pa.Array]:
-    return lambda array: array.field(index)
-
-
-def _flat(array: pa.Array) -> pa.Array:
-    return array.flatten()
-
-
-def _all_keys(array: pa.Array) -> pa.Array:
-    return array.keys
-
-
-def _all_items(array: pa.Array) -> pa.Array:
-    return array.items

@@ -115,9 +115,9 @@ class FileDecoder:
     """Makes the batches of one task. Every error names table and file."""
 
     def __init__(self, shape: Shape, task: FileTask, layout: Layout, selection: Selection, report: ScanReport) -> None:
-        self._shape = shape
-        self._task = task
-        self._layout = layout
+        self.shape = shape
+        self.task = task
+        self.layout = layout
         self._selection = selection
         self._report = report
         self._constants = shape.constants(task)
@@ -139,26 +139,26 @@ class FileDecoder:
     def matching(
         self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool
     ) -> dict[int, list[tuple[int, np.ndarray]]]:
-        """Return which visible rows of ``groups`` match, as ``late.stretches`` takes it; of a file's filter columns."""
+        """Return which visible rows of ``groups`` match, for ``pages.stretches``; ``data`` has the filter's columns."""
         found: dict[int, list[tuple[int, np.ndarray]]] = {group: [] for group in groups}
         for group, raw, first, rows in self._parts(data, groups, threads):
             mask = self._located(self._matches, raw, first, rows)
-            found[group].append((first - self._layout.row_starts[group], mask.to_numpy(zero_copy_only=False)))
+            found[group].append((first - self.layout.row_starts[group], mask.to_numpy(zero_copy_only=False)))
         return found
 
     def _parts(self, data: ParquetBytes, groups: tuple[int, ...], threads: bool) -> Iterator[_Part]:
         """Yield the wanted stretches of ``groups`` as the file has them; pages that were left out are no rows at all:
         they go before anything looks at them."""
-        file = self._located(data.open) if self._layout.leaves else None
-        most = max(_LEAST_IN_FLIGHT, self._shape.context.options.max_bytes_in_flight)
+        file = self._located(data.open) if self.layout.leaves else None
+        most = max(_LEAST_IN_FLIGHT, self.shape.context.options.max_bytes_in_flight)
         for group in groups:
-            position = self._layout.row_starts[group]
-            stop = self._layout.row_starts[group + 1]
-            batch_rows = self._located(rows_in_batch, self._layout, data, group, self._rows_per_batch, most)
+            position = self.layout.row_starts[group]
+            stop = self.layout.row_starts[group + 1]
+            batch_rows = self._located(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
             batches = self._raw(file, group, batch_rows, threads)
             while (found := self._located(next, batches, None)) is not None:
                 raw, rows = found
-                for first, end in self._layout.stretches(group, position, position + rows):
+                for first, end in self.layout.stretches(group, position, position + rows):
                     part = raw if end - first == rows else _part(raw, first - position, end - first)
                     yield _Part(group, part, first, end - first)
                 position += rows
@@ -185,13 +185,13 @@ class FileDecoder:
     def _raw(
         self, file: ParquetReader | None, group: int, batch_rows: int, threads: bool
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
-        leaves = list(self._layout.leaves)
+        leaves = list(self.layout.leaves)
         if leaves:
             assert file is not None
             for batch in file.iter_batches(batch_rows, row_groups=[group], column_indices=leaves, use_threads=threads):
                 yield batch, batch.num_rows
             return
-        left = self._layout.rows(group)
+        left = self.layout.rows(group)
         while left:
             rows = min(left, batch_rows)
             yield None, rows
@@ -214,23 +214,9 @@ class FileDecoder:
         return columns.output_batch()
 
     def _naming(self, error: DeltaSharingError) -> DeltaSharingError:
-        error.table = error.table or self._shape.context.table
-        error.file_id = error.file_id or self._task.file_id
+        error.table = error.table or self.shape.context.table
+        error.file_id = error.file_id or self.task.file_id
         return error
-
-    # === Used by _Columns ===
-
-    @property
-    def shape(self) -> Shape:
-        return self._shape
-
-    @property
-    def layout(self) -> Layout:
-        return self._layout
-
-    @property
-    def task(self) -> FileTask:
-        return self._task
 
     def constant(self, column: ReadColumn, rows: int) -> pa.Array:
         """Return ``rows`` times the file's value of ``column``; slices of one array, made once."""

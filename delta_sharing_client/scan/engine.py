@@ -71,7 +71,7 @@ class Engine:
             ratio=Ratio(1, 2),
             gains=Ratio(),
             late_gains=Ratio(),
-            vectors=Vectors(context.table, reader, downloads, report, cache),
+            vectors=Vectors(context.table, reader, downloads, cache),
             part=_PART,
             threads_inside=False,
         )

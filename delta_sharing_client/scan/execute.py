@@ -171,21 +171,17 @@ def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None) -> Ba
 def _run(
     engine: Engine, listing: Listing, options: ReadOptions, limit: int | None, report: ScanReport
 ) -> Generator[pa.RecordBatch, None, object]:
-    """Yield the rows and return ``_DONE``, which no generator that was closed does."""
-    yield from _limited(_batches(engine, listing, options, limit, report), limit, report)
-    return _DONE
-
-
-def _limited(batches: Iterator[pa.RecordBatch], limit: int | None, report: ScanReport) -> Iterator[pa.RecordBatch]:
+    """Yield the rows, no more than ``limit``, and return ``_DONE``, which no generator that was closed does."""
     left = limit
-    for batch in batches:
+    for batch in _batches(engine, listing, options, limit, report):
         if left is not None:
             batch = batch.slice(0, left) if batch.num_rows > left else batch
             left -= batch.num_rows
         report.add(rows=batch.num_rows)
         yield batch
         if left == 0:
-            return
+            break
+    return _DONE
 
 
 def _batches(
@@ -292,7 +288,7 @@ class _Opened:
                 opened.units.add_done_callback(functools.partial(_watch, failures=self._failures, made=self._made))
             self._files.append((self._number, task, opened))
             self._number += 1
-        failure = None if self._limited or self._failures else self._listing.failure()
+        failure = None if self._limited or self._failures else self._listing.failure
         if failure is not None:
             self._failures.append(failure)
 

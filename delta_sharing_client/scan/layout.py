@@ -102,7 +102,7 @@ class Shape:
             A partition value does not parse.
         """
         values: dict[str, pa.Scalar] = {}
-        untold = self.untold(task)
+        untold, change = self.untold(task), task.change
         for column in self.columns:
             if column.name in values or column.name in untold:
                 continue
@@ -110,40 +110,27 @@ class Shape:
                 assert column.field is not None
                 text = self._partition_text(task, column.field)
                 values[column.name] = partition_scalar(text, column.field.type, column=column.name)
-            elif column.origin is Origin.COMMIT_VERSION:
-                values[column.name] = pa.scalar(_change(task).commit_version, column.arrow.type)
-            elif column.origin is Origin.COMMIT_TIMESTAMP:
-                values[column.name] = pa.scalar(_change(task).commit_timestamp, column.arrow.type)
-            elif column.origin is Origin.CHANGE_TYPE and _has_constant_type(task):
-                values[column.name] = pa.scalar(_change(task).kind.value, column.arrow.type)
+            elif change is not None and (value := change.value(column.origin)) is not None:
+                values[column.name] = pa.scalar(value, column.arrow.type)
         return values
 
     def constant_bounds(self, task: FileTask) -> dict[ColumnPath, ColumnBounds]:
         """Return the bounds of the predicate's columns that have one value in the whole file."""
         bounds: dict[ColumnPath, ColumnBounds] = {}
-        untold = self.untold(task)
+        untold, change = self.untold(task), task.change
         for column in self.context.filters:
-            value: object = None
             if column.name in untold:
                 continue
             if column.origin is Origin.PARTITION:
                 assert column.field is not None
                 text = self._partition_text(task, column.field)
                 value = comparable_partition_value(text, column.field.type, column=column.name)
-                if isinstance(value, float):
-                    # Known not to be null, and nothing else: a column without bounds would count as missing in the
-                    # file, which is null in every row, and NaN and signed zeros are no bounds.
-                    bounds[(column.name,)] = ColumnBounds(None, None, 0, 1)
-                    continue
-            elif column.origin is Origin.COMMIT_VERSION:
-                value = _change(task).commit_version
-            elif column.origin is Origin.COMMIT_TIMESTAMP:
-                value = _change(task).commit_timestamp * 1000
-            elif column.origin is Origin.CHANGE_TYPE and _has_constant_type(task):
-                value = _change(task).kind.value
-            else:
-                continue
-            bounds[(column.name,)] = ColumnBounds(value, value, 1 if value is None else 0, 1)
+                # Of a float it is known that it is not null, and nothing else: a column without bounds would count as
+                # missing in the file, which is null in every row, and NaN and signed zeros are no bounds.
+                known = None if isinstance(value, float) else value
+                bounds[(column.name,)] = ColumnBounds(known, known, 1 if value is None else 0, 1)
+            elif change is not None and (found := change.bounds(column.origin)) is not None:
+                bounds[(column.name,)] = found
         return bounds
 
     def check_partitions(self, task: FileTask, alignment: Alignment) -> None:

@@ -39,7 +39,8 @@ class Listing:
         self._most = _MANY
         self._worker = Workers(1, "listing")
         self._is_started = self._is_followed = self._is_over = self._stopped = False
-        self._error: BaseException | None = None
+        self.failure: BaseException | None = None
+        """What ended the listing before its end, if anything has."""
         self._is_awaited = self._is_full = False
         # Queues in C: who takes may be interrupted anywhere, and a lock would stay locked.
         self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -68,14 +69,10 @@ class Listing:
         """Whether every file was taken. Raises what ended the listing before its end."""
         if self._listed or not self.is_whole:
             return False
-        if self._error is not None:
-            raise self._error
+        if self.failure is not None:
+            raise self.failure
         # What was listed between the two looks at the beginning.
         return not self._listed
-
-    def failure(self) -> BaseException | None:
-        """Return what ended the listing before its end, if anything has."""
-        return self._error
 
     def start(self, note: Callable[[FileTask], None], ring: Callable[[], None], report: ScanReport) -> None:
         """Begin. ``note`` is called with every file, before it can be taken, maybe on another thread; ``ring`` when
@@ -152,7 +149,7 @@ class Listing:
                         raise CancelledError
         except BaseException as error:
             forget_frames(error)
-            self._error = error
+            self.failure = error
         finally:
             report.add(files_skipped=stream.skipped().files)
             report.spend("plan", time.perf_counter() - began - paused)

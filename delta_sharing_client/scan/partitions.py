@@ -94,16 +94,9 @@ class Piece(NamedTuple):
 
 
 def pack(pieces: Sequence[Piece], count: int) -> list[list[FileTask]]:
-    """Return the tasks of ``pieces`` in their order as at most ``count`` lists, none empty.
-
-    A piece goes where its middle byte lies: a list exceeds its equal share by less than its largest piece.
-    """
-    total = sum(piece.cost for piece in pieces)
-    ends = itertools.accumulate(piece.cost for piece in pieces)
-    placed = [
-        ((2 * end - piece.cost) * count // (2 * total), piece.task) for end, piece in zip(ends, pieces, strict=True)
-    ]
-    return [[task for _, task in group] for _, group in itertools.groupby(placed, key=lambda pair: pair[0])]
+    """Return the tasks of ``pieces`` in their order as at most ``count`` lists, none empty."""
+    shares = equal_shares([piece.cost for piece in pieces], count)
+    return [[pieces[number].task for number in share] for share in shares]
 
 
 def read_cost(task: FileTask) -> int:
@@ -111,8 +104,11 @@ def read_cost(task: FileTask) -> int:
     return (UNKNOWN_SIZE if task.size < 0 else task.size) + OPEN_COST
 
 
-def share_of_groups(sizes: Sequence[int], parts: int) -> list[tuple[int, ...]]:
-    """Return the ordinals of row groups of ``sizes`` bytes in at most ``parts`` parts, each group in exactly one."""
+def equal_shares(sizes: Sequence[int], parts: int) -> list[tuple[int, ...]]:
+    """Return the ordinals of things of ``sizes`` bytes in at most ``parts`` parts, each in exactly one, none empty.
+
+    A thing goes where its middle byte lies: a part exceeds its equal share by less than its largest thing.
+    """
     total = max(1, sum(sizes))
     ends = list(itertools.accumulate(sizes))
 
@@ -136,7 +132,7 @@ def _cut(plan: ScanPlan, count: int) -> list[Piece]:
     found: list[Piece] = []
     for number, piece in enumerate(whole):
         groups, version = sizes.get(number, ([], None))
-        shares = share_of_groups(groups, -(-piece.cost // share))
+        shares = equal_shares(groups, -(-piece.cost // share))
         if len(shares) <= 1:
             found.append(piece)
             continue

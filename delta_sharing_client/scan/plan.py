@@ -15,18 +15,10 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.predicates.skipping import Statistics, compile_skipping
 from delta_sharing_client.predicates.tree import And, Expression, all_of
 from delta_sharing_client.predicates.tree import columns as columns_of
-from delta_sharing_client.scan.columns import (
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    filter_columns,
-    left_out_metadata,
-    output_columns,
-)
+from delta_sharing_client.scan.columns import Origin, filter_columns, left_out_metadata, output_columns
 from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.scan.tasks import (
     Change,
-    ChangeKind,
     DeletionVectorRef,
     FileTask,
     RowLineage,
@@ -286,6 +278,7 @@ class _FileFilter:
         self._reader = StatisticsReader(context.schema, context.mapping_mode, context.partition_columns, paths)
         conjuncts = predicate.children if isinstance(predicate, And) else (predicate,)
         own = [part for part in conjuncts if {path[0] for path in columns_of(part)} <= partitions]
+        self._added = {column.name: column.origin for column in context.filters if column.field is None}
         self._may_match = compile_skipping(predicate)
         self._partition_may_match = compile_skipping(all_of(own)) if own else None
 
@@ -300,14 +293,12 @@ class _FileFilter:
         if isinstance(described, AddFile) and change is None:
             statistics = self._reader.read(described)
             return (None if self._may_match(statistics) else "by_statistics"), statistics.num_records
-        described = AddFile(
-            path="",
-            partition_values=values,
-            stats=_stats(described),
-            deletion_vector=None if isinstance(described, AddCdcFile) else described.deletion_vector,
-        )
+        stats = vector = None
+        if not isinstance(described, AddCdcFile):
+            stats, vector = described.stats, described.deletion_vector
+        described = AddFile(path="", partition_values=values, stats=stats, deletion_vector=vector)
         statistics = self._reader.read(described)
-        found = statistics if change is None else _ChangeStatistics(statistics, change)
+        found = statistics if change is None else _ChangeStatistics(statistics, change, self._added)
         return (None if self._may_match(found) else "by_statistics"), statistics.num_records
 
     def _keeps(self, values: PartitionValues, may_match: Callable[[Statistics], bool]) -> bool:
@@ -326,24 +317,11 @@ class _ChangeStatistics:
     """A file's statistics and its constants of the change feed. Counts are of another set of rows, so they are left
     out, but for whether there are nulls at all."""
 
-    def __init__(self, file: FileStatistics, change: Change) -> None:
+    def __init__(self, file: FileStatistics, change: Change, added: dict[str, Origin]) -> None:
         self._file = file
         self._change = change
+        self._added = added
 
     def bounds(self, path: ColumnPath) -> ColumnBounds | None:
-        value: object
-        if path == (COMMIT_VERSION,):
-            value = self._change.commit_version
-        elif path == (COMMIT_TIMESTAMP,):
-            value = self._change.commit_timestamp * 1000
-        elif path == (CHANGE_TYPE,):
-            if self._change.kind is ChangeKind.IN_FILE:
-                return None
-            value = self._change.kind.value
-        else:
-            return self._file.bounds(path)
-        return ColumnBounds(value, value, 0, 1)
-
-
-def _stats(action: FileAction) -> str | None:
-    return None if isinstance(action, AddCdcFile) else action.stats
+        origin = self._added.get(path[0])
+        return self._file.bounds(path) if origin is None else self._change.bounds(origin)

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.download.range_request import Http, Version
 from delta_sharing_client.download.remote_file import FileStore, Reader, Transfers, UrlSource
 from delta_sharing_client.notebook import html_facts
@@ -45,6 +46,21 @@ class Change(NamedTuple):
     kind: ChangeKind
     commit_version: int
     commit_timestamp: int
+
+    def value(self, origin: Origin) -> int | str | None:
+        """Return what all rows of the file have in a column of the feed, ``None`` in any other."""
+        if origin is Origin.COMMIT_VERSION:
+            return self.commit_version
+        if origin is Origin.COMMIT_TIMESTAMP:
+            return self.commit_timestamp
+        return self.kind.value if origin is Origin.CHANGE_TYPE and self.kind is not ChangeKind.IN_FILE else None
+
+    def bounds(self, origin: Origin) -> ColumnBounds | None:
+        """Return the same as predicates compare it."""
+        value = self.value(origin)
+        if isinstance(value, int) and origin is Origin.COMMIT_TIMESTAMP:
+            value *= 1000
+        return None if value is None else ColumnBounds(value, value, 0, 1)
 
 
 class DeletionVectorRef(msgspec.Struct, frozen=True, gc=False):

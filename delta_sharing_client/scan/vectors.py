@@ -13,7 +13,6 @@ from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.download.cache import FileCache
 from delta_sharing_client.download.queue import Downloads
 from delta_sharing_client.download.remote_file import Reader, RemoteFile
-from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, ProtocolError
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
 from delta_sharing_client.scan.steps import Steps
@@ -30,18 +29,10 @@ class Vectors:
     Bytes are dropped when the last vector in them was decoded.
     """
 
-    def __init__(
-        self,
-        table: str,
-        reader: Reader,
-        downloads: Downloads,
-        report: ScanReport,
-        cache: FileCache | None = None,
-    ) -> None:
+    def __init__(self, table: str, reader: Reader, downloads: Downloads, cache: FileCache | None = None) -> None:
         self._table = table
         self._reader = reader
         self._downloads = downloads
-        self._report = report
         self._cache = cache
         self._lock = threading.Lock()
         # By the file that holds them: what is noted, and what was begun and is still wanted.
@@ -125,21 +116,16 @@ class Vectors:
     def _fetch(self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int) -> Future[pa.Buffer]:
         url = ref.descriptor.path_or_inline_dv
         file = RemoteFile(
-            self._reader,
-            key=ref.key,
-            url=url,
-            size=-1,
-            file_id=task.file_id,
-            expiration_ms=task.expiration_ms,
+            self._reader, key=ref.key, url=url, size=-1, file_id=task.file_id, expiration_ms=task.expiration_ms
         )
         # A vector's file is named by a UUID and never changes; its length is not known.
         place, cache = "dv:" + without_query(url), self._cache
 
         def fetch() -> pa.Buffer:
-            with self._report.stage("fetch"):
+            with self._reader.report.stage("fetch"):
                 held = cache.get(place, wanted, 0, file.agree) if cache is not None else None
                 if held is not None:
-                    self._report.add(cache_hits=1)
+                    self._reader.report.add(cache_hits=1)
                     return held.data
                 data = file.read(wanted)
                 if cache is not None:
