@@ -118,6 +118,16 @@ def test_extra_columns_follow_the_tables_with_one_type_in_both_formats(feed: Fee
     assert found.to_pylist() == [{"id": 1, "_change_type": "insert", "_commit_version": 1, "_commit_timestamp": moment}]
 
 
+def test_a_column_of_a_view_that_only_tables_feeds_add_is_filtered_by_what_the_files_hold(storage: Storage) -> None:
+    rows = pa.table({"id": [1, 2], "_commit_version": [7, 8]})
+    feed = Feed(storage, metadata(rows.schema))
+    feed.add(1, "a", rows)
+
+    found = feed.read(["id"], of_view=True, filter=col("_commit_version") == 7)
+
+    assert found["id"].to_pylist() == [1]
+
+
 def test_adds_are_inserts_and_removes_are_deletes_by_version(feed: Feed) -> None:
     feed.remove(3, "a", [1, 2])
     feed.add(1, "a", [1, 2])
