@@ -297,17 +297,30 @@ class _Held(FrameColumn):
         return _convert(self._field, column, self._backend)
 
 
-class _Placed(FrameColumn):
+class _Filled(FrameColumn):
+    """Rows go to their place in memory for as many as are said to come, and for more where more come."""
+
+    def __init__(self, rows: int, dtype: npt.DTypeLike) -> None:
+        self._values: npt.NDArray[Any] = np.empty(rows, dtype)
+        self._length = 0
+
+    def _resize(self, rows: int) -> None:
+        kept = min(rows, self._length)
+        values = np.empty(rows, self._values.dtype)
+        values[:kept] = self._values[:kept]
+        self._values = values
+
+
+class _Placed(_Filled):
     """Copies numbers, booleans and timestamps to their place in memory that pandas takes over."""
 
     def __init__(
         self, field: pa.Field, rows: int, dtype: npt.DTypeLike, wanted: pd.api.extensions.ExtensionDtype | None
     ) -> None:
+        super().__init__(rows, dtype)
         self._field = field
         self._wanted = wanted
-        self._values: npt.NDArray[Any] = np.empty(rows, dtype)
         self._mask: npt.NDArray[np.bool_] | None = None
-        self._length = 0
         # Null is a value of its own in NumPy's floats and timestamps, and a mask beside everything else.
         beside = field.type in _NULLABLE or wanted in _NULLABLE_FLOATS.values()
         zero = False if pa.types.is_boolean(field.type) else 0
@@ -346,22 +359,19 @@ class _Placed(FrameColumn):
         return self._mask
 
     def _resize(self, rows: int) -> None:
-        kept = min(rows, self._length)
-        values = np.empty(rows, self._values.dtype)
-        values[:kept] = self._values[:kept]
-        self._values = values
+        super()._resize(rows)
         if self._mask is not None:
+            kept = min(rows, self._length)
             mask = np.zeros(rows, np.bool_)
             mask[:kept] = self._mask[:kept]
             self._mask = mask
 
 
-class _Dates(FrameColumn):
+class _Dates(_Filled):
     """Python dates, one object for all rows of a day; taken from a calendar that grows with what comes."""
 
     def __init__(self, rows: int) -> None:
-        self._values: npt.NDArray[np.object_] = np.empty(rows, object)
-        self._length = 0
+        super().__init__(rows, object)
         self._first = 0
         self._calendar: npt.NDArray[np.object_] = np.empty(0, object)
 
@@ -411,12 +421,6 @@ class _Dates(FrameColumn):
         self._calendar = np.arange(first, last + 1).astype("datetime64[D]").astype(object)
         self._first = first
         return True
-
-    def _resize(self, rows: int) -> None:
-        kept = min(rows, self._length)
-        values = np.empty(rows, object)
-        values[:kept] = self._values[:kept]
-        self._values = values
 
 
 def _touch(memory: npt.NDArray[Any], value: object, stopped: Callable[[], bool]) -> None:

@@ -66,9 +66,8 @@ class Ratio:
 
 
 class SkippedPages(NamedTuple):
-    """What page skipping left out: row groups altogether, pages, and their bytes (those of whole row groups too)."""
+    """What page skipping left out: pages, and their bytes; those of whole row groups too."""
 
-    groups: int = 0
     pages: int = 0
     bytes: int = 0
 
@@ -133,7 +132,7 @@ def with_pages(
         saved = SkippedPages()
         if rows == ():
             dropped.add(group)
-            saved = SkippedPages(1, sum(item.number for item in index[group]().values()), whole)
+            saved = SkippedPages(sum(item.number for item in index[group]().values()), whole)
         elif rows is not None:
             partial = group_pages(layout, group, rows, index[group]())
             saved = _saved(partial)
@@ -221,7 +220,6 @@ def _wanted(layout: Layout, group: int, found: dict[int, Pages], predicate: Expr
 def _saved(found: GroupPages) -> SkippedPages:
     chunks = found.chunks.values()
     return SkippedPages(
-        0,
         sum(item.pages.number - len(item.kept) for item in chunks),
         sum(item.chunk.length - item.size for item in chunks),
     )
@@ -325,7 +323,7 @@ def narrow(
         after = dataclasses.replace(layout, pages=planned)
         left = reading(after, first, others=True).compressed_size((group,)) if rows[group] else 0
         pages = _pages(layout, group, found) - _pages(after, group, found)
-        skipped = SkippedPages(0, skipped.pages + pages, skipped.bytes + before - left)
+        skipped = SkippedPages(skipped.pages + pages, skipped.bytes + before - left)
         gains.learn(before, before - left)
         if group in layout.index:
             # That much less is read because the index says where the pages lie.

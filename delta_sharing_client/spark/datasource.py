@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -18,17 +18,6 @@ from delta_sharing_client.scan.partitions import Partition, partition, read_cost
 from delta_sharing_client.scan.tasks import ScanPlan
 from delta_sharing_client.spark.admission import Budget
 from delta_sharing_client.spark.follower import Follower, with_way_out
-from delta_sharing_client.spark.interface import (
-    HAS_LIMITS,
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-    ReadAllAvailable,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
 from delta_sharing_client.spark.offsets import BEGINNING, Beginning, parse_offset
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
@@ -40,6 +29,56 @@ from delta_sharing_client.spark.types import (
     relation_columns,
     target_schema,
 )
+
+# The classes by which PySpark knows a data source, or stand-ins for those that this PySpark does not have. PySpark 3.5
+# has no Python data sources: there the same classes plan and read, and ``to_spark`` hands Spark their tasks.
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_DATA_SOURCES = HAS_LIMITS = True
+else:
+    try:
+        from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+    except ImportError:  # PySpark 3.5
+
+        class DataSource:
+            """Stands in for PySpark's class of this name, as those below do."""
+
+            def __init__(self, options: Any) -> None:
+                self.options = options
+
+        class DataSourceReader: ...
+
+        class DataSourceStreamReader: ...
+
+        class InputPartition:
+            def __init__(self, value: Any) -> None:
+                self.value = value
+
+        HAS_DATA_SOURCES = False
+    else:
+        HAS_DATA_SOURCES = True
+    try:
+        from pyspark.sql.streaming.datasource import (
+            ReadAllAvailable,
+            ReadMaxBytes,
+            ReadMaxFiles,
+            SupportsTriggerAvailableNow,
+        )
+    except ImportError:  # PySpark 4.1 and older
+        ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = None
+
+        class SupportsTriggerAvailableNow: ...
+
+        HAS_LIMITS = False
+    else:
+        HAS_LIMITS = True
 
 LEAST_PARTITION = 4 * 1024 * 1024
 LARGE_READ = 4 * 1024**3

@@ -263,14 +263,14 @@ def limits(options: ReadOptions) -> dict[str, object]:
     return {name: value.value if isinstance(value, enum.Enum) else math.ceil(value) for name, value in changed.items()}
 
 
-_SIZE = re.compile(r"(\d+)\s*([a-z]*)")
-_UNITS = {unit + tail: 1024**power for power, unit in enumerate("kmgtp", 1) for tail in ("", "b")}
+_AMOUNT = re.compile(r"(\d+)\s*([a-z]*)")
+_BYTES = {"": 1, "b": 1}
+_BYTES |= {unit + tail: 1024**power for power, unit in enumerate("kmgtp", 1) for tail in ("", "b")}
 _SECONDS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
 _SECONDS |= {"h": 3600, "hour": 3600, "hours": 3600}
 
 
 def _parse_text(name: str, value: str) -> str:
-    """Return ``value`` if it says anything."""
     if not value.strip():
         raise UsageError(f"Invalid value '{value}' for option '{name}': it must not be empty.")
     return value
@@ -284,7 +284,6 @@ def _parse_product(name: str, value: str) -> str | None:
 
 
 def _parse_flag(name: str, value: str) -> bool:
-    """Read ``true`` or ``false``, in any case."""
     known = {"true": True, "false": False}
     if value.lower() not in known:
         raise UsageError(f"Invalid value '{value}' for option '{name}': it must be 'true' or 'false'.")
@@ -292,22 +291,14 @@ def _parse_flag(name: str, value: str) -> bool:
 
 
 def _parse_positive(name: str, value: str) -> int:
-    """Read an integer greater than zero."""
     return _integer(name, value, 1, "must be a positive integer")
 
 
-def _parse_version(name: str, value: str) -> int:
-    """Read a table version."""
-    return _integer(name, value, 0, "must be an integer greater than or equal to zero")
-
-
 def _parse_count(name: str, value: str) -> int:
-    """Read a number of rows."""
     return _integer(name, value, 0, "must be an integer greater than or equal to zero")
 
 
 def _parse_starting_version(name: str, value: str) -> Start:
-    """Read a table version, or ``latest`` in lower case."""
     if value == "latest":
         return "latest"
     return _integer(name, value, 0, "must be 'latest' or an integer that must be greater than or equal to zero")
@@ -315,24 +306,21 @@ def _parse_starting_version(name: str, value: str) -> Start:
 
 def _parse_size(name: str, value: str) -> int:
     """Read a size in bytes as the JVM writes it: ``12``, ``12k``, ``10g``."""
-    match = _SIZE.fullmatch(value.strip().lower())
-    factor = {"": 1, "b": 1, **_UNITS}.get(match[2]) if match else None
-    if match is None or factor is None or int(match[1]) == 0:
+    found = _amount(value, _BYTES)
+    if not found:
         raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a size configuration such as '10g'.")
-    return int(match[1]) * factor
+    return found
 
 
 def _parse_seconds(name: str, value: str) -> int:
     """Read a duration: a number of seconds, or ``30s``, ``5m``, ``1h``."""
-    match = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
-    factor = _SECONDS.get(match[2]) if match else None
-    if match is None or factor is None:
+    found = _amount(value, _SECONDS)
+    if found is None:
         raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a number of seconds such as '30s'.")
-    return int(match[1]) * factor
+    return found
 
 
 def _parse_timeout(name: str, value: str) -> int:
-    """Read a duration of at least a second."""
     found = _parse_seconds(name, value)
     if not found:
         raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a second or more.")
@@ -345,6 +333,11 @@ def _parse_timestamp(name: str, value: str) -> str:
     A text without a zone is UTC: a data source is not told the session's time zone.
     """
     return to_instant(value, name, up=name == "startingTimestamp")
+
+
+def _amount(value: str, units: Mapping[str, int]) -> int | None:
+    match = _AMOUNT.fullmatch(value.strip().lower())
+    return int(match[1]) * units[match[2]] if match and match[2] in units else None
 
 
 def _integer(name: str, value: str, least: int, expectation: str) -> int:
@@ -369,17 +362,14 @@ def _json_columns(name: str, value: str) -> tuple[ColumnName, ...]:
         found = json.loads(value)
     except ValueError:
         found = None
-    parts = [part for item in found for part in _parts(item)] if isinstance(found, list) else []
+    items = found if isinstance(found, list) else []
+    parts = [part for item in items for part in (item if isinstance(item, list) else [item])]
     if not parts or not all(isinstance(part, str) for part in parts) or [] in found:
         raise UsageError(
             f"Invalid value '{value}' for option '{name}': it must be a JSON array of names; an array in it is the "
             "path of a nested column."
         )
     return tuple(item if isinstance(item, str) else tuple(item) for item in found)
-
-
-def _parts(item: object) -> list[object]:
-    return item if isinstance(item, list) else [item]
 
 
 def _filter(name: str, value: str) -> Expression | None:
@@ -397,11 +387,6 @@ def _enum(kind: type[enum.Enum]) -> Callable[[str, str], object]:
     return parse
 
 
-def _fail_on_data_loss(name: str, value: str) -> None:
-    if not _parse_flag(name, value):
-        raise UsageError("Option 'failOnDataLoss' can only be 'true': this source never skips data that is gone.")
-
-
 def _table(*options: _Option) -> dict[str, _Option]:
     return {option.name.lower(): option for option in options}
 
@@ -410,7 +395,7 @@ _READ = _table(
     _Option("columns", "columns", _columns),
     _Option("filter", "filter", _filter),
     _Option("limit", "limit", _parse_count),
-    _Option("versionAsOf", "version", _parse_version),
+    _Option("versionAsOf", "version", _parse_count),
     _Option("timestampAsOf", "timestamp", _parse_timestamp),
     _Option("rowLineage", "row_lineage", _parse_flag),
     _Option("responseFormat", "response_format", _enum(ResponseFormat)),
@@ -427,7 +412,7 @@ _OPTIONS = _table(
     _Option("changeFeedColumns", "change_columns", _enum(ChangeColumns)),
     _Option("startingVersion", "starting_version", _parse_starting_version),
     _Option("startingTimestamp", "starting_timestamp", _parse_timestamp),
-    _Option("endingVersion", "ending_version", _parse_version),
+    _Option("endingVersion", "ending_version", _parse_count),
     _Option("endingTimestamp", "ending_timestamp", _parse_timestamp),
     _Option("maxFilesPerTrigger", "max_files", _parse_positive),
     _Option("maxBytesPerTrigger", "max_bytes", _parse_size),
@@ -474,21 +459,20 @@ def _parsed(table: Mapping[str, _Option], given: Mapping[str, str]) -> dict[str,
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
     given = {str(key).lower(): str(value) for key, value in options.items() if value is not None}
-    known = {name.lower() for name in names()}
     for name, advice in _ELSEWHERE.items():
         if name.lower() in given:
             raise UsageError(f"Option '{name}' is not supported by this data source: {advice}.")
+    spelled = {name.lower(): name for name in names()}
     for key in given:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
-            spelled = {name.lower(): name for name in names()}
+        if key not in spelled:
+            near = difflib.get_close_matches(key, spelled, n=1, cutoff=0.7)
             hint = f"Did you mean '{spelled[near[0]]}'?" if near else f"The options are {', '.join(names())}."
             raise UsageError(f"Unknown option '{key}'. {hint}")
     for name in _FLAGS:
         if name.lower() in given:
             _parse_flag(name, given[name.lower()])
-    if "failondataloss" in given:
-        _fail_on_data_loss("failOnDataLoss", given["failondataloss"])
+    if given.get("failondataloss", "true").lower() == "false":
+        raise UsageError("Option 'failOnDataLoss' can only be 'true': this source never skips data that is gone.")
     return given
 
 

@@ -27,8 +27,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
 from delta_sharing_client.redact import Secret
-from delta_sharing_client.spark.datasource import DeltaSharingAlias
-from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias
 from delta_sharing_client.spark.options import SparkOptions, asked, limits
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
 from tests.effort import ALL
 from tests.spark import forked_python
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.spark.interface import HAS_LIMITS
+from delta_sharing_client.spark.datasource import HAS_LIMITS
 from tests.tables import DataFile, TableWriter, rows_of
 
 limited = pytest.mark.skipif(

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 SCRIPT = """
     import sys, time
     from pyspark.sql import SparkSession
-    from delta_sharing_client.spark.interface import HAS_LIMITS
+    from delta_sharing_client.spark.datasource import HAS_LIMITS
     remote, url, checkpoint = sys.argv[1:4]
     spark = SparkSession.builder.remote(remote).getOrCreate()
     try:

@@ -18,7 +18,7 @@ import mock_server
 from delta_sharing_client.delta import features
 from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
-from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.to_spark import planned_frame
 from delta_sharing_client.spark.types import target_schema

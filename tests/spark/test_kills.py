@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from delta_sharing_client.delta.features import Operation
-from delta_sharing_client.spark.datasource import StreamReader
-from delta_sharing_client.spark.interface import HAS_LIMITS
+from delta_sharing_client.spark.datasource import HAS_LIMITS, StreamReader
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.types import relation_columns

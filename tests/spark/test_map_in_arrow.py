@@ -14,7 +14,7 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client import compat as delta_sharing
 from delta_sharing_client.spark import to_spark
-from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
 from mock_server import catalog
 from tests.spark.streams import FEED, ID, changed_table
 from tests.tables import TableWriter, rows_of
@@ -114,7 +114,7 @@ def test_the_format_says_which_pyspark_it_needs() -> None:
 
 
 def test_stand_ins_carry_what_readers_need(tmp_path: pathlib.Path) -> None:
-    from delta_sharing_client.spark.interface import DataSource, InputPartition
+    from delta_sharing_client.spark.datasource import DataSource, InputPartition
 
     assert DataSource({"a": "b"}).options == {"a": "b"}
     assert InputPartition(3).value == 3

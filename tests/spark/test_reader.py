@@ -34,9 +34,14 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.spark import datasource, served_table
 from delta_sharing_client.spark.admission import Budget
-from delta_sharing_client.spark.datasource import DeltaSharingSource, StreamReader, default_limit
+from delta_sharing_client.spark.datasource import (
+    HAS_DATA_SOURCES,
+    HAS_LIMITS,
+    DeltaSharingSource,
+    StreamReader,
+    default_limit,
+)
 from delta_sharing_client.spark.follower import with_way_out
-from delta_sharing_client.spark.interface import HAS_DATA_SOURCES, HAS_LIMITS
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.types import narrowed_columns, relation_columns, target_schema, to_spark_field

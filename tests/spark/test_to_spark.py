@@ -12,7 +12,7 @@ import pytest
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.spark.interface import HAS_DATA_SOURCES
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
 from delta_sharing_client.spark.to_spark import check_workers
 from tests.spark.streams import ID
 from tests.tables import TableWriter, rows_of

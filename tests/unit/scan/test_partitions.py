@@ -8,7 +8,7 @@ import types
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.scan.partitions import OPEN_COST, Partition, Piece, SharedUrls, pack, share_of_groups
+from delta_sharing_client.scan.partitions import OPEN_COST, Partition, Piece, SharedUrls, equal_shares, pack
 from delta_sharing_client.scan.tasks import FileTask
 
 MB = 1024 * 1024
@@ -45,7 +45,7 @@ def test_every_file_is_in_one_part_in_order_and_no_part_is_empty_or_too_large(co
 
 @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 9))
 def test_every_row_group_belongs_to_one_part_and_no_part_is_empty(sizes: list[int], parts: int) -> None:
-    shares = share_of_groups(sizes, parts)
+    shares = equal_shares(sizes, parts)
     assert [ordinal for share in shares for ordinal in share] == list(range(len(sizes)))
     assert len(shares) <= parts
     assert all(shares)
