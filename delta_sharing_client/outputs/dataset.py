@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,31 +20,9 @@ if TYPE_CHECKING:
     import duckdb
 
     from delta_sharing_client.protocol.names import TableName
+    from delta_sharing_client.reads import Read
 
 _BATCH_ROWS = 131_072
-ReadT = TypeVar("ReadT", bound="Readable")
-
-
-class Readable(Protocol):
-    """What is asked of a read: a ``Scan`` or ``Changes`` (see ``reads``)."""
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    @property
-    def limit_rows(self) -> int | None: ...
-
-    def select(self: ReadT, *columns: Sequence[str]) -> ReadT: ...
-
-    def where(self: ReadT, condition: Any) -> ReadT: ...
-
-    def limit(self: ReadT, rows: int | None) -> ReadT: ...
-
-    def count(self) -> int: ...
-
-    def to_reader(self) -> pa.RecordBatchReader: ...
-
-    def to_batches(self) -> Any: ...
 
 
 class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
@@ -55,7 +33,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     dataset of local files has besides (fragments, joins, sorting) is refused: read ``to_table()`` first.
     """
 
-    def __init__(self, read: Readable, condition: pc.Expression | None = None) -> None:
+    def __init__(self, read: Read, condition: pc.Expression | None = None) -> None:
         # Engines take an instance of pyarrow's class. Whatever would go around ``scanner`` finds a file that is not
         # there, and so an error: an empty dataset would be wrong rows.
         schema = read.schema
@@ -68,7 +46,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     def __repr__(self) -> str:
         return f"SharedDataset({self._read!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., SharedDataset], tuple[Readable, pc.Expression | None]]:
+    def __reduce__(self) -> tuple[Callable[..., SharedDataset], tuple[Read, pc.Expression | None]]:
         return SharedDataset, (self._read, self._condition)
 
     def scanner(
@@ -175,14 +153,14 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
 # === DuckDB ===
 
 
-def duckdb_relation(read: Readable, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
+def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
     """Return ``read`` as a relation on ``connection``, DuckDB's default one if ``None``: queries are pushed into it."""
     # A connection of our own would be closed under the relation once nothing else holds it.
     target = optional.load("duckdb", "duckdb") if connection is None else connection
     return target.from_arrow(SharedDataset(read))
 
 
-def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Readable]) -> None:
+def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Read]) -> None:
     """Make ``share.schema.table`` a view for each of ``reads``: a database in memory a share, a schema a schema."""
     row = connection.execute("SELECT current_database(), current_schema()").fetchone()
     assert row is not None

@@ -111,7 +111,8 @@ def json_values(array: pa.Array) -> list[object]:
     if pa.types.is_struct(kind):
         return _objects(array)
     if pa.types.is_map(kind):
-        return _lists(array, [list(pair) for pair in zip(*_entries(array), strict=True)])
+        keys, items = json_values(_child(array, array.keys)), json_values(_child(array, array.items))
+        return _lists(array, [list(pair) for pair in zip(keys, items, strict=True)])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _lists(array, json_values(_child(array, array.values)))
     if pa.types.is_timestamp(kind):
@@ -216,10 +217,6 @@ def _lists(array: pa.ListArray | pa.MapArray, values: list[object]) -> list[obje
     return [
         values[offsets[row] - first : offsets[row + 1] - first] if valid[row] else None for row in range(len(array))
     ]
-
-
-def _entries(array: pa.MapArray) -> tuple[list[object], list[object]]:
-    return json_values(_child(array, array.keys)), json_values(_child(array, array.items))
 
 
 def _child(array: pa.ListArray | pa.MapArray, values: pa.Array) -> pa.Array:

@@ -32,12 +32,12 @@ from delta_sharing_client.predicates.tree import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from delta_sharing_client.outputs.dataset import Readable
+    from delta_sharing_client.reads import Read
 
 _COMPARISONS = {"Eq": Op.EQ, "NotEq": Op.NE, "Lt": Op.LT, "LtEq": Op.LE, "Gt": Op.GT, "GtEq": Op.GE}
 
 
-def lazy_frame(read: Readable) -> pl.LazyFrame:
+def lazy_frame(read: Read) -> pl.LazyFrame:
     """Return ``read`` as a ``polars.LazyFrame``; every ``collect`` asks the server anew.
 
     What a filter says that ours can say reaches the read. Polars' filter is applied to the rows as well, all of it.

@@ -284,10 +284,8 @@ class Aligner:
 
 def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
     """Return the Arrow type in which a scan hands out ``data_type``: that of the schema, variants as asked for."""
-    if isinstance(data_type, PrimitiveType):
-        if data_type.base == "variant" and variant_as is not VariantAs.STRUCT:
-            return pa.string()
-        return to_arrow_type(data_type)
+    if isinstance(data_type, PrimitiveType) and data_type.base == "variant" and variant_as is not VariantAs.STRUCT:
+        return pa.string()
     if isinstance(data_type, ArrayType):
         return pa.list_(
             pa.field("element", output_type(data_type.element, variant_as), nullable=data_type.contains_null)

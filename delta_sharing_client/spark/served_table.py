@@ -159,15 +159,7 @@ class ServedTable:
         adds = (action for action in answer.actions if isinstance(action, AddFile))
         snapshot = Snapshot.from_actions(version, itertools.chain(head, adds), table=self.name)
         files = tuple(sorted(snapshot.files, key=file_order))
-        return Window(
-            first=version,
-            last=version,
-            versions=(VersionFiles(version, files, tuple(range(len(files)))),),
-            response_format=answer.head.response_format,
-            protocol=answer.head.protocol,
-            urls=RefreshingUrls(self._rest, self.options.table, query, answer),
-            is_snapshot=True,
-        )
+        return self._window(query, answer, [VersionFiles(version, files, tuple(range(len(files))))])
 
     def tail_window(self, first: int, last: int, stream: TableHead, response_format: ResponseFormat) -> Window:
         """Return what happened in the versions ``first`` to ``last``, as a stream described by ``stream`` sees it.
@@ -191,14 +183,18 @@ class ServedTable:
             actions = list(answer.actions)
         except RequestError as error:
             raise self._history_gone(error, first, last) from None
+        versions = self._versions(first, last, answer, actions, stream)
+        return self._window(query, answer, versions)
+
+    def _window(self, query: QueryRequest | ChangesQuery, answer: TableAnswer, versions: list[VersionFiles]) -> Window:
         return Window(
-            first=first,
-            last=last,
-            versions=tuple(self._versions(first, last, answer, actions, stream)),
+            first=versions[0].version,
+            last=versions[-1].version,
+            versions=tuple(versions),
             response_format=answer.head.response_format,
             protocol=answer.head.protocol,
             urls=RefreshingUrls(self._rest, self.options.table, query, answer),
-            is_snapshot=False,
+            is_snapshot=isinstance(query, QueryRequest) and query.version is not None,
         )
 
     def plan_window(self, window: Window, files: Sequence[FileAction], stream: Metadata, columns: Columns) -> ScanPlan:

@@ -8,7 +8,6 @@ reading and types.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import functools
 import os
 import pickle
@@ -24,6 +23,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
 from delta_sharing_client.redact import Secret
@@ -152,12 +152,13 @@ def _credentials(profile: Profile) -> dict[str, str | None] | None:
     credentials = profile.credentials
     shared = {"endpoint": profile.endpoint, "shareCredentialsVersion": str(profile.version)}
     if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
+        expires = credentials.expires
         kind = {} if profile.version == 1 else {"type": "bearer_token"}
         return {
             **shared,
             **kind,
             "bearerToken": credentials.token.reveal(),
-            "expirationTime": None if credentials.expires is None else _instant(credentials.expires),
+            "expirationTime": None if expires is None else to_instant(expires, "expirationTime"),
         }
     if isinstance(credentials, BasicLogin):
         return {**shared, "type": "basic", "username": credentials.username, "password": credentials.password.reveal()}
@@ -175,7 +176,3 @@ def _credentials(profile: Profile) -> dict[str, str | None] | None:
 
 def _is_plain(credentials: ClientCredentials) -> bool:
     return credentials.audience is None and credentials.assertion is None and not credentials.secret_in_body
-
-
-def _instant(moment: datetime.datetime) -> str:
-    return moment.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
