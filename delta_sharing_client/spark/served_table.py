@@ -379,16 +379,7 @@ def _as_insert(file: FileAction, version: int) -> FileAction:
 # stream has in addition are null in older files. Whether a column may hold nulls makes no difference: the columns of a
 # stream always may (the JVM connector refuses a column that became NOT NULL).
 _BREAKS_A_STREAM = frozenset(
-    {
-        Kind.GONE,
-        Kind.DROPPED,
-        Kind.REPLACED,
-        Kind.RENAMED,
-        Kind.RESPELLED,
-        Kind.WIDENED,
-        Kind.RETYPED,
-        Kind.REPARTITIONED,
-    }
+    set(Kind) - {Kind.ADDED, Kind.ADDED_NOT_NULL, Kind.NOT_NULL, Kind.ELEMENTS_NOT_NULL, Kind.VALUES_NOT_NULL}
 )
 
 
