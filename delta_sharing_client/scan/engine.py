@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from delta_sharing_client.download.cache import FileCache
 from delta_sharing_client.download.memory import Buffers, Window
-from delta_sharing_client.download.queue import Downloads
+from delta_sharing_client.download.queue import Downloads, Workers
 from delta_sharing_client.download.remote_file import Transfers
 from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.parquet.footer import FooterGuess
