@@ -67,7 +67,7 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
             continue
         try:
             item = _DECODER.decode(line)
-            others = () if item.add is not None or item.remove is not None else tuple(_other_actions(item))
+            others = [] if item.add is not None or item.remove is not None else _other_actions(item)
         except RecursionError:
             raise ProtocolError(f"Line {number} of '{source}' nests its JSON too deep to be a Delta action.") from None
         except (msgspec.DecodeError, UnicodeError) as error:
@@ -166,7 +166,7 @@ def _several_actions(source: str, number: int) -> str:
     return f"Line {number} of '{source}' must be one Delta action, found several: which comes first is not known."
 
 
-def _other_actions(item: _Line) -> Iterator[Action]:
+def _other_actions(item: _Line) -> list[Action]:
     known: tuple[Action | None, ...] = (
         item.cdc,
         item.protocol,
@@ -176,12 +176,16 @@ def _other_actions(item: _Line) -> Iterator[Action]:
         item.checkpoint_metadata,
         item.sidecar,
     )
-    yield from (action for action in known if action is not None)
+    found: list[Action] = []
+    for action in known:  # no comprehension: change files are many, and it would be a call for each line
+        if action is not None:
+            found.append(action)
     if item.domain_metadata is not None:
-        yield _domain_metadata(item.domain_metadata)
+        found.append(_domain_metadata(item.domain_metadata))
     raw = bytes(item.commit_info)
     if raw != b"null" and (info := parse_commit_info(raw)) is not None:
-        yield info
+        found.append(info)
+    return found
 
 
 def _domain_metadata(line: _DomainMetadataLine) -> DomainMetadata:
