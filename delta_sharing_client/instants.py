@@ -25,7 +25,8 @@ MICROS_PER_DAY: Final = 86_400 * MICROS_PER_SECOND
 NANOS_PER_DAY: Final = MICROS_PER_DAY * 1000
 
 _UTC = datetime.timezone.utc
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
+EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
+EPOCH_NTZ: Final = datetime.datetime(1970, 1, 1)
 
 # === Timestamps as text ===
 
@@ -125,7 +126,7 @@ def to_instant(value: str | datetime.datetime | datetime.date, name: str, *, up:
     """
     if isinstance(value, datetime.datetime):
         # pandas.Timestamp is a datetime with nanoseconds beyond the microseconds.
-        whole = (value if value.tzinfo else value.replace(tzinfo=_UTC)) - _EPOCH
+        whole = (value if value.tzinfo else value.replace(tzinfo=_UTC)) - EPOCH
         nanoseconds = whole // datetime.timedelta(microseconds=1) * 1000 + int(getattr(value, "nanosecond", 0))
     elif isinstance(value, datetime.date):
         nanoseconds = days_of_date(value) * NANOS_PER_DAY
@@ -146,7 +147,7 @@ def to_instant(value: str | datetime.datetime | datetime.date, name: str, *, up:
 
 def _moment(micros: int, value: object) -> datetime.datetime:
     try:
-        return _EPOCH + datetime.timedelta(microseconds=micros)
+        return EPOCH + datetime.timedelta(microseconds=micros)
     except OverflowError:
         raise UsageError(f"The timestamp {str(value)!r} is not of the years 1 to 9999, which instants are.") from None
 
@@ -181,7 +182,7 @@ def _offset_seconds(zone: str, local: int) -> int | None:
 def _region_offset(zone: str, local: int) -> int | None:
     try:
         region = zoneinfo.ZoneInfo(zone)
-        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=local // 1_000_000_000)
+        moment = EPOCH_NTZ + datetime.timedelta(seconds=local // 1_000_000_000)
         # As Java: of a time that the clock shows twice the first is meant, one that it skips is moved on by the gap.
         offset = moment.replace(tzinfo=region).utcoffset()
     except (KeyError, ValueError, OSError, OverflowError):
@@ -206,7 +207,7 @@ def days_of(year: int, month: int, day: int) -> int | None:
 
 def days_of_date(date: datetime.date) -> int:
     """Return the days from 1970-01-01 to a date."""
-    return date.toordinal() - _EPOCH.toordinal()
+    return date.toordinal() - EPOCH.toordinal()
 
 
 def civil_of(days: Any) -> tuple[Any, Any, Any]:

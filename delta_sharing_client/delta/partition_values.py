@@ -1,4 +1,4 @@
-"""Partition values: text of the log to typed values and back (Delta log protocol, "Partition Value Serialization").
+"""Partition values: text of the log to typed values (Delta log protocol, "Partition Value Serialization").
 
 The column's *current* type decides how a text is read, so a value written before a type was widened (``5`` under a
 column that is ``long`` or ``decimal`` now, ``2020-01-01`` under ``timestamp_ntz``) needs no special case.
@@ -9,28 +9,22 @@ written is an error, because reading it as something else would put every row of
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import math
 import re
 import struct
 from decimal import Decimal
-from typing import cast
 
 import pyarrow as pa
 
 from delta_sharing_client.delta.data_types import DAY_TIME_UNITS, YEAR_MONTH_UNITS, DataType, DecimalType, PrimitiveType
 from delta_sharing_client.delta.schema import to_arrow_type
-from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND, civil_of, days_of, days_of_date
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND, days_of
 
 YEAR_MONTH = "year_month_interval"
 DAY_TIME = "day_time_interval"
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-EPOCH_NTZ = datetime.datetime(1970, 1, 1)
-_EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-_MOST_DIGITS = 76  # of a decimal, so that no exponent expands to gigabytes of zeros
 _LONGEST_SHOWN = 60
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?\Z")
@@ -51,11 +45,9 @@ _ESCAPED_BINARY = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+\Z")
 def parse_partition_value(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
     """Return the Python value of a serialized partition value.
 
-    ``int``, ``float``, ``bool``, ``str``, ``bytes``, :class:`~decimal.Decimal` (with the type's scale),
-    :class:`~datetime.date`, and :class:`~datetime.datetime` (aware, UTC, for ``timestamp``; naive for
-    ``timestamp_ntz``). Dates and timestamps outside the years 1 to 9999 are ``int``: days, or microseconds, since 1970.
-    Intervals are ``int``: months, or microseconds.
-    ``None`` and the empty text are null for every type.
+    ``int``, ``float``, ``bool``, ``str``, ``bytes`` and :class:`~decimal.Decimal` (with the type's scale). Dates and
+    timestamps are ``int``: days, or microseconds, since 1970; so are intervals: months, or microseconds. ``None`` and
+    the empty text are null for every type.
 
     Parameters
     ----------
@@ -80,11 +72,6 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
         raise DataError(f"{error.message} Found {_shown(text)}{where}.") from None
 
 
-def comparable_partition_value(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
-    """As :func:`parse_partition_value`; dates are ``int`` days and timestamps ``int`` microseconds since 1970."""
-    return _epoch_units(parse_partition_value(text, data_type, column=column))
-
-
 def partition_scalar(text: str | None, data_type: DataType, *, column: str | None = None) -> pa.Scalar:
     """Return the value of :func:`parse_partition_value` as a scalar of the Arrow type that the column comes out in.
 
@@ -93,7 +80,7 @@ def partition_scalar(text: str | None, data_type: DataType, *, column: str | Non
     DataError
         As :func:`parse_partition_value`.
     """
-    value = comparable_partition_value(text, data_type, column=column)
+    value = parse_partition_value(text, data_type, column=column)
     arrow_type = to_arrow_type(data_type)
     if value is not None and (pa.types.is_timestamp(arrow_type) or pa.types.is_date32(arrow_type)):
         storage = pa.int64() if pa.types.is_timestamp(arrow_type) else pa.int32()
@@ -101,24 +88,14 @@ def partition_scalar(text: str | None, data_type: DataType, *, column: str | Non
     return pa.scalar(value, arrow_type)
 
 
-def serialize_partition_value(value: object, data_type: DataType) -> str | None:
-    """Return the text that a log holds for ``value``; the opposite of :func:`parse_partition_value`.
-
-    Timestamps are written in UTC without a zone, as the specification says. The empty string and empty bytes become
-    ``None``, because a log cannot tell them from null.
-
-    Raises
-    ------
-    UsageError
-        ``value`` is not of the type.
-    """
-    if value is None:
-        return None
-    text = _serialize(value, data_type)
+def binary_text(value: bytes) -> str | None:
+    """Return the text that a log holds for bytes, ``None`` for none of them: it cannot tell those from null."""
     try:
-        _parse(text, data_type) if text else None
-    except DataError as error:
-        raise UsageError(f"{error.message} Found {_shown(text)}.") from None
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if value and (not text or _ESCAPED_BINARY.match(text)):
+        return "".join(f"\\u{byte:04X}" for byte in value)
     return text or None
 
 
@@ -220,22 +197,18 @@ def _utf8(text: str, name: str) -> bytes:
         raise DataError(f"A partition value of type {name} must be characters, not half of a surrogate pair.") from None
 
 
-def _date(text: str) -> datetime.date | int:
+def _date(text: str) -> int:
     days = _days(text, "date")
     if days >= 1 << 31:
         raise DataError("A partition value of type date must lie within 2^31 days of 1970.")
-    ordinal = days + _EPOCH_ORDINAL
-    return datetime.date.fromordinal(ordinal) if 1 <= ordinal <= datetime.date.max.toordinal() else days
+    return days
 
 
-def _timestamp(text: str, base: str) -> datetime.datetime | int:
+def _timestamp(text: str, base: str) -> int:
     micros, zone = _micros(text, base)
     if zone and base == "timestamp_ntz":
         raise DataError("A partition value of type timestamp_ntz must have no time zone.")
-    try:
-        return (EPOCH if base == "timestamp" else EPOCH_NTZ) + datetime.timedelta(microseconds=micros)
-    except OverflowError:
-        return micros
+    return micros
 
 
 def _days(text: str, name: str) -> int:
@@ -279,74 +252,6 @@ def _offset_seconds(zone: str | None, name: str) -> int:
         raise DataError(f"A partition value of type {name} must have a zone offset of at most 18 hours.")
     offset = hours * 3600 + minutes * 60 + seconds
     return -offset if text[0] == "-" else offset
-
-
-# === Serializing ===
-
-
-def _serialize(value: object, data_type: DataType) -> str:
-    name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
-    base = data_type.base if isinstance(data_type, PrimitiveType) else name
-    if base == "boolean" and isinstance(value, bool):
-        return "true" if value else "false"
-    if base in (*_INTEGER_BITS, YEAR_MONTH, DAY_TIME) and isinstance(value, int) and not isinstance(value, bool):
-        return str(value) if base in _INTEGER_BITS else interval_text(value, base)
-    if base in ("float", "double") and isinstance(value, float):
-        return _float_text(value)
-    if base == "decimal" and isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) <= _MOST_DIGITS:
-        return format(value, "f")
-    if base == "string" and isinstance(value, str):
-        return value
-    if base == "binary" and isinstance(value, bytes):
-        return _binary_text(value)
-    if base == "date" and isinstance(value, (datetime.date, int)) and not isinstance(value, (datetime.datetime, bool)):
-        return _date_text(cast(int, _epoch_units(value)))
-    if base in ("timestamp", "timestamp_ntz") and isinstance(value, (datetime.datetime, int)):
-        zoned = not isinstance(value, datetime.datetime) or (value.tzinfo is not None) == (base == "timestamp")
-        if zoned and not isinstance(value, bool):
-            days, micros = divmod(cast(int, _epoch_units(value)), MICROS_PER_DAY)
-            return f"{_date_text(days)} {_time_text(micros)}"
-    raise UsageError(f"A partition value of type {name} cannot be a {type(value).__name__}.")
-
-
-def _epoch_units(value: object) -> object:
-    if isinstance(value, datetime.datetime):
-        since = value - (EPOCH_NTZ if value.tzinfo is None else EPOCH)
-        return since // datetime.timedelta(microseconds=1)
-    if isinstance(value, datetime.date):
-        return days_of_date(value)
-    return value
-
-
-def _date_text(days: int) -> str:
-    year, month, day = civil_of(days)
-    if year < 0:
-        raise UsageError("A partition value cannot have a negative year.")
-    return f"{year:04d}-{month:02d}-{day:02d}"
-
-
-def _time_text(micros: int) -> str:
-    seconds, fraction = divmod(micros, MICROS_PER_SECOND)
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{text}.{fraction:06d}" if fraction else text
-
-
-def _float_text(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return repr(value)
-
-
-def _binary_text(value: bytes) -> str:
-    try:
-        text = value.decode("utf-8")
-    except UnicodeDecodeError:
-        text = ""
-    if value and (not text or _ESCAPED_BINARY.match(text)):
-        return "".join(f"\\u{byte:04X}" for byte in value)
-    return text
 
 
 def _shown(text: str) -> str:
@@ -395,18 +300,6 @@ def parse_interval(text: str, base: str) -> int:
     if not -limit <= amount < limit:
         raise DataError(f"An interval must fit {_BITS[base]} bits of its smallest field.")
     return amount
-
-
-def interval_text(amount: int, base: str) -> str:
-    """Return the literal of ``amount`` months or microseconds; the opposite of :func:`parse_interval`."""
-    sign, size = "-" if amount < 0 else "", abs(amount)
-    if base == YEAR_MONTH:
-        return f"INTERVAL '{sign}{size // 12}-{size % 12}' YEAR TO MONTH"
-    days, rest = divmod(size, _SIZES["day"])
-    hours, rest = divmod(rest, _SIZES["hour"])
-    minutes, rest = divmod(rest, _SIZES["minute"])
-    seconds, micros = divmod(rest, _SIZES["second"])
-    return f"INTERVAL '{sign}{days} {hours:02d}:{minutes:02d}:{seconds:02d}.{micros:06d}' DAY TO SECOND"
 
 
 def _pattern(units: tuple[str, ...]) -> str:

@@ -35,9 +35,9 @@ from delta_sharing_client.delta.data_types import (
     StructField,
     StructType,
 )
-from delta_sharing_client.delta.partition_values import EPOCH, EPOCH_NTZ, comparable_partition_value
+from delta_sharing_client.delta.partition_values import parse_partition_value
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.instants import MICROS_PER_DAY, days_of_date
+from delta_sharing_client.instants import EPOCH, EPOCH_NTZ, MICROS_PER_DAY, days_of_date
 
 
 class ColumnBounds(NamedTuple):
@@ -137,7 +137,7 @@ class FileStatistics:
 
     def _partition_bounds(self, name: str, data_type: DataType) -> ColumnBounds | None:
         try:
-            value = comparable_partition_value(self._add.partition_values[name], data_type)
+            value = parse_partition_value(self._add.partition_values[name], data_type)
         except (KeyError, DataError):
             return None  # reading the file will say so
         if value is None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from delta_sharing_client import instants
 from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.instants import NANOS_PER_DAY, format_date
+from delta_sharing_client.instants import EPOCH_NTZ, NANOS_PER_DAY, format_date
 
 
 class Zone(enum.Enum):
@@ -200,7 +200,6 @@ def parse_moment(text: str) -> Moment:
 
 # === Helpers of normalise and order ===
 
-_EPOCH = datetime.datetime(1970, 1, 1)
 _MAX_DIGITS = 400
 
 
@@ -242,7 +241,7 @@ def _from_date(value: datetime.date) -> Day | Moment | None:
     wall = datetime.datetime(
         value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond
     )
-    return Moment(((wall - _EPOCH) - offset) // datetime.timedelta(microseconds=1) * 1000 + nanos, zone)
+    return Moment(((wall - EPOCH_NTZ) - offset) // datetime.timedelta(microseconds=1) * 1000 + nanos, zone)
 
 
 _DATETIME64_NS = {

@@ -27,10 +27,9 @@ from delta_sharing_client.delta.actions import (
     Sidecar,
 )
 from delta_sharing_client.delta.calendars import hybrid_calendar
-from delta_sharing_client.delta.data_types import PrimitiveType
 from delta_sharing_client.delta.log.lines import ACTION_NAMES, convert_action, read_actions
 from delta_sharing_client.delta.log.listing import Checkpoint, LogDirectory
-from delta_sharing_client.delta.partition_values import serialize_partition_value
+from delta_sharing_client.delta.partition_values import binary_text
 from delta_sharing_client.delta.paths import is_absolute
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.errors import DataError, ProtocolError
@@ -436,7 +435,7 @@ def _partition_column(array: pa.Array, is_instant: bool) -> list[str | None]:
     if pa.types.is_floating(kind):
         return _mapped(array.to_pylist(), lambda value: str(_json_float(value)))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return [serialize_partition_value(value, PrimitiveType("binary")) for value in array.to_pylist()]
+        return _mapped(array.to_pylist(), binary_text)
     if pa.types.is_decimal(kind):
         # Arrow's own text of a small number has an exponent.
         return _mapped(array.to_pylist(), lambda value: format(value, "f"))

@@ -29,9 +29,8 @@ from typing import NamedTuple, Union
 
 import numpy as np
 
-from delta_sharing_client.delta.partition_values import EPOCH, EPOCH_NTZ
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.instants import MICROS_PER_DAY, format_date
+from delta_sharing_client.instants import EPOCH, EPOCH_NTZ, MICROS_PER_DAY, format_date
 
 MAX_DEPTH = 500
 MAX_KEY_TEXT = 1 << 28  # characters of field names in one JSON text
