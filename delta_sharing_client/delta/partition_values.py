@@ -22,8 +22,8 @@ from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND, days_of
 
-YEAR_MONTH = "year_month_interval"
-DAY_TIME = "day_time_interval"
+_YEAR_MONTH = "year_month_interval"
+_DAY_TIME = "day_time_interval"
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _LONGEST_SHOWN = 60
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}\Z")
@@ -123,8 +123,8 @@ def _parse(text: str, data_type: DataType) -> object:
         return _float(text, base)
     if base == "binary":
         return _binary(text)
-    if base in (YEAR_MONTH, DAY_TIME):
-        return parse_interval(text, base)
+    if base in (_YEAR_MONTH, _DAY_TIME):
+        return _interval(text, base)
     if base == "void":
         raise DataError("A partition value of type void must be null.")
     raise DataError(f"A partition column must have a simple type, found {data_type.name!r}.")
@@ -268,19 +268,13 @@ _SIZES = {
     "day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000,
 }  # fmt: skip
 _MOST = {"month": 11, "hour": 23, "minute": 59, "second": 59}
-_BITS = {YEAR_MONTH: 32, DAY_TIME: 64}
+_BITS = {_YEAR_MONTH: 32, _DAY_TIME: 64}
 
 
-def parse_interval(text: str, base: str) -> int:
-    """Return the months (``base`` is ``YEAR_MONTH``) or the microseconds (``DAY_TIME``) of an interval literal.
-
-    Raises
-    ------
-    DataError
-        The text is no literal of this kind, or outside the range of 32 or 64 bits.
-    """
-    family = YEAR_MONTH_UNITS if base == YEAR_MONTH else DAY_TIME_UNITS
-    example = "INTERVAL '1-2' YEAR TO MONTH" if base == YEAR_MONTH else "INTERVAL '1 02:03:04.5' DAY TO SECOND"
+def _interval(text: str, base: str) -> int:
+    """Return the months (``base`` is ``_YEAR_MONTH``) or the microseconds (``_DAY_TIME``) of an interval literal."""
+    family = YEAR_MONTH_UNITS if base == _YEAR_MONTH else DAY_TIME_UNITS
+    example = "INTERVAL '1-2' YEAR TO MONTH" if base == _YEAR_MONTH else "INTERVAL '1 02:03:04.5' DAY TO SECOND"
     literal = _LITERAL.match(text)
     ends = literal["units"].lower().split(" to ") if literal else [""]
     if literal is None or any(unit not in family for unit in ends):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from delta_sharing_client.delta.actions import (
     Action,
@@ -109,7 +110,6 @@ class CommitTimes:
 
     listing: LogListing
     enablement: Enablement | None
-    _file_times: dict[int, int] = field(default_factory=dict)
     _in_commit: dict[int, int] = field(default_factory=dict)
 
     def at(self, version: int) -> int:
@@ -130,7 +130,7 @@ class CommitTimes:
                 version=version,
             )
         if self.enablement is None or version < self.enablement.version:
-            return self._monotonic()[version]
+            return self._file_times[version]
         if version not in self._in_commit:
             self._in_commit[version] = _in_commit_timestamp(commit, self.listing)
         return self._in_commit[version]
@@ -164,15 +164,14 @@ class CommitTimes:
             return self.at(first)
         return enablement.timestamp_ms
 
-    def _monotonic(self) -> dict[int, int]:
-        if not self._file_times:
-            previous: int | None = None
-            for version in sorted(self.listing.commits):
-                time = self.listing.commits[version].modified_ms
-                if previous is not None and time <= previous:
-                    time = previous + 1
-                self._file_times[version] = previous = time
-        return self._file_times
+    @cached_property
+    def _file_times(self) -> dict[int, int]:
+        times: dict[int, int] = {}
+        newest: int | None = None
+        for version, commit in sorted(self.listing.commits.items()):
+            newest = commit.modified_ms if newest is None else max(commit.modified_ms, newest + 1)
+            times[version] = newest
+        return times
 
 
 def enablement_of(protocol: Protocol, metadata: Metadata, table: str) -> Enablement | None:
