@@ -237,10 +237,10 @@ def _leaf(node: _Node, schema: pa.Schema) -> Expression | None:
         return _leaf(node.arguments[1], schema) if isinstance(other, Literal) and not other.value else None
     if not isinstance(first, Column) or _type_of(first, schema) is None:
         return None
-    return _of_column(node, first, schema)
+    return _of_column(node, first)
 
 
-def _of_column(node: _Call, column: Column, schema: pa.Schema) -> Expression | None:
+def _of_column(node: _Call, column: Column) -> Expression | None:
     if node.function == "is_valid":
         return Not(IsNull(column))
     if node.function == "is_null":
