@@ -53,7 +53,7 @@ class Shortcuts:
         A small file is decoded by the thread that fetched it (``scan.file_read``). Without it its bytes are handed to
         another one, which costs more than decoding them. Benchmark: ``tiny-crowd``.
     small_files_in_runs:
-        Where answers come at once, a thread fetches and decodes several small files one after another (``scan.runs``).
+        Where answers come at once, a thread fetches and decodes several small files in turn (``scan.engine``).
         Without it each is handed over by itself, and threads wait for each other. Benchmark: ``tiny-crowd``.
     plain_heads:
         Where a connection exists, a request is one piece of text, and the head of its answer is read by one regular

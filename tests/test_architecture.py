@@ -128,6 +128,23 @@ def test_no_module_is_the_half_of_a_noun() -> None:
     assert alone == set(NOUNS_WITH_ONE_READER)
 
 
+def test_what_docstrings_refer_to_exists() -> None:
+    """``room.module`` and ``room.module.name`` in any comment or docstring, as a reader would look for it."""
+    package = ROOT / "delta_sharing_client"
+    rooms = [path.name for path in package.iterdir() if (path / "__init__.py").exists()]
+    pattern = re.compile(rf"``({'|'.join(rooms)})\.([a-z_]+|[A-Z]\w+)(?:\.(\w+))?``")
+    missing = []
+    for path in SOURCES:
+        for room, module, name in pattern.findall(path.read_text()):
+            home = package / room / f"{module}.py"
+            if not home.exists() or (
+                name and not re.search(rf"^(?:def|class) {name}\b|^{name}\b", home.read_text(), re.M)
+            ):
+                missing.append(f"{path.relative_to(ROOT)}: {room}.{module}{'.' if name else ''}{name}")
+
+    assert missing == []
+
+
 @pytest.mark.parametrize(
     ("statement", "never"),
     [

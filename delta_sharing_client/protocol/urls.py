@@ -21,7 +21,7 @@ TableQuery = Union[QueryRequest, ChangesQuery]
 
 
 class RefreshingUrls:
-    """A ``scan.UrlSource`` that repeats a query for fresh URLs of the *same* files.
+    """A ``download.remote_file.UrlSource`` that repeats a query for fresh URLs of the *same* files.
 
     The same snapshot is asked for with the refresh token of the last answer, else with its version, else as the
     latest one if that still has this version. Change feeds and ranges of versions are repeated as they are. One
@@ -59,7 +59,7 @@ class RefreshingUrls:
         vars(self).update(state, _lock=threading.Lock(), _urls={}, _failures=0, _failure=None)
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
-        """Return a URL for ``key`` (``delta.file_keys.url_key``, or that and ``#dv``) that is not ``rejected``.
+        """Return a URL for ``key`` (``delta.paths.url_key``, or that and ``#dv``) that is not ``rejected``.
 
         Raises ``DataError`` if the table changed so that the file is not in the answer any more, and the errors of
         the query.

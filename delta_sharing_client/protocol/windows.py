@@ -146,7 +146,7 @@ def feed_windows(
 
 
 class WindowUrls:
-    """A ``scan.UrlSource`` that asks again for the window of a file, and not for the whole feed."""
+    """A ``download.remote_file.UrlSource`` that asks again for the window of a file, and not for the whole feed."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []
