@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT, _UUID = 1, 2, 3, 7, 8, 9, 10, 12, 13
@@ -97,7 +96,7 @@ def boolean(data: bytes, at: int) -> tuple[bool, int]:
 
 
 def read_struct(
-    data: bytes, at: int, depth: int = 0, lists: Mapping[int, Reader] = MappingProxyType({})
+    data: bytes, at: int, depth: int = 0, lists: Mapping[int, Reader] | None = None
 ) -> tuple[dict[int, Any], int]:
     """Read a struct as a dict from field ids: bool, int, bytes or dict; a list is the bytes that it is written in, or
     what the reader for its field in ``lists`` makes of it."""
@@ -116,15 +115,15 @@ def read_struct(
         else:
             step, at = varint(data, at)
             field = step >> 1 ^ -(step & 1)
-        if kind in _INTEGERS:
+        if lists is not None and field in lists:
+            if kind != _LIST:
+                raise ValueError(f"the field {field} is no list")
+            found[field], at = lists[field](data, at)
+        elif kind in _INTEGERS:
             value, at = varint(data, at)
             found[field] = value >> 1 ^ -(value & 1)
         elif kind in (_TRUE, _FALSE):
             found[field] = kind == _TRUE
-        elif field in lists:
-            if kind != _LIST:
-                raise ValueError(f"the field {field} is no list")
-            found[field], at = lists[field](data, at)
         elif kind == _BINARY:
             found[field], at = binary(data, at)
         elif kind == _STRUCT:

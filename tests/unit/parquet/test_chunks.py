@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.footer import parse_footer
-from delta_sharing_client.parquet.thrift import read_struct, skip_struct
+from delta_sharing_client.parquet.thrift import list_of, number, read_struct, skip_struct
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.scan.align import checker
 from tests.unit.scan.support import Table, parquet_bytes
@@ -174,6 +174,14 @@ def test_millions_of_fields_are_skipped_without_memory(around: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "other", [b"\x15\x02", b"\x11", b"\x18\x01a", b"\x1c\x00"], ids=["number", "bool", "binary", "struct"]
+)
+def test_what_is_no_list_where_one_must_be_is_damage(other: bytes) -> None:
+    with pytest.raises(ValueError, match="no list"):
+        read_struct(other + b"\x00", 0, lists={1: list_of(number)})
 
 
 def test_structs_nested_beyond_any_use_are_refused() -> None:
