@@ -75,7 +75,13 @@ def print_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> No
 
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and values, one a line; a value of None is left out."""
-    _print(_pairs({name: value for name, value in facts.items() if value is not None}))
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        if value is not None:
+            table.add_row(cell(name), _said(value, "\n"))
+    _print(table)
 
 
 def print_tree(title: str, tree: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
@@ -152,15 +158,6 @@ def _said(value: object, between: str) -> Text:
     if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
         return Text(printable(", ".join(value)) or "none")
     return cell(value)
-
-
-def _pairs(facts: Mapping[str, object]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        table.add_row(cell(name), _said(value, "\n"))
-    return table
 
 
 def _print(what: RenderableType) -> None:

@@ -56,16 +56,7 @@ _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
 _PROGRESS = 1000
 _NAMES_AT_ONCE = 1 << 16
 # What a line may hold: the attribute of ``Line``, and the key on the wire.
-_KEYS = {
-    "protocol": "protocol",
-    "metadata": "metaData",
-    "file": "file",
-    "add": "add",
-    "cdf": "cdf",
-    "remove": "remove",
-    "end": "endStreamAction",
-    "query": "queryStatus",
-}
+_KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)}
 
 _decode = msgspec.json.Decoder(Line).decode
 _decode_list = msgspec.json.Decoder(list[Union[Line, int]]).decode
@@ -80,14 +71,14 @@ _NOTHING = Line()
 class AnswerRules:
     """What an answer must keep to.
 
-    ``formats`` are those the client understands for this request; ``version`` is the one asked for; files before
+    ``formats`` are those that were asked for; ``version`` is the one asked for; files before
     ``starting_version`` are an error, files after ``ending_version`` are dropped (the server may send them).
     A missing version header means the version asked for; the change data feed of a view has none (``may_be_view``).
     """
 
     table: TableName
     kind: AnswerKind
-    formats: frozenset[ResponseFormat]
+    formats: tuple[ResponseFormat, ...]
     version: int | None = None
     starting_version: int | None = None
     ending_version: int | None = None
@@ -120,7 +111,6 @@ class Pages:
     ) -> None:
         self.refresh_token: str | None = None
         self.min_url_expiration: int | None = None
-        self.complete = False
         self._interrupt = Interrupt() if interrupt is None else interrupt
         self._transport = transport.operation(self._interrupt)
         self._rules = rules
@@ -154,7 +144,6 @@ class Pages:
                 self._note(end, self._page.min_expiration)
                 token = tokens.next(end.next_page_token, is_empty=self._count == before)
                 if token is None:
-                    self.complete = True
                     return
                 number += 1
                 self._page = self._open(token)
@@ -381,7 +370,8 @@ class Page:
         found = format_of(protocol_line)
         if found is None:
             raise self._malformed("protocol needs minReaderVersion or deltaProtocol")
-        if found not in self._rules.formats:
+        # Servers that do not know the header answer in parquet, and the protocol wants clients to take that.
+        if found not in (*self._rules.formats, ResponseFormat.PARQUET):
             raise ProtocolError(
                 f"{self._request.doing}: asked for the {' or '.join(sorted(f.value for f in self._rules.formats))} "
                 f"response format, found {found.value}.",
@@ -505,25 +495,21 @@ class Page:
         if line.end is not None:
             self._end_of_stream(line.end)
             return None
+        action: VersionedMetadata | VersionedProtocol
         if line.metadata is not None:
             metadata = read_metadata(line.metadata, head.response_format, self._table)
-            if self._rules.kind is AnswerKind.CHANGES:
-                return self._in_range(VersionedMetadata(line.metadata.version, metadata))
-            if metadata != head.metadata:
-                raise self._malformed("a snapshot has one metaData")
-            return None
-        if line.protocol is not None:
+            action, is_same = VersionedMetadata(line.metadata.version, metadata), metadata == head.metadata
+        elif line.protocol is not None:
             protocol = read_protocol(line.protocol, head.response_format, self._table)
-            if self._rules.kind is AnswerKind.CHANGES:
-                return self._in_range(VersionedProtocol(line.protocol.version, protocol))
-            if protocol != head.protocol:
-                raise self._malformed("a snapshot has one protocol")
-            return None
-        raise self._malformed("queryStatus must be the only line")
-
-    def _in_range(self, action: VersionedMetadata | VersionedProtocol) -> TableAction | None:
-        last = self._rules.ending_version
-        return None if last is not None and action.version is not None and action.version > last else action
+            action, is_same = VersionedProtocol(line.protocol.version, protocol), protocol == head.protocol
+        else:
+            raise self._malformed("queryStatus must be the only line")
+        if self._rules.kind is AnswerKind.CHANGES:
+            last = self._rules.ending_version
+            return None if last is not None and action.version is not None and action.version > last else action
+        if not is_same:
+            raise self._malformed(f"a snapshot has one {'protocol' if line.metadata is None else 'metaData'}")
+        return None
 
     def _end_of_stream(self, end: EndStreamAction) -> None:
         if end.error_message:

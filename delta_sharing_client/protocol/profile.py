@@ -156,14 +156,6 @@ _Stamp = tuple[int, int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Origin:
-    """The file that a profile came from, and what told its content apart then."""
-
-    path: str
-    stamp: _Stamp
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
     """A profile: endpoint (without a trailing slash) and credentials. Its repr shows no secret; it pickles with them.
 
@@ -180,7 +172,8 @@ class Profile:
     endpoint: str
     credentials: Credentials
     version: int = 1
-    _origin: _Origin | None = dataclasses.field(default=None, repr=False, compare=False)
+    # The file that it came from, and what told its content apart then.
+    _origin: tuple[str, _Stamp] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def expiration_time(self) -> dt.datetime | None:
@@ -235,12 +228,14 @@ class Profile:
         This profile itself if the file did not change (looked into regardless where not ``unless_changed``), is gone
         or unusable for a moment, or names another server; and if it came from no local file.
         """
-        origin = self._origin
-        stamp = None if origin is None else _stamp(origin.path)
-        if origin is None or stamp is None or (unless_changed and stamp == origin.stamp):
+        if self._origin is None:
+            return self
+        path, before = self._origin
+        stamp = _stamp(path)
+        if stamp is None or (unless_changed and stamp == before):
             return self
         try:
-            fresh = _from_path(origin.path)
+            fresh = _from_path(path)
         except ProfileError as error:
             _log.debug("The profile changed and cannot be used: %s", error)
             return self
@@ -255,7 +250,7 @@ def _from_path(path: str, origin: str = "") -> Profile:
     full = os.path.abspath(os.path.expanduser(path))
     stamp = _stamp(full)  # before it is read: a change in between is then found later
     profile = _from_text(read_profile(path), _shown(path) + origin)
-    return profile if stamp is None else dataclasses.replace(profile, _origin=_Origin(full, stamp))
+    return profile if stamp is None else dataclasses.replace(profile, _origin=(full, stamp))
 
 
 def _stamp(path: str) -> _Stamp | None:

@@ -201,11 +201,6 @@ class TableAnswer:
         """When the first URL expires, in epoch milliseconds; known once ``actions`` is exhausted."""
         return self._pages.min_url_expiration
 
-    @property
-    def complete(self) -> bool:
-        """Whether ``actions`` is exhausted, and so the answer known to be whole."""
-        return self._pages.complete
-
     def close(self) -> None:
         """Give up what has not been read."""
         self._pages.close()
@@ -248,7 +243,7 @@ def table_metadata(
     rules = AnswerRules(
         table=table,
         kind=AnswerKind.SNAPSHOT,
-        formats=_understood(formats),
+        formats=formats,
         version=version,
         needs_url_access=False,
     )
@@ -335,7 +330,7 @@ def _changes(
     rules = AnswerRules(
         table=table,
         kind=AnswerKind.CHANGES,
-        formats=_understood(formats),
+        formats=formats,
         starting_version=request.starting_version,
         ending_version=request.ending_version,
         may_be_view=request.of_view,
@@ -364,7 +359,7 @@ def _query(
     rules = AnswerRules(
         table=table,
         kind=wanted.kind,
-        formats=_understood(formats),
+        formats=formats,
         version=wanted.version,
         starting_version=wanted.starting_version,
         ending_version=wanted.ending_version,
@@ -407,11 +402,6 @@ def _negotiated(ask: Callable[[tuple[ResponseFormat, ...]], T], response_format:
             return ask((ResponseFormat.PARQUET,))  # a server that only speaks parquet and says so
         except RequestError:
             raise refused from None
-
-
-def _understood(formats: tuple[ResponseFormat, ...]) -> frozenset[ResponseFormat]:
-    # Servers that do not know the header answer in parquet, and the protocol wants clients to take that.
-    return frozenset({*formats, ResponseFormat.PARQUET})
 
 
 def check_number(name: str, value: object, *, least: int, most: int = _MAX_INT64) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,7 +70,6 @@ class TableFiles:
         self.options = options
         self.location, main = place_of(rest, table, None, options)
         self._places: dict[str, Place] = {self.location: main}
-        self._auxiliary: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         return f"TableFiles({self.table!r}, {self.location!r})"
@@ -181,7 +181,7 @@ class TableFiles:
         for location, place in self._places.items():
             if address.startswith(f"{location}/"):
                 return place, unquote(address[len(location) + 1 :])
-        for location in self._known_auxiliary():
+        for location in self._auxiliary:
             if address.startswith(f"{location}/"):
                 found, place = place_of(self._rest, self._name, location, self.options)
                 if found != location:
@@ -196,11 +196,10 @@ class TableFiles:
             file_id=address.rpartition("/")[2],
         )
 
-    def _known_auxiliary(self) -> tuple[str, ...]:
-        if self._auxiliary is None:
-            head = table_metadata(self._rest, self._name)
-            self._auxiliary = tuple(normalized(location) for location in head.auxiliary_locations)
-        return self._auxiliary
+    @functools.cached_property
+    def _auxiliary(self) -> tuple[str, ...]:
+        head = table_metadata(self._rest, self._name)
+        return tuple(normalized(location) for location in head.auxiliary_locations)
 
 
 class _Log:

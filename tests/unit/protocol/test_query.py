@@ -71,7 +71,7 @@ def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table
     assert (answer.head.version, answer.head.table_size, answer.head.num_files) == (7, 10, 1)
     assert answer.head.location == "s3://b/t"
     assert answer.head.protocol.min_reader_version == 1
-    assert not answer.complete
+    assert answer.refresh_token is None
     (add,) = answer.actions
     assert isinstance(add, AddFile)
     assert add.path == "https://storage.test/f1.parquet?sig=planted-f1"
@@ -79,7 +79,7 @@ def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table
     assert (add.file_id, add.shared_deletion_vector_id) == ("f1", "dv1")
     assert (add.shared_version, add.shared_timestamp, add.shared_expiration) == (7, 8, 50)
     assert add.deletion_vector.cardinality == 2
-    assert (answer.complete, answer.refresh_token, answer.min_url_expiration) == (True, "fresh", 50)
+    assert (answer.refresh_token, answer.min_url_expiration) == ("fresh", 50)
 
 
 def test_parquet_answer_without_header_is_taken_although_delta_was_asked(server, rest, table, wire):
@@ -244,7 +244,7 @@ def test_malformed_line_is_refused_naming_it(server, rest, table, wire, line, re
     answer = query_table(rest, table)
     with pytest.raises(ProtocolError, match=reason):
         list(answer.actions)
-    assert not answer.complete
+    assert next(answer.blocks, None) is None
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -466,7 +466,6 @@ def test_broken_stream_is_resumed_without_losing_or_repeating_a_file(server, res
         answer = query_table(rest, table)
 
         assert sorted(ids(answer)) == sorted(f"f{i}" for i in range(50))
-        assert answer.complete
 
 
 @pytest.mark.parametrize("framing", ["cut-length", "cut-chunked", "cut-close"])
@@ -504,7 +503,7 @@ def test_answer_given_up_early_leaves_the_client_usable(server, rest, table, wir
 
     with query_table(rest, table) as answer:
         assert next(answer.actions).file_id == "f0"
-    assert not answer.complete
+    assert next(answer.blocks, None) is None
     assert len(ids(query_table(rest, table))) == 2000
 
 
