@@ -145,33 +145,29 @@ class ErrorAnswer(msgspec.Struct, rename="camel"):
         return None if found is None else str(found)
 
 
-class AwsCredentials(msgspec.Struct, rename="camel", frozen=True):
+class _Masked(msgspec.Struct, frozen=True):
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(***)"
+
+
+class AwsCredentials(_Masked, rename="camel", frozen=True):
     """``awsTempCredentials``."""
 
     access_key_id: str
     secret_access_key: str
     session_token: str
 
-    def __repr__(self) -> str:
-        return "AwsCredentials(***)"
 
-
-class AzureUserDelegationSas(msgspec.Struct, rename="camel", frozen=True):
+class AzureUserDelegationSas(_Masked, rename="camel", frozen=True):
     """``azureUserDelegationSas``."""
 
     sas_token: str
 
-    def __repr__(self) -> str:
-        return "AzureUserDelegationSas(***)"
 
-
-class GcpOauthToken(msgspec.Struct, rename="camel", frozen=True):
+class GcpOauthToken(_Masked, rename="camel", frozen=True):
     """``gcpOauthToken``."""
 
     oauth_token: str
-
-    def __repr__(self) -> str:
-        return "GcpOauthToken(***)"
 
 
 class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):

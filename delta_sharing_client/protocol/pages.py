@@ -208,10 +208,8 @@ class Pages:
         return page
 
     def _attempts(self, request: Request) -> Page:
-        def attempt() -> Page:
-            return Page(self._transport, request, self._transport.attempt(request), self._rules)
-
-        return self._transport.repeat(attempt)
+        transport = self._transport
+        return transport.repeat(lambda: Page(transport, request, transport.attempt(request), self._rules))
 
     def _running(self, status: QueryStatus) -> str:
         table = str(self._rules.table)

@@ -248,7 +248,7 @@ def table_metadata(
         needs_url_access=False,
     )
 
-    transport = rest.transport.operation()
+    transport = rest.operation()
 
     def attempt() -> TableHead:
         page = Page(transport, request, transport.attempt(request), rules)
@@ -337,7 +337,7 @@ def _changes(
     )
     return TableAnswer(
         Pages(
-            rest.transport,
+            rest,
             rules,
             lambda token: rest.changes_request(table, headers, request.params(token, formats)),
             lambda query_id, token: rest.query_status_request(table, headers, query_id, {}),
@@ -371,7 +371,7 @@ def _query(
 
     return TableAnswer(
         Pages(
-            rest.transport,
+            rest,
             rules,
             lambda token: rest.query_request(table, headers, {**wanted.body(token, formats), **idempotency_key}),
             lambda query_id, token: rest.query_status_request(table, headers, query_id, status_body(token)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
@@ -12,7 +11,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from delta_sharing_client.errors import DeltaSharingError, NotFoundError, ProtocolError, RequestError, about_table
-from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.messages import (
     ItemsPage,
     SchemaItem,
@@ -23,7 +21,6 @@ from delta_sharing_client.protocol.messages import (
     TemporaryCredentialsAnswer,
 )
 from delta_sharing_client.protocol.names import Schema, Share, Table, TableName, check_name
-from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
 
@@ -34,61 +31,20 @@ _UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
 T = TypeVar("T")
 
 
-class RestClient:
-    """The REST API of one profile's server. Safe in threads; pickles without its connections.
-
-    Parameters
-    ----------
-    profile:
-        Endpoint and credentials.
-    options:
-        Timeouts and limits of trying again.
-    user_agent:
-        Put first in the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``, which servers
-        look for).
+class RestClient(Transport):
+    """The REST API of one profile's server.
 
     Every method raises ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
     ``ProfileError`` for an expired token.
     """
 
-    def __init__(self, profile: Profile, options: ReadOptions | None = None, *, user_agent: str | None = None) -> None:
-        self.transport = Transport(profile, options or ReadOptions(), user_agent)
-
     def __repr__(self) -> str:
         return f"RestClient({self.profile.endpoint!r})"
-
-    @property
-    def profile(self) -> Profile:
-        """The profile it was made with."""
-        return self.transport.profile
-
-    @property
-    def options(self) -> ReadOptions:
-        """The options it was made with."""
-        return self.transport.options
 
     @property
     def allows_http_data(self) -> bool:
         """Whether files may be fetched over ``http:`` from any host, because the endpoint itself is ``http:``."""
         return urlsplit(self.profile.endpoint).scheme == "http"
-
-    @property
-    def query_id(self) -> str | None:
-        """The id by which a provider finds the requests of a read; ``None`` where each request has its own."""
-        return self.transport.query_id
-
-    def for_read(self, options: ReadOptions, query_id: str | None = None) -> RestClient:
-        """Return the same client for one read: with its options, and one query id for all of its requests.
-
-        The id is a new one unless given. Connections and sign-in are shared with this one.
-        """
-        other = copy.copy(self)
-        other.transport = self.transport.for_read(options, query_id)
-        return other
-
-    def close(self) -> None:
-        """Close idle connections."""
-        self.transport.close()
 
     @contextlib.contextmanager
     def about(self, table: TableName) -> Iterator[None]:
@@ -175,16 +131,16 @@ class RestClient:
         params = {} if starting_timestamp is None else {"startingTimestamp": starting_timestamp}
         request = _table_request("GET", table, ("version",), doing, params=params)
         try:
-            response, _ = self.transport.fetch(request)
+            response, _ = self.fetch(request)
         except RequestError as error:
             if error.status not in _UNKNOWN_ENDPOINT or starting_timestamp is not None:
                 raise
             # A 404 may mean the endpoint or the table, whatever its code: HEAD tells.
             try:
-                response, _ = self.transport.fetch(_table_request("HEAD", table, (), doing))
+                response, _ = self.fetch(_table_request("HEAD", table, (), doing))
             except RequestError:
                 raise error from None
-        version = version_header(response.headers, doing, str(table), self.transport.secrets())
+        version = version_header(response.headers, doing, str(table), self.secrets())
         if version is None:
             raise ProtocolError(f"{doing}: the answer has no {VERSION_HEADER} header.", table=str(table))
         return version
@@ -204,8 +160,8 @@ class RestClient:
             )
         return credentials
 
-    def _json(self, request: Request, answer: type[T], transport: Transport | None = None) -> T:
-        _, body = (transport or self.transport).fetch(request)
+    def _json(self, request: Request, answer: type[T]) -> T:
+        _, body = self.fetch(request)
         try:
             return msgspec.json.decode(body, type=answer)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -217,11 +173,11 @@ class RestClient:
     def _list(self, path: tuple[str, ...], page: type[ItemsPage[T]], doing: str) -> list[T]:
         items: list[T] = []
         tokens = PageTokens(doing)
-        transport = self.transport.operation()
+        within = self.operation()
         token = None
         while True:
             params: dict[str, str] = {} if token is None else {"pageToken": token}
-            answer = self._json(Request(method="GET", path=path, doing=doing, params=params), page, transport)
+            answer = within._json(Request(method="GET", path=path, doing=doing, params=params), page)
             items.extend(answer.items or [])
             token = tokens.next(answer.next_page_token, is_empty=not answer.items)
             if token is None:

@@ -63,6 +63,7 @@ _MAX_JSON_BYTES = 256 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+TransportT = TypeVar("TransportT", bound="Transport")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +95,17 @@ class Transport:
     options:
         Timeouts, limits of trying again, headers.
     user_agent:
-        Put first in the ``User-Agent`` header, for servers that tell clients apart by its beginning.
+        Put first in the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``, which servers
+        look for).
+
+    Attributes
+    ----------
+    query_id:
+        The id by which a provider finds the requests of a read; ``None`` where each request has its own.
     """
 
-    def __init__(self, profile: Profile, options: ReadOptions, user_agent: str | None = None) -> None:
-        self.options = options
+    def __init__(self, profile: Profile, options: ReadOptions | None = None, *, user_agent: str | None = None) -> None:
+        self.options = options = options or ReadOptions()
         self.query_id: str | None = None
         self._server = _Server(profile)
         self._auth, self._signed_in = make_auth(profile, options), profile
@@ -126,8 +133,11 @@ class Transport:
         """Return ``attempt()``, tried again while it raises ``Transient``, within what is left of the operation."""
         return self.tries().call(attempt)
 
-    def for_read(self, options: ReadOptions, query_id: str | None = None) -> Transport:
-        """Return the same with other options, and one query id for all the requests of a read, by default a new one."""
+    def for_read(self: TransportT, options: ReadOptions, query_id: str | None = None) -> TransportT:
+        """Return the same with other options, and one query id for all the requests of a read, by default a new one.
+
+        Connections and sign-in are shared with this one.
+        """
         other = copy.copy(self)
         other.options = options
         other.query_id = query_id or uuid.uuid4().hex
@@ -139,7 +149,7 @@ class Transport:
         """Return ``seconds``, or what is left of the operation if that is less."""
         return self._deadline.within(seconds)
 
-    def operation(self, interrupt: Interrupt | None = None) -> Transport:
+    def operation(self: TransportT, interrupt: Interrupt | None = None) -> TransportT:
         """Return the same with a deadline that begins now, for the requests of one operation; ``interrupt`` ends them
         earlier."""
         other = copy.copy(self)
@@ -236,7 +246,6 @@ class Transport:
             if response.status_code not in _REDIRECTS or location is None:
                 return response
             response.close()
-            self._check_redirect(response, request)
             url, trusted = self._target(response, location, request)
             response = self._send(request, url, trusted=trusted)
         response.close()
@@ -292,7 +301,8 @@ class Transport:
             return Transient(error, retry_after(response.headers.get("Retry-After")))
         return error
 
-    def _check_redirect(self, response: requests.Response, request: Request) -> None:
+    def _target(self, response: requests.Response, location: str, request: Request) -> tuple[str, bool]:
+        """Return where a redirect leads, and whether the credentials go along: only to the same server."""
         # Clients turn a POST into a GET on 301, 302 and 303: the answer would be to another question.
         if request.method == "POST" and response.status_code in (301, 302, 303):
             raise RequestError(
@@ -301,9 +311,6 @@ class Transport:
                 status=response.status_code,
                 table=request.table,
             )
-
-    def _target(self, response: requests.Response, location: str, request: Request) -> tuple[str, bool]:
-        """Return where a redirect leads, and whether the credentials go along: only to the same server."""
         here = response.request.url or self.profile.endpoint
         try:
             url = urljoin(here, location)

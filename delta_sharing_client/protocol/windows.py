@@ -16,7 +16,6 @@ from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from delta_sharing_client.connections import Interrupt
-from delta_sharing_client.delta.actions import VersionedMetadata, VersionedProtocol
 from delta_sharing_client.errors import ProtocolError, RequestError, UnsupportedFeatureError
 from delta_sharing_client.protocol.messages import TableAction, TableHead
 from delta_sharing_client.protocol.names import TableName
@@ -118,13 +117,8 @@ def feed_windows(
     """
     if answer.head.is_view or query.ending_timestamp is not None:
         return None
-    seen = sorted(
-        {
-            action.shared_version
-            for action in beginning
-            if not isinstance(action, (VersionedMetadata, VersionedProtocol)) and action.shared_version is not None
-        }
-    )
+    versions = {getattr(action, "shared_version", None) for action in beginning}
+    seen = sorted(version for version in versions if version is not None)
     if not seen:
         return None
     wanted = answer.head.response_format

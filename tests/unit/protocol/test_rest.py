@@ -315,7 +315,7 @@ def test_client_works_after_close_and_in_a_forked_process(server, rest, wire):
     rest.list_shares()
     rest.close()
     assert rest.list_shares() == []
-    hub = rest.transport._server
+    hub = rest._server
     session = hub.session()
     hub._session_pid = os.getpid() + 1  # as a child sees it
     assert hub.session() is not session
@@ -665,7 +665,7 @@ def test_connection_of_an_answer_that_was_read_to_its_end_is_used_again(server, 
         server.on("GET", "/shares", reply)
         for _ in range(3):
             assert rest.list_shares() == []
-    (pool,) = rest.transport._server.session().get_adapter("http://").poolmanager.pools._container.values()
+    (pool,) = rest._server.session().get_adapter("http://").poolmanager.pools._container.values()
     assert (pool.num_connections, pool.num_requests) == (1, 6)
 
 
