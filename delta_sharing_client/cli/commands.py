@@ -424,7 +424,7 @@ def read_table(
         timestamp=timestamp,
         row_lineage=row_lineage,
     )
-    _explain_or_write(read, explain, to, file_format, settings)
+    _print_plan(read, settings) if explain else _write(read, to, file_format, settings)
 
 
 @app.command("sql")
@@ -488,7 +488,7 @@ def read_changes(
         filter=filter_,
         limit=limit,
     )
-    _explain_or_write(read, explain, to, file_format, settings)
+    _print_plan(read, settings) if explain else _write(read, to, file_format, settings)
 
 
 @app.command("sync", hidden=True)
@@ -551,15 +551,6 @@ def serve(words: Annotated[Optional[list[str]], typer.Argument(metavar="OPTIONS"
 
 
 # === Shared by the commands ===
-
-
-def _explain_or_write(
-    read: "Read", explain: bool, to: Path | None, file_format: FileFormat | None, settings: Settings
-) -> None:
-    if explain:
-        _print_plan(read, settings)
-    else:
-        _write(read, to, file_format, settings)
 
 
 def _print_plan(read: "Read", settings: Settings) -> None:

@@ -14,7 +14,19 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
-from delta_sharing_client.connections import Answer, Line, Network, Pool, Watch, host_pool, is_loopback, pool, sending
+from delta_sharing_client.connections import (
+    MAX_REDIRECTS,
+    REDIRECTS,
+    Answer,
+    Line,
+    Network,
+    Pool,
+    Watch,
+    host_pool,
+    is_loopback,
+    pool,
+    sending,
+)
 from delta_sharing_client.errors import DataError, ProtocolError, TransportError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -23,7 +35,6 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 
 _DOING = "Reading a data file"
 _CHUNK = 1024 * 1024
-_MAX_REDIRECTS = 5
 _LONGEST_NUMBER = 19
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII)
 # A URL that is sent as it is: scheme, host, port, and what may stand in a request's target (RFC 3986, 3.3 and 3.4).
@@ -34,7 +45,6 @@ _PLAIN_URL = re.compile(
 )
 # What a URL may begin with so that its host is beyond doubt: nothing after the slash is part of it.
 _PLAIN_ORIGIN = re.compile(r"https?://[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?/", re.ASCII)
-_REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
 class Refused(Exception):
@@ -181,12 +191,12 @@ class Http:
             arrive.
         """
         headers = _headers(wanted, version)
-        for _ in range(_MAX_REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=file_id)
             watch = Watch(self.options, deadline, _DOING, self.table)
             response = self._send(url, headers, watch, line)
             location = response.headers.get("Location")
-            if response.status not in _REDIRECTS or location is None:
+            if response.status not in REDIRECTS or location is None:
                 break
             response.close()
             url = _target(url, location)

@@ -34,13 +34,10 @@ _EXPIRY_MARGIN_MS = 10_000
 # Bytes of one read to begin with, and the seconds up to which the next one is of twice as many.
 _PIECE = 32 * 1024
 _QUICK = 0.1
-
-
-ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
-
-
 # Of a storage that has more to do than it wants: 503 is what S3 says for "Slow Down".
 _TOO_MANY = frozenset((429, 503))
+
+ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
 
 
 class UrlSource(Protocol):

@@ -97,12 +97,11 @@ def _unquoted(name: str) -> str:
 
 
 def _html(item: Share | Schema | Table) -> str:
-    """Return what a notebook shows of a listed value."""
     return html_facts(f"{type(item).__name__} {item.name}", dataclasses.asdict(item))
 
 
 def _short(item: Share | Schema | Table) -> str:
-    """Return the repr of a listed value without what the server does not tell of it."""
+    # Without what the server does not tell of it.
     told = [
         f"{field.name}={value!r}"
         for field in dataclasses.fields(item)

@@ -275,7 +275,7 @@ class Page:
         self._give_up()
         # Here goes the answer, and whatever still reads from it. Elsewhere, whenever somebody lets go of the last thing
         # that refers to it, Ctrl-C could be lost: Python forgets a signal that is heard in the finalizer of an answer.
-        self._give_up, self._blocks = _nothing, iter(())
+        self._give_up, self._blocks = lambda: None, iter(())
 
     def actions(self) -> Iterator[list[TableAction]]:
         """Yield what follows the head, in the order of the lines and as many at a time as arrive together; then ``end``
@@ -559,10 +559,6 @@ def _decoded_at_once(text: bytes) -> list[Line] | None:
     lines, between = found[::2], found[1::2]
     plain = between == [_BETWEEN] * breaks and set(map(type, lines)) == {Line}
     return cast("list[Line]", lines) if plain else None
-
-
-def _nothing() -> None:
-    pass
 
 
 class _Files:

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 import requests
 
 from delta_sharing_client import __version__
-from delta_sharing_client.connections import Interrupt, Network, Session, Watch, sending
+from delta_sharing_client.connections import MAX_REDIRECTS, REDIRECTS, Interrupt, Network, Session, Watch, sending
 from delta_sharing_client.errors import (
     DeltaSharingError,
     ProfileError,
@@ -43,8 +43,6 @@ from delta_sharing_client.retry import (
     retry_after,
 )
 
-_REDIRECTS = frozenset((301, 302, 303, 307, 308))
-_MAX_REDIRECTS = 5
 # What a request must say itself, and what goes from one machine to the next only (RFC 9110).
 _OWN_HEADERS = frozenset(
     (
@@ -127,7 +125,8 @@ class Transport:
 
     def tries(self) -> Tries:
         """Return the tries of one request, within what is left of the operation."""
-        return Tries(self.options, self._deadline, sleep=self._sleep)
+        sleep = None if self._interrupt is None else self._interrupt.sleep
+        return Tries(self.options, self._deadline, sleep=sleep)
 
     def repeat(self, attempt: Callable[[], T]) -> T:
         """Return ``attempt()``, tried again while it raises ``Transient``, within what is left of the operation."""
@@ -156,10 +155,6 @@ class Transport:
         other._deadline = Deadline(self.options.total_timeout)
         other._interrupt = interrupt
         return other
-
-    @property
-    def _sleep(self) -> Callable[[float], None] | None:
-        return None if self._interrupt is None else self._interrupt.sleep
 
     def close(self) -> None:
         """Close idle connections. A later request opens new ones."""
@@ -241,16 +236,16 @@ class Transport:
         url = "/".join((self._sign_in().endpoint, *(quote(segment, safe="") for segment in request.path)))
         url += f"?{urlencode(request.params)}" if request.params else ""
         response = self._send(request, url, trusted=True)
-        for _ in range(_MAX_REDIRECTS):
+        for _ in range(MAX_REDIRECTS):
             location = response.headers.get("Location")
-            if response.status_code not in _REDIRECTS or location is None:
+            if response.status_code not in REDIRECTS or location is None:
                 return response
             response.close()
             url, trusted = self._target(response, location, request)
             response = self._send(request, url, trusted=trusted)
         response.close()
         raise RequestError(
-            f"{request.doing} failed: the server redirects more than {_MAX_REDIRECTS} times; ask the data provider.",
+            f"{request.doing} failed: the server redirects more than {MAX_REDIRECTS} times; ask the data provider.",
             status=response.status_code,
             table=request.table,
         )

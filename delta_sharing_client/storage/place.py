@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Union
+from typing import Any, Protocol, Union
 from urllib.parse import urlsplit
 
 import requests
 
 from delta_sharing_client import optional
 from delta_sharing_client.connections import is_loopback
+from delta_sharing_client.delta.log.listing import LocalDirectory, LogEntry
 from delta_sharing_client.download.range_request import Body, Refused, Span, Version
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions
@@ -38,18 +39,10 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs":
 _STATUS = re.compile(r"\bstatus:? (\d{3})\b|\b(\d{3}) [A-Z][a-z]+")
 
 
-class StoredFile(NamedTuple):
-    """A file below a location; ``modified_ms`` is in milliseconds since the epoch."""
-
-    name: str
-    size: int
-    modified_ms: int
-
-
 class Place(Protocol):
     """A location, and what may be read below it. Keys are plain paths relative to it, ``/`` between their parts."""
 
-    def files(self, folder: str) -> list[StoredFile]:
+    def files(self, folder: str) -> list[LogEntry]:
         """Return the files directly in ``folder``, by name; ``FileNotFoundError`` if there are none."""
 
     def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> Body:
@@ -115,12 +108,8 @@ class LocalPlace:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def files(self, folder: str) -> list[StoredFile]:
-        try:
-            entries = [(entry.name, entry.stat()) for entry in os.scandir(self._root / folder)]
-        except NotADirectoryError as error:
-            raise FileNotFoundError(*error.args) from None
-        return [StoredFile(name, stat.st_size, (stat.st_mtime_ns + 1000) // 1_000_000) for name, stat in entries]
+    def files(self, folder: str) -> list[LogEntry]:
+        return LocalDirectory(self._root / folder).entries()
 
     def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> Body:
         try:
@@ -168,12 +157,12 @@ class ObjectPlace:
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _lock=threading.Lock(), _store=None)
 
-    def files(self, folder: str) -> list[StoredFile]:
+    def files(self, folder: str) -> list[LogEntry]:
         import obstore
 
         listed = self._trying(lambda store: obstore.list_with_delimiter(store, self._key(folder)))["objects"]
         found = [
-            StoredFile(item["path"].rpartition("/")[2], item["size"], round(item["last_modified"].timestamp() * 1000))
+            LogEntry(item["path"].rpartition("/")[2], item["size"], round(item["last_modified"].timestamp() * 1000))
             for item in listed
         ]
         if not found:

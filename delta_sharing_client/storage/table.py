@@ -148,7 +148,7 @@ class TableFiles:
 
         def attempt() -> list[LogEntry]:
             try:
-                return [LogEntry(*item) for item in self._places[self.location].files(LOG_DIRECTORY)]
+                return self._places[self.location].files(LOG_DIRECTORY)
             except Refused as refused:
                 raise TransportError(
                     f"The table's storage refused to list its log (status {refused.status}): ask the provider whether "
