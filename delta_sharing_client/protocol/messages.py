@@ -453,26 +453,16 @@ class FileReader:
         if file is None or file.url is None:
             return "a parquet answer gives each file a url"
         values = self._shared(file.partition_values or {})
+        action: FileAction
         if line.remove is not None:
-            return RemoveFile(
-                path=file.url,
-                partition_values=values,
-                size=file.size,
-                stats=file.stats,
-                file_id=file.id,
-                shared_version=file.version,
-                shared_timestamp=file.timestamp,
-                shared_expiration=file.expiration_timestamp,
-            )
-        return AddCdcFile(
-            path=file.url,
-            partition_values=values,
-            size=-1 if file.size is None else file.size,
-            file_id=file.id,
-            shared_version=file.version,
-            shared_timestamp=file.timestamp,
-            shared_expiration=file.expiration_timestamp,
-        )
+            action = RemoveFile(path=file.url, partition_values=values, size=file.size, stats=file.stats)
+        else:
+            action = AddCdcFile(path=file.url, partition_values=values, size=-1 if file.size is None else file.size)
+        action.file_id = file.id
+        action.shared_version = file.version
+        action.shared_timestamp = file.timestamp
+        action.shared_expiration = file.expiration_timestamp
+        return action
 
     def _shared(self, values: PartitionValues) -> PartitionValues:
         if not values:

@@ -357,11 +357,7 @@ class Page:
                 if line.end is None:
                     raise self._malformed("queryStatus must be the only line")
             return
-        if first is not None and first.end is not None:
-            self._end_of_stream(first.end)  # an error report may be all there is
-        if first is None or first.end is not None:
-            raise Transient(self._incomplete("it has no protocol line"))
-        self._only_one(first)
+        first = self._not_the_end(first, "protocol")
         if first.protocol is None:
             raise self._malformed("the first line must hold protocol")
         protocol_line = first.protocol
@@ -376,13 +372,7 @@ class Page:
                 table=self._table,
             )
         protocol = read_protocol(protocol_line, found, self._table)
-        second = self._next_line()
-        if second is not None and second.end is not None:
-            self._end_of_stream(second.end)
-        if second is None or second.end is not None:
-            raise Transient(self._incomplete("it has no metaData line"))
-        self._only_one(second)
-        described = second.metadata
+        described = self._not_the_end(self._next_line(), "metaData").metadata
         if described is None:
             raise self._malformed("the second line must hold metaData")
         self.head = TableHead(
@@ -399,6 +389,14 @@ class Page:
             is_view=self._is_view,
         )
         self._check_head(self.head)
+
+    def _not_the_end(self, line: Line | None, expected: str) -> Line:
+        if line is not None and line.end is not None:
+            self._end_of_stream(line.end)  # an error report may be all there is
+        if line is None or line.end is not None:
+            raise Transient(self._incomplete(f"it has no {expected} line"))
+        self._only_one(line)
+        return line
 
     def _version(self, metadata_version: int | None) -> int:
         if self._is_view:

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from delta_sharing_client.connections import Interrupt
@@ -414,9 +414,10 @@ def check_number(name: str, value: object, *, least: int, most: int = _MAX_INT64
 
 def check_one_of(**values: object) -> None:
     """Raise ``UsageError`` if more than one of ``values`` is given."""
-    given = [name for name, value in values.items() if value is not None]
+    given = [f"'{name}'" for name, value in values.items() if value is not None]
     if len(given) > 1:
-        raise UsageError(f"Only one of {_names(values)} can be given, found {_names(given, ' and ')}.")
+        names = ", ".join(f"'{name}'" for name in values)
+        raise UsageError(f"Only one of {names} can be given, found {' and '.join(given)}.")
 
 
 def _check_range(start: int | None, end: int | None) -> None:
@@ -435,7 +436,3 @@ def _check_json_hints(text: object) -> None:
         raise UsageError(
             "'json_predicate_hints' must be JSON text of one operation: an object with the keys 'op' and 'children'."
         )
-
-
-def _names(names: Iterable[str], between: str = ", ") -> str:
-    return between.join(f"'{name}'" for name in names)
