@@ -199,6 +199,9 @@ def runs(draw: st.DrawFn, values: list[Any], rows: int) -> list[Any]:
     return found[:rows]
 
 
+GROUP_SIZES = (37, 100, 1000)
+
+
 @st.composite
 def written(draw: st.DrawFn) -> dict[str, Any]:
     return {
@@ -208,7 +211,7 @@ def written(draw: st.DrawFn) -> dict[str, Any]:
         "use_dictionary": draw(st.booleans()),
         "dictionary_pagesize_limit": draw(st.sampled_from([1, 60, 2**20])),
         "compression": draw(st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli", "lz4"])),
-        "row_group_size": draw(st.sampled_from([37, 100, 1000])),
+        "row_group_size": draw(st.sampled_from(GROUP_SIZES)),
         **writer_settings(write_page_checksum=draw(st.booleans()), store_decimal_as_integer=draw(st.booleans())),
     }
 
@@ -259,7 +262,8 @@ def rows_as_text(table: pa.Table) -> list[str]:
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=60, deadline=None)
 def test_rows_are_those_of_a_read_that_knows_no_pages(shared_storage: Storage, data: st.DataObject) -> None:
-    rows = data.draw(st.integers(1, 160), "rows")
+    # With pages of a byte, pyarrow cannot read a row group of one row that it wrote, in which a struct has a list.
+    rows = data.draw(st.integers(1, 160).filter(lambda rows: all(rows % size != 1 for size in GROUP_SIZES)), "rows")
     columns: dict[str, pa.Array] = {}
     fields: list[pa.Field] = []
     kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3), "kinds")
