@@ -245,13 +245,13 @@ def _shut(sock: Any) -> None:
             plain.shutdown(socket.SHUT_RDWR)
 
 
-def pool(network: Network, proxy: str | None, concurrency: int) -> urllib3.PoolManager:
-    """Return the connections by way of ``proxy`` that all reads of this process share."""
-    key = (network, proxy, concurrency)
+def pool(network: Network, proxy: str | None, concurrency: int, scheme: str) -> urllib3.PoolManager:
+    """Return the connections for URLs of ``scheme`` by way of ``proxy`` that all reads of this process share."""
+    key = (network, proxy, concurrency, scheme)
     with _pools_lock:
         found = _pools.get(key)
         if found is None:
-            found = _new_pool(network, proxy, concurrency)
+            found = _new_pool(network, proxy, concurrency, scheme)
             _put(_pools, key, found)
         return found
 
@@ -262,7 +262,7 @@ def host_pool(network: Network, concurrency: int, scheme: str, host: str, port: 
     found = _hosts.get(key)
     # One that was in use least is emptied for others.
     if found is None or found.pool is None:
-        made = pool(network, None, concurrency).connection_from_host(host, port, scheme)
+        made = pool(network, None, concurrency, scheme).connection_from_host(host, port, scheme)
         if not isinstance(made, Pool):
             return None
         found = made
@@ -341,7 +341,7 @@ def sending(watch: Watch, line: Line | None = None) -> Iterator[None]:
         _sending.watch = _sending.line = None
 
 
-_pools: dict[tuple[Network, str | None, int], urllib3.PoolManager] = {}
+_pools: dict[tuple[Network, str | None, int, str], urllib3.PoolManager] = {}
 _hosts: dict[tuple[Network, int, str, str, int | None], Pool] = {}
 _pools_lock = threading.Lock()
 _connected: weakref.WeakSet[_Connection] = weakref.WeakSet()
@@ -357,15 +357,17 @@ def _put(kept: dict[K, V], key: K, value: V) -> None:
     kept[key] = value
 
 
-def _new_pool(network: Network, proxy: str | None, concurrency: int) -> urllib3.PoolManager:
+def _new_pool(network: Network, proxy: str | None, concurrency: int, scheme: str) -> urllib3.PoolManager:
     settings: dict[str, Any] = {"num_pools": _POOL_HOSTS, "maxsize": concurrency, "cert_reqs": "CERT_REQUIRED"}
-    settings["ssl_context"] = network.tls()
+    # Where nothing is encrypted, certificates are not read: that takes as long as an answer from another city.
+    tls = network.tls() if "https" in (scheme, urlsplit(proxy or "").scheme) else None
+    settings["ssl_context"] = tls
     if proxy is None:
         manager = urllib3.PoolManager(**settings)
     else:
         auth = urllib3.util.parse_url(proxy).auth
         headers = urllib3.util.make_headers(proxy_basic_auth=auth) if auth else None
-        manager = urllib3.ProxyManager(proxy, proxy_headers=headers, proxy_ssl_context=network.tls(), **settings)
+        manager = urllib3.ProxyManager(proxy, proxy_headers=headers, proxy_ssl_context=tls, **settings)
     return _ours(manager)
 
 

@@ -251,7 +251,7 @@ class Http:
             connections = host_pool(self.network, most, scheme, host, port)
             if connections is not None:
                 return connections, target
-        return pool(self.network, proxy, most), url
+        return pool(self.network, proxy, most, scheme), url
 
 
 def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file_id: str | None = None) -> None:

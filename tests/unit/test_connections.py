@@ -502,6 +502,20 @@ def test_certificates_are_read_once_for_many_connections(
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
+def test_no_certificates_are_read_where_nothing_is_encrypted(
+    hostile: Hostile, door: Door, monkeypatch: pytest.MonkeyPatch, bundle: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.pem"
+    own.write_text(Path(bundle).read_text())
+    loaded: list[object] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *given, **named: loaded.append(1))
+    hostile.scripts = [lambda connection: connection.sendall(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")]
+    with pytest.raises(DeltaSharingError, match="404"):
+        door(hostile.url, ReadOptions(ca_bundle=str(own), max_attempts=1))
+    assert not loaded
+
+
+@pytest.mark.parametrize("door", [ask_rest, ask_data])
 def test_the_clients_certificate_is_shown(
     make_secure: Callable[..., Secure],
     authority: trustme.CA,
