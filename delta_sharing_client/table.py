@@ -14,7 +14,7 @@ import pyarrow as pa
 from delta_sharing_client.delta.actions import Format, Protocol
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DeltaSharingError, UsageError, about_table
-from delta_sharing_client.instants import to_instant
+from delta_sharing_client.instants import EPOCH, to_instant
 from delta_sharing_client.notebook import Bar, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.planning import read_commits
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     Timestamp = Union[str, datetime.datetime, datetime.date, None]
 
 _WEEK = datetime.timedelta(days=7)
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -433,7 +432,7 @@ def _counted(version: int, moment: datetime.datetime, found: Counter[str]) -> Ve
 
 
 def _moment(milliseconds: int) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(milliseconds=milliseconds)
+    return EPOCH + datetime.timedelta(milliseconds=milliseconds)
 
 
 def _instant(value: Timestamp, name: str, *, up: bool = False) -> str | None:

@@ -38,7 +38,7 @@ from delta_sharing_client.delta.paths import canonical_path, is_absolute
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.download.range_request import Body, Refused, Version
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.instants import format_millis, parse_instant
+from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
@@ -52,7 +52,6 @@ from delta_sharing_client.storage.place import Place, Wanted, normalized, place_
 
 # Files of a log that are under way at once, ahead of the one that is read.
 _AHEAD = 16
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
 ActionT = TypeVar("ActionT", bound=FileAction)
@@ -389,7 +388,7 @@ def _version_at(log: DeltaLog, moment: int, table: str) -> int:
 
 
 def _milliseconds(text: str) -> int:
-    return (parse_instant(text) - _EPOCH) // datetime.timedelta(milliseconds=1)
+    return (parse_instant(text) - EPOCH) // datetime.timedelta(milliseconds=1)
 
 
 def _state(rest: RestClient, files: TableFiles, snapshot: Snapshot) -> TableState:
