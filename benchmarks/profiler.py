@@ -18,10 +18,10 @@ STAGES = (
     (
         "Parquet decoding",
         (
-            "delta_sharing_client/scan/decode.py",
-            "delta_sharing_client/scan/align.py",
-            "delta_sharing_client/scan/align.py",
-            "delta_sharing_client/scan/align.py",
+            "delta_sharing_client/read/decode.py",
+            "delta_sharing_client/read/align.py",
+            "delta_sharing_client/read/align.py",
+            "delta_sharing_client/read/align.py",
             "delta_sharing_client/parquet/byte_ranges.py",
             "/pyarrow/",
         ),
@@ -29,9 +29,9 @@ STAGES = (
     (
         "sockets and HTTP",
         (
-            "delta_sharing_client/download/range_request.py",
-            "delta_sharing_client/download/remote_file.py",
-            "delta_sharing_client/download/memory.py",
+            "delta_sharing_client/fetch/http.py",
+            "delta_sharing_client/fetch/source.py",
+            "delta_sharing_client/fetch/memory.py",
             "/urllib3/",
             "/requests/",
             "/http/",

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from delta_sharing_client.client import SharingClient
-    from delta_sharing_client.download.report import Progress, ScanReport
     from delta_sharing_client.errors import (
         AuthError,
         DataError,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         UnsupportedFeatureError,
         UsageError,
     )
+    from delta_sharing_client.fetch.report import Progress, ScanReport
     from delta_sharing_client.loaders import (
         attach,
         get_table_metadata,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.protocol.profile import Profile
     from delta_sharing_client.reads import Changes, Scan
     from delta_sharing_client.replica import Replica
-    from delta_sharing_client.scan.partitions import Partition
+    from delta_sharing_client.run.partitions import Partition
     from delta_sharing_client.table import SharedTable, TableDetails
 
 __version__ = "0.2.0.dev0"
@@ -143,8 +143,8 @@ _HOMES = {
     "delta_sharing_client.protocol.profile": ("Profile",),
     "delta_sharing_client.reads": ("Changes", "Scan"),
     "delta_sharing_client.replica": ("Replica",),
-    "delta_sharing_client.scan.partitions": ("Partition",),
-    "delta_sharing_client.download.report": ("Progress", "ScanReport"),
+    "delta_sharing_client.run.partitions": ("Partition",),
+    "delta_sharing_client.fetch.report": ("Progress", "ScanReport"),
     "delta_sharing_client.table": ("SharedTable", "TableDetails"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

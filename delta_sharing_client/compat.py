@@ -29,10 +29,10 @@ import requests
 
 from delta_sharing_client import client as our_client
 from delta_sharing_client import errors, loaders, reads, table
+from delta_sharing_client.plan.columns import COMMIT_TIMESTAMP
 from delta_sharing_client.predicates.hints import from_json_hints
 from delta_sharing_client.protocol.names import Schema, Share, Table, TableName
 from delta_sharing_client.protocol.profile import NEWEST_VERSION, Profile, read_profile
-from delta_sharing_client.scan.columns import COMMIT_TIMESTAMP
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import Protocol
 from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.plan.columns import COMMIT_TIMESTAMP
 from delta_sharing_client.predicates.hints import JsonHints, from_json_hints
 from delta_sharing_client.protocol.names import parse_table_url
 from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.reads import Changes, Filter, Scan
-from delta_sharing_client.scan.columns import COMMIT_TIMESTAMP
 from delta_sharing_client.table import SharedTable, TableDetails
 
 if TYPE_CHECKING:

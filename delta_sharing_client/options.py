@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from delta_sharing_client.download.report import Progress
+    from delta_sharing_client.fetch.report import Progress
 
 
 class ResponseFormat(enum.Enum):

@@ -32,6 +32,10 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerprints, pairs
 from delta_sharing_client.options import AccessMode, ReadOptions
+from delta_sharing_client.plan.changes import FeedPart, plan_changes, stream_changes
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
+from delta_sharing_client.plan.snapshot import plan_snapshot, scan_context, stream_snapshot
+from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
 from delta_sharing_client.protocol import windows
@@ -48,10 +52,6 @@ from delta_sharing_client.protocol.query import (
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
 from delta_sharing_client.retry import RETRIED_STATUSES
-from delta_sharing_client.scan.plan import plan_snapshot, scan_context, stream_snapshot
-from delta_sharing_client.scan.plan_changes import FeedPart, plan_changes, stream_changes
-from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
-from delta_sharing_client.scan.tasks import FileTask, ScanPlan, ScanStream
 
 if TYPE_CHECKING:
     from delta_sharing_client.storage.table import CommitFacts

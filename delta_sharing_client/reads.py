@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 import pyarrow as pa
 
 from delta_sharing_client import optional
-from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs.file_formats import FileFormat
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, whole_number
+from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
 from delta_sharing_client.planning import (
     change_feed_schema,
     plan_change_feed,
@@ -36,11 +38,9 @@ from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
-from delta_sharing_client.scan.execute import Batches, execute
-from delta_sharing_client.scan.partitions import Partition, partition
-from delta_sharing_client.scan.progress import watched
-from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
-from delta_sharing_client.scan.tasks import ScanPlan, ScanStream, explain
+from delta_sharing_client.run.partitions import Partition, partition
+from delta_sharing_client.run.progress import watched
+from delta_sharing_client.run.scan import Batches, execute
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 if TYPE_CHECKING:

@@ -56,22 +56,22 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, append_commit, write_log
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.delta.snapshot import Snapshot, Want, logical_file_key
-from delta_sharing_client.download.queue import Downloads, forget_frames
-from delta_sharing_client.download.remote_file import RemoteFile, Stale, Transfers
-from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.fetch.queue import Downloads, forget_frames
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import RemoteFile, Stale, Transfers
+from delta_sharing_client.fetch.steps import start
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.tasks import FileTask, ScanContext
 from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.scan.closing import Closing
-from delta_sharing_client.scan.progress import progress_bar
-from delta_sharing_client.scan.request import ScanRequest
-from delta_sharing_client.scan.steps import start
-from delta_sharing_client.scan.tasks import FileTask, ScanContext
-from delta_sharing_client.scan.vectors import Vectors
+from delta_sharing_client.read.vectors import Vectors
+from delta_sharing_client.run.closing import Closing
+from delta_sharing_client.run.progress import progress_bar
 
 APPLICATION = "delta-sharing-client.replica"
 CHECKSUM = "delta-sharing-client.sha256"

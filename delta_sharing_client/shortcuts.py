@@ -20,7 +20,7 @@ class Shortcuts:
         (``parquet.partial_chunk``). Without it a filter that hits few rows of large row groups fetches them whole, and
         drops the rows it does not want afterwards. Benchmark: ``pages``.
     buffer_reuse:
-        The memory of a download is used again for later ones (``download.memory.Buffers``). Without it every megabyte
+        The memory of a download is used again for later ones (``fetch.memory.Buffers``). Without it every megabyte
         is fresh memory of the system, whose first touch costs more than the copy into it. Benchmark: ``loopback-full``.
     touch_ahead:
         While the first rows are on their way, a thread has the system provide the memory of the frame
@@ -30,30 +30,30 @@ class Shortcuts:
         touched once a file. Benchmark: ``tiny-many``.
     direct_reads:
         Bodies are read by ``http.client``'s ``readinto``, which urllib3 keeps in a private attribute
-        (``download.range_request.Body``). Without it they go through two more copies. Benchmark: ``loopback-full``.
+        (``fetch.http.Body``). Without it they go through two more copies. Benchmark: ``loopback-full``.
     adaptive_flight:
-        Where answers come at once, few requests fly (``download.queue.Flight``). Without it as many as are allowed, and
+        Where answers come at once, few requests fly (``fetch.queue.Flight``). Without it as many as are allowed, and
         as many threads get into each other's way. Benchmark: ``tiny-many``.
     late_columns:
-        The filter's columns are decoded first, and of the others what they leave (``scan.pages.filter_leaves``).
+        The filter's columns are decoded first, and of the others what they leave (``read.pages.filter_leaves``).
         Without it all columns of the row groups that may match are fetched. Benchmark: ``needle``.
     direct_targets:
         Signed URLs are sent as they are (``connections.Pool.get``), by private methods of urllib3. Without it urllib3
         takes each apart and puts it together byte by byte, which is the dearest step of a small file's request.
     columns_as_stored:
-        Columns that need no conversion go from the file's batch to ours in one piece (``scan.decode``). Without it each
+        Columns that need no conversion go from the file's batch to ours in one piece (``read.decode``). Without it each
         is looked up, asked what it needs, and put in its place. Benchmark: ``tiny-crowd``.
     texts_alone_measured:
-        Before a row group is decoded, only its texts are looked at for what they unpack to (``scan.decode``). Without
+        Before a row group is decoded, only its texts are looked at for what they unpack to (``read.decode``). Without
         it every column chunk's entry in the footer is. Benchmark: ``latency-many``.
     open_once:
         A file that is all in memory is opened once, for its footer and its rows (``parquet.footer.open_file``). Without
         it a reader is made for each.
     decode_at_once:
-        A small file is decoded by the thread that fetched it (``scan.file_read``). Without it its bytes are handed to
+        A small file is decoded by the thread that fetched it (``read.file``). Without it its bytes are handed to
         another one, which costs more than decoding them. Benchmark: ``tiny-crowd``.
     small_files_in_runs:
-        Where answers come at once, a thread fetches and decodes several small files in turn (``scan.engine``).
+        Where answers come at once, a thread fetches and decodes several small files in turn (``run.engine``).
         Without it each is handed over by itself, and threads wait for each other. Benchmark: ``tiny-crowd``.
     plain_heads:
         Where a connection exists, a request is one piece of text, and the head of its answer is read by one regular
@@ -67,7 +67,7 @@ class Shortcuts:
         need (``parquet.reader``). Without it a table of narrow columns takes 1.4 times its size. Benchmark: ``peak``.
     streamed_listing:
         The files of a snapshot, and the first versions of a long change feed (``protocol.windows``), are read while the
-        server still lists others (``scan.listing``). Without it a read waits for the whole list, and keeps it.
+        server still lists others (``run.listing``). Without it a read waits for the whole list, and keeps it.
         Benchmark: ``first-row-1m``.
     lines_at_once:
         The lines of a listing that arrive together are decoded as one list (``protocol.pages``). Without it each is cut

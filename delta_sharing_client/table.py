@@ -17,6 +17,14 @@ from delta_sharing_client.errors import DeltaSharingError, UsageError, about_tab
 from delta_sharing_client.instants import EPOCH, to_instant
 from delta_sharing_client.notebook import Bar, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.plan.columns import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    left_out_metadata,
+    output_field,
+)
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, whole_number
 from delta_sharing_client.planning import read_commits
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.messages import TableHead
@@ -25,9 +33,6 @@ from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.reads import Changes, Scan
 from delta_sharing_client.redact import printable
-from delta_sharing_client.scan.align import output_field
-from delta_sharing_client.scan.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, left_out_metadata
-from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd

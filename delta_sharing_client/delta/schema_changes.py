@@ -1,6 +1,6 @@
 """What differs between two descriptions of one table: one walk, typed differences, and words for each.
 
-Whether a difference matters depends on who reads: a change feed (``scan.plan_changes``) and a stream
+Whether a difference matters depends on who reads: a change feed (``plan.changes``) and a stream
 (``spark.served_table``) each have a set of the kinds that they cannot span.
 """
 

@@ -21,7 +21,7 @@ TableQuery = Union[QueryRequest, ChangesQuery]
 
 
 class RefreshingUrls:
-    """A ``download.remote_file.UrlSource`` that repeats a query for fresh URLs of the *same* files.
+    """A ``fetch.source.UrlSource`` that repeats a query for fresh URLs of the *same* files.
 
     The same snapshot is asked for with the refresh token of the last answer, else with its version, else as the
     latest one if that still has this version. Change feeds and ranges of versions are repeated as they are. One

@@ -140,7 +140,7 @@ def feed_windows(
 
 
 class WindowUrls:
-    """A ``download.remote_file.UrlSource`` that asks again for the window of a file, and not for the whole feed."""
+    """A ``fetch.source.UrlSource`` that asks again for the window of a file, and not for the whole feed."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []

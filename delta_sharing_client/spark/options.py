@@ -21,11 +21,11 @@ from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import parse_instant, to_instant
 from delta_sharing_client.options import AccessMode, ReadOptions, ResponseFormat, VariantAs
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import TableName, parse_table_url
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
 
 Start = Union[int, Literal["latest"], None]
 

@@ -27,9 +27,13 @@ from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema_changes import Kind, first_difference
 from delta_sharing_client.delta.snapshot import Snapshot
-from delta_sharing_client.download.remote_file import UrlSource
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, RequestError, SchemaChangeError
+from delta_sharing_client.fetch.source import UrlSource
 from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.plan.changes import plan_changes
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
+from delta_sharing_client.plan.snapshot import plan_snapshot
+from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.planning import plan_change_feed, plan_table
 from delta_sharing_client.protocol.messages import TableHead
 from delta_sharing_client.protocol.query import (
@@ -42,10 +46,6 @@ from delta_sharing_client.protocol.query import (
 )
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
-from delta_sharing_client.scan.plan import plan_snapshot
-from delta_sharing_client.scan.plan_changes import plan_changes
-from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
-from delta_sharing_client.scan.tasks import ScanPlan
 from delta_sharing_client.spark.admission import VersionFiles, appended_files, change_files, file_order, units
 from delta_sharing_client.spark.offsets import ADVICE
 from delta_sharing_client.spark.options import SparkOptions

@@ -113,7 +113,7 @@ def _what_lacks(program: str) -> str | None:
         import sys
         print(*sys.version_info[:2], sep=".")
         try:
-            import delta_sharing_client.planning, delta_sharing_client.scan.partitions
+            import delta_sharing_client.planning, delta_sharing_client.run.partitions
         except ImportError as error:
             print(error)
     """

@@ -30,14 +30,14 @@ from delta_sharing_client.delta.data_types import (
 )
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import DataError, SchemaChangeError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.scan.columns import (
+from delta_sharing_client.plan.columns import (
     CHANGE_FIELDS,
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     output_columns,
 )
+from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.spark.options import EXECUTOR_OPTIONS, ChangeColumns, SparkOptions
 
 if TYPE_CHECKING:

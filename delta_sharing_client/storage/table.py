@@ -36,18 +36,18 @@ from delta_sharing_client.delta.log.listing import LOG_DIRECTORY, LogEntry
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.paths import canonical_path, is_absolute
 from delta_sharing_client.delta.snapshot import Snapshot
-from delta_sharing_client.download.range_request import Body, Refused, Version
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.fetch.http import Body, Refused, Version
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.changes import ChangeAction, plan_changes
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
+from delta_sharing_client.plan.snapshot import plan_snapshot
+from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import Deadline, Transient, Tries
-from delta_sharing_client.scan.plan import plan_snapshot
-from delta_sharing_client.scan.plan_changes import ChangeAction, plan_changes
-from delta_sharing_client.scan.request import ChangesRequest, ScanRequest, TableState
-from delta_sharing_client.scan.tasks import ScanPlan
 from delta_sharing_client.storage.place import Place, Wanted, normalized, place_of
 
 # Files of a log that are under way at once, ahead of the one that is read.
@@ -58,7 +58,7 @@ ActionT = TypeVar("ActionT", bound=FileAction)
 
 
 class TableFiles:
-    """The files of a table by address: ``download.remote_file.FileStore``. Pickles, with what it needs to go on.
+    """The files of a table by address: ``fetch.source.FileStore``. Pickles, with what it needs to go on.
 
     Addresses are ``<location>/<path>``, the path percent-encoded once as in a log.
     """
@@ -87,7 +87,7 @@ class TableFiles:
         line: Line | None = None,
         version: Version | None = None,
     ) -> Body:
-        """As ``download.range_request.Http.get``, for the address of a file."""
+        """As ``fetch.http.Http.get``, for the address of a file."""
         deadline.check(f"Reading the files of {self.table}", self.table)
         place, key = self._find(url)
         return place.get(key, wanted, version)

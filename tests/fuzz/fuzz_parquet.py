@@ -5,7 +5,7 @@
     python -m tests.fuzz.fuzz_parquet --seconds 60            # workers in processes of their own, restarted if they die
     python -m tests.fuzz.fuzz_parquet --input FILE --read 1   # one file, as a failure leaves it in the folder it names
 
-A worker process reads thousands of damaged files through ``scan.execute``; only the HTTP request itself is replaced.
+A worker process reads thousands of damaged files through ``run.scan``; only the HTTP request itself is replaced.
 What counts as a failure: any other exception, a process that dies, an input that takes more than ``SLOW`` seconds of
 processor time or hangs for ``HANG`` seconds, and memory beyond ``MEMORY`` bytes. The exit code is 1 after a failure.
 """
@@ -34,14 +34,14 @@ import pyarrow.parquet as pq
 from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot
-from delta_sharing_client.download.range_request import Body, Http, Span
 from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.fetch.http import Body, Http, Span
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.plan.request import ScanRequest, TableState
+from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.scan.execute import execute
-from delta_sharing_client.scan.plan import plan_snapshot
-from delta_sharing_client.scan.request import ScanRequest, TableState
+from delta_sharing_client.run.scan import execute
 from tests.versions import writer_settings
 
 SLOW = 5.0

@@ -130,7 +130,7 @@ KINDS = {
         row="timestamp",
         delta="timestamp",
         arrow=pa.timestamp("us", tz="UTC"),
-        # Writers before pyarrow 23 get times of day before 1970 wrong; ``unit/scan`` reads those made byte by byte.
+        # Writers before pyarrow 23 get times of day before 1970 wrong; ``unit/read`` reads those made byte by byte.
         values=tuple(
             at.replace(hour=0, minute=0, second=0, microsecond=0) if at.year < 1970 else at for at in INSTANTS
         ),

@@ -20,7 +20,7 @@ import delta_sharing_client as ds
 from benchmarks.long_listing import ROWS
 from benchmarks.workers import peak_bytes
 from delta_sharing_client import planning
-from delta_sharing_client.scan.tasks import ScanStream
+from delta_sharing_client.plan.tasks import ScanStream
 from tests.soak.resources import resident_bytes
 
 HELP = "read a table of ten million files, and say what memory that takes"

@@ -11,7 +11,7 @@ import pytest
 
 import delta_sharing_client as ds
 from benchmarks.long_listing import LongListing
-from tests.unit.scan.support import Storage, Table, fast_options, metadata, running_storage
+from tests.unit.storages import Storage, Table, fast_options, metadata, running_storage
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ import trustme
 import delta_sharing_client as ds
 from delta_sharing_client import connections
 from delta_sharing_client.connections import Network, Watch
-from delta_sharing_client.download.range_request import Http
-from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
-from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.fetch.http import Http
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import Reader, RemoteFile, Transfers
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import Deadline, Transient

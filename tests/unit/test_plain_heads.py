@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.connections import Pool, Watch, _plain_head, sending
-from delta_sharing_client.download.range_request import _PLAIN_URL
+from delta_sharing_client.fetch.http import _PLAIN_URL
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Deadline, Transient
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.scan.request import ChangesRequest, ScanRequest
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from tests.regressions.hand_made import HandMadeTable
 
 PROFILE = {"shareCredentialsVersion": 1, "endpoint": "http://127.0.0.1:1/", "bearerToken": "planted-token"}

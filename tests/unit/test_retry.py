@@ -21,10 +21,10 @@ import requests
 import urllib3.exceptions
 
 import delta_sharing_client as ds
-from delta_sharing_client.download.range_request import Http
-from delta_sharing_client.download.remote_file import Reader, RemoteFile, Transfers
-from delta_sharing_client.download.report import ScanReport
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError, TransportError
+from delta_sharing_client.fetch.http import Http
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import Reader, RemoteFile, Transfers
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import (

@@ -20,8 +20,8 @@ from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.parquet.thrift import list_of, number, read_struct, skip_struct
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.scan.align import checker
-from tests.unit.scan.support import Table, parquet_bytes
+from delta_sharing_client.read.align import checker
+from tests.unit.storages import Table, parquet_bytes
 from tests.versions import PYARROW
 
 MakeTable = Callable[..., Table]

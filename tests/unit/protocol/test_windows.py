@@ -20,12 +20,12 @@ import mock_server
 from benchmarks.long_listing import FIRST_COMMIT, ROWS
 from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile
+from delta_sharing_client.plan.tasks import ScanStream
 from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.scan.tasks import ScanStream
 from mock_server.wire import Change
 from tests.regressions.hand_made import COMMIT_GAP_MS, FIRST_COMMIT_MS, HandMadeTable
-from tests.unit.scan.support import (
+from tests.unit.storages import (
     ERROR,
     SOON,
     failing_consumer,

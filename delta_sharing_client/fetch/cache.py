@@ -1,0 +1,246 @@
+"""Byte ranges of data files on the local disk, by table and file id.
+
+The protocol promises that a file id always means the same bytes, so nothing here expires. Each range is one file::
+
+    <cache>/<2 hex digits>/<sha256 of table id and file id>/<start>-<stop>.<size of the data file>
+
+It holds the bytes, then what the storage called this version of the file (as JSON), then the length of that, a CRC-32
+of all before and a mark. Writers make a temporary file and rename it, so that readers of any process see a range whole
+or not at all; what does not fit its name or its checksum is thrown away.
+
+``<cache>/.size`` holds how many bytes all processes have put, and ``.lock`` is held while that is changed. Where the
+limit is reached the oldest ranges go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import struct
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.fetch.http import Version
+from delta_sharing_client.file_lock import FileLock
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
+
+_NAME = re.compile(r"(\d+)-(\d+)\.(\d+)\Z")
+_END = struct.Struct("<II8s")
+_MARK = b"dsclient"
+# A sweep frees some more, so that the next one is not due at once.
+_KEEP = 0.9
+_TEMPORARY = ".part-"
+# Seconds: to wait for another process, which may be stopped, and between two looks at it; without a try after that was
+# in vain; and to wait for threads of this process, each of which ends.
+_LOCK_SECONDS, _LOCK_PAUSE, _LOCK_REST = 0.5, 0.01, 10.0
+_QUEUE_SECONDS = 30.0
+
+_lock = threading.Lock()
+# When another process may be tried again, by directory.
+_rests: dict[Path, float] = {}
+
+
+def _after_fork() -> None:
+    # A thread of the parent may have held it.
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class FileCache:
+    """The ranges of one table's files; safe between threads and processes.
+
+    It is only ever a shortcut: a directory that cannot be read or written means misses, never an error.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], max_bytes: int, table_id: str) -> None:
+        self._root = Path(directory)
+        self._max_bytes = max_bytes
+        self._table_id = table_id
+
+    @classmethod
+    def from_options(cls, options: ReadOptions, table_id: str) -> FileCache | None:
+        """Return the cache that ``options`` ask for, if any; a table without an id cannot be cached."""
+        if options.cache_directory is None or not table_id:
+            return None
+        return cls(options.cache_directory, options.cache_bytes, table_id)
+
+    def get(
+        self, file_id: str | None, wanted: ByteRange, file_size: int, accept: Callable[[Version], bool]
+    ) -> Block | None:
+        """Return a block that covers ``wanted`` and whose version of the file ``accept`` takes, or ``None``."""
+        for name, held in self._ranges(file_id, file_size):
+            if held.start <= wanted.start and wanted.stop <= held.stop:
+                block = _load(name, held, accept)
+                if block is not None:
+                    return Block(wanted.start, block.data.slice(wanted.start - held.start, wanted.length))
+        return None
+
+    def tail(self, file_id: str | None, file_size: int, accept: Callable[[Version], bool]) -> Block | None:
+        """Return the longest such block that reaches to the end of the file, or ``None``."""
+        ends = [(held.start, name, held) for name, held in self._ranges(file_id, file_size) if held.stop == file_size]
+        for _, name, held in sorted(ends):
+            block = _load(name, held, accept)
+            if block is not None:
+                return block
+        return None
+
+    def put(self, file_id: str | None, block: Block, file_size: int, version: Version) -> None:
+        """Keep ``block``. Blocks without a file id, or larger than the whole cache, are not kept."""
+        if file_id is None or not block.data.size:
+            return
+        about = msgspec.json.encode(version)
+        checksum = zlib.crc32(about, zlib.crc32(memoryview(block.data)))
+        end = about + _END.pack(len(about), checksum, _MARK)
+        # A full disk or a read-only directory must not fail the read.
+        with contextlib.suppress(OSError):
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._alone() as alone:
+                if alone and self._make_room(int(block.data.size) + len(end)):
+                    self._write(self._folder(file_id), f"{block.start}-{block.stop}.{file_size}", block.data, end)
+
+    def drop(self, file_id: str | None) -> None:
+        """Forget all ranges of a file."""
+        folder = self._folder(file_id or "")
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                if _NAME.match(name):
+                    os.unlink(folder / name)
+
+    def _write(self, folder: Path, name: str, data: pa.Buffer, end: bytes) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(memoryview(data))
+                file.write(end)
+            os.replace(temporary, folder / name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def _folder(self, file_id: str) -> Path:
+        digest = hashlib.sha256(f"{len(self._table_id)}:{self._table_id}{file_id}".encode()).hexdigest()
+        return self._root / digest[:2] / digest
+
+    def _ranges(self, file_id: str | None, file_size: int) -> list[tuple[Path, ByteRange]]:
+        if file_id is None:
+            return []
+        folder = self._folder(file_id)
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            return []
+        found = []
+        for name in names:
+            match = _NAME.match(name)
+            if match is not None and int(match[3]) == file_size:
+                found.append((folder / name, ByteRange(int(match[1]), int(match[2]))))
+        return found
+
+    # === Size ===
+
+    def _make_room(self, size: int) -> bool:
+        """Count ``size`` more bytes; return false if they must not be put."""
+        if size > self._max_bytes:
+            return False
+        counted = self._root / ".size"
+        try:
+            total = int(counted.read_bytes()) + size
+        except (OSError, ValueError):
+            total = self._max_bytes + 1
+        if total > self._max_bytes:
+            total = self._sweep(size) + size
+        counted.write_bytes(b"%d" % total)
+        return total <= self._max_bytes
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Keep other threads and processes out of the block; false where they do not end."""
+        with contextlib.ExitStack() as stack:
+            alone = self._is_due() and _lock.acquire(timeout=_QUEUE_SECONDS)
+            if alone:
+                stack.callback(_lock.release)
+                # Others in the queue may have met a process that does not end.
+                alone = self._is_due() and self._lock_out(stack)
+            yield alone
+
+    def _is_due(self) -> bool:
+        return time.monotonic() >= _rests.get(self._root, 0.0)
+
+    def _lock_out(self, stack: contextlib.ExitStack) -> bool:
+        """Keep other processes out until ``stack`` ends; false where one does not end."""
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                stack.enter_context(FileLock(self._root / ".lock", "The cache is in use."))
+                return True
+            except UsageError:
+                if time.monotonic() >= deadline:
+                    _rests[self._root] = time.monotonic() + _LOCK_REST
+                    return False
+                time.sleep(_LOCK_PAUSE)
+
+    def _sweep(self, needed: int) -> int:
+        """Remove the oldest ranges until ``needed`` bytes fit, and return how many bytes are left."""
+        entries: list[tuple[float, int, str]] = []
+        for folder, _, names in os.walk(self._root):
+            for name in names:
+                path = os.path.join(folder, name)
+                with contextlib.suppress(OSError):
+                    if name.startswith(_TEMPORARY):
+                        os.unlink(path)  # left over: whoever writes holds the lock
+                    elif _NAME.match(name):
+                        status = os.stat(path)
+                        entries.append((status.st_mtime, status.st_size, path))
+        total = sum(size for _, size, _ in entries)
+        if total + needed <= self._max_bytes:
+            return total
+        for _, size, path in sorted(entries):
+            if total + needed <= self._max_bytes * _KEEP:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+                total -= size
+        return total
+
+
+def _load(name: Path, held: ByteRange, accept: Callable[[Version], bool]) -> Block | None:
+    with contextlib.suppress(OSError):
+        content = memoryview(name.read_bytes())
+        version = _version(content, held.length)
+        if version is None:
+            os.unlink(name)
+        elif accept(version):
+            os.utime(name)
+            return Block(held.start, pa.py_buffer(content[: held.length]))
+    return None
+
+
+def _version(content: memoryview, length: int) -> Version | None:
+    """Return the version that an entry of ``length`` bytes states, ``None`` if it is damaged."""
+    if len(content) < length + _END.size:
+        return None
+    size, checksum, mark = _END.unpack(content[-_END.size :])
+    body = content[: -_END.size]
+    if mark != _MARK or len(body) != length + size or zlib.crc32(body) != checksum:
+        return None
+    try:
+        return msgspec.json.decode(body[length:], type=Version)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,339 @@
+"""A range of the change data feed to the files that hold its rows (Delta log protocol, "Add CDC File").
+
+In each version: change files alone if there are any, else the rows of added files as ``insert`` and those of removed
+files as ``delete``. A file that is added and removed in one version is the same file with another deletion vector; its
+changes are the difference of the two vectors, however its URLs are signed::
+
+    removed with   added with     deleted rows   inserted rows
+    nothing        D2             D2
+    D1             nothing                       D1
+    D1             D2             D2 - D1        D1 - D2
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Generator, Iterable, Iterator
+from typing import NamedTuple, Union
+
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    FileAction,
+    Metadata,
+    RemoveFile,
+    VersionedMetadata,
+    VersionedProtocol,
+)
+from delta_sharing_client.delta.features import Operation, check_readable
+from delta_sharing_client.delta.paths import without_query
+from delta_sharing_client.delta.schema_changes import Difference, Kind, first_difference
+from delta_sharing_client.errors import ProtocolError, SchemaChangeError, UnsupportedFeatureError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.columns import CHANGE_FIELDS
+from delta_sharing_client.plan.request import ChangesRequest, TableState
+from delta_sharing_client.plan.snapshot import FilePlanner, vector_ref
+from delta_sharing_client.plan.tasks import Change, ChangeKind, DeletionVectorRef, FileTask, ScanPlan, ScanStream
+
+ChangeAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
+
+
+class FeedPart(NamedTuple):
+    """Some consecutive versions of a feed, all of each: the table at the ``first`` of them (``None``: where the feed
+    begins), and what happened in them, in any order."""
+
+    first: int | None
+    metadata: Metadata
+    actions: Iterable[ChangeAction]
+
+
+def plan_changes(
+    table: TableState, actions: Iterable[ChangeAction], request: ChangesRequest, options: ReadOptions
+) -> ScanPlan:
+    """Return the files that hold the changes of a range of versions, oldest version first.
+
+    Rows are read in the schema that holds at the end of the range; columns that older files lack are null. So all
+    ``actions`` are needed before the first row is: any of them may change the schema, and in whatever order a server
+    lists them, rows come by version, change files make those of added and removed files void, and the two actions of a
+    file that only got another deletion vector are one change.
+
+    Parameters
+    ----------
+    table:
+        As the answer's head describes it: at the start of the range.
+    actions:
+        The answer's other actions, in any order; every file action has its ``shared_version`` and
+        ``shared_timestamp``.
+
+    Raises
+    ------
+    SchemaChangeError
+        No schema fits all rows; names the version at which to split the range.
+    UsageError
+        A column or the filter does not fit the schema.
+    ProtocolError
+        A file action without version or timestamp.
+    """
+    history = _History(table.metadata)
+    files = _by_moment(actions, history, request, table.name)
+    if not _is_about_changes_alone(request):
+        history.check(table.name)
+    last = None if request.of_view else max(files, default=None)
+    planner = FilePlanner(dataclasses.replace(table, version=last, metadata=history.end), request, options)
+    return planner.stream(_tasks(planner, files, request, table.name)).whole()
+
+
+def stream_changes(
+    table: TableState, parts: Iterable[FeedPart], request: ChangesRequest, options: ReadOptions
+) -> ScanStream:
+    """Return the same files part by part, so that those of the first versions are read while later ones are listed.
+
+    Parameters
+    ----------
+    table:
+        As it is at the end of the range, which the rows are read by. What its ``parts`` say of the end is compared with
+        that.
+    parts:
+        Consecutive versions each, oldest first.
+
+    Raises
+    ------
+    UsageError
+        A column or the filter does not fit the schema. The files raise the errors of ``plan_changes``.
+    """
+    planner = FilePlanner(table, request, options)
+    return planner.stream(_tasks_of_parts(planner, parts, request, table))
+
+
+def _tasks_of_parts(
+    planner: FilePlanner, parts: Iterable[FeedPart], request: ChangesRequest, table: TableState
+) -> Generator[FileTask, None, None]:
+    history: _History | None = None
+    is_checked = not _is_about_changes_alone(request)
+    for part in parts:
+        if history is None:
+            history = _History(part.metadata)
+        else:
+            history.add(VersionedMetadata(part.first, part.metadata))
+        files = _by_moment(part.actions, history, request, table.name)
+        # Where one schema cannot stand for all rows, only the whole history tells at which version to split.
+        if not is_checked or history.breaks_before(table.metadata, table.name) is None:
+            yield from _tasks(planner, files, request, table.name)
+        if planner.is_full:
+            return
+    if is_checked and history is not None:
+        history.check(table.name)
+        history.check_end(table)
+
+
+def _by_moment(
+    actions: Iterable[ChangeAction], history: _History, request: ChangesRequest, table: str
+) -> dict[int, list[FileAction]]:
+    """Return the files of ``actions`` by what orders them; the metadata goes into ``history``."""
+    files: dict[int, list[FileAction]] = {}
+    for action in actions:
+        if isinstance(action, VersionedMetadata):
+            history.add(action)
+        elif isinstance(action, VersionedProtocol):
+            check_readable(action.protocol, operation=Operation.CHANGES, table=table)
+        else:
+            files.setdefault(_moment(action, request, table), []).append(action)
+    return files
+
+
+def _tasks(
+    planner: FilePlanner, files: dict[int, list[FileAction]], request: ChangesRequest, table: str
+) -> Generator[FileTask, None, None]:
+    for version in sorted(files):
+        # What is planned needs no action any more: they are most of a long feed's memory.
+        actions = files.pop(version)
+        if request.of_view:
+            _check_view(actions, table)
+        for file in _candidates(actions, table):
+            change = Change(file.kind, version, file.action.shared_timestamp or 0)
+            task = planner.consider(file.action, file.described_by, change, file.without, file.only)
+            if task is not None:
+                yield task
+
+
+# === Whether one schema can stand for all rows ===
+
+# Columns may be added (older rows have nulls), made nullable, spelled otherwise, and widened in type.
+_BREAKS_A_FEED = frozenset(set(Kind) - {Kind.ADDED, Kind.RESPELLED, Kind.WIDENED})
+
+
+def _is_about_changes_alone(request: ChangesRequest) -> bool:
+    """Whether no column of the table is read, but what happened, and when: that has one schema for ever."""
+    if request.columns is None or request.filter is not None:
+        return False
+    names = {name.lower() if isinstance(name, str) else ".".join(name).lower() for name in request.columns}
+    return names <= {field.name for field in CHANGE_FIELDS}
+
+
+class _History:
+    """The table's descriptions over the range, of which rows need one: the last."""
+
+    def __init__(self, first: Metadata) -> None:
+        self._dated = [VersionedMetadata(None, first)]
+
+    @property
+    def end(self) -> Metadata:
+        return self._dated[-1].metadata
+
+    def add(self, dated: VersionedMetadata) -> None:
+        bisect.insort(self._dated, dated, key=lambda each: -1 if each.version is None else each.version)
+
+    def breaks_before(self, end: Metadata, table: str) -> tuple[int | None, Difference] | None:
+        """Return the last version from which on rows fit ``end``, and what keeps those before it from that; ``None`` if
+        all of them do."""
+        for position in range(len(self._dated) - 1, -1, -1):
+            found = first_difference(self._dated[position].metadata, end, _BREAKS_A_FEED, table=table)
+            if found is not None:
+                return (self._dated[position + 1].version if position + 1 < len(self._dated) else None), found
+        return None
+
+    def check(self, table: str) -> None:
+        """Check that rows written under every description can be read under the last."""
+        broken = self.breaks_before(self.end, table)
+        if broken is None:
+            return
+        version, found = broken
+        where = "" if version is None else f" in version {version}"
+        advice = "" if not version else f" Read the changes up to version {version - 1} and those from {version} on."
+        raise SchemaChangeError(
+            f"The schema changed{where} in a way that one read of the change feed cannot span: {found}.{advice}",
+            table=table,
+            version=version,
+        )
+
+    def check_end(self, table: TableState) -> None:
+        """Check that ``table`` is what it turned out to be at the end."""
+        end = dataclasses.replace(table, metadata=self.end)
+        told, found = ((each.schema, each.partition_columns, each.mapping_mode) for each in (table, end))
+        if told != found:
+            raise ProtocolError(
+                f"The change feed must end with the schema that the server tells of version {table.version}, but it "
+                "ends with another one. Read again.",
+                table=table.name,
+                version=table.version,
+            )
+
+
+# === Which files, and which of their rows ===
+
+
+class _Candidate(NamedTuple):
+    """A file, the action whose statistics describe the chosen rows, and which rows those are."""
+
+    action: FileAction
+    described_by: FileAction
+    kind: ChangeKind
+    without: DeletionVectorRef | None
+    only: DeletionVectorRef | None
+
+
+def _candidates(actions: list[FileAction], table: str) -> Iterator[_Candidate]:
+    """Yield what one version's actions contribute, in their order."""
+    _check_once(actions, table)
+    cdcs = [action for action in actions if isinstance(action, AddCdcFile)]
+    if cdcs:
+        for cdc in cdcs:
+            yield _Candidate(cdc, cdc, ChangeKind.IN_FILE, None, None)
+        return
+    changing = [action for action in actions if action.data_change]
+    removes = _by_identity(action for action in changing if isinstance(action, RemoveFile))
+    paired: set[int] = set()
+    for add in changing:
+        if isinstance(add, AddFile) and (remove := _find(add, removes)) is not None:
+            paired |= {id(add), id(remove)}
+    for action in changing:
+        vector = None if isinstance(action, AddCdcFile) else vector_ref(action)
+        if id(action) not in paired:
+            kind = ChangeKind.INSERT if isinstance(action, AddFile) else ChangeKind.DELETE
+            yield _Candidate(action, action, kind, vector, None)
+        elif isinstance(action, AddFile):
+            remove = _find(action, removes)
+            assert remove is not None
+            yield from _difference(action, vector, remove, vector_ref(remove))
+
+
+def _check_once(actions: list[FileAction], table: str) -> None:
+    """Refuse a version that adds, removes or lists one file twice: its rows would come out twice."""
+    seen: set[tuple[type, str | None, str]] = set()
+    for action in actions:
+        name = (type(action), action.file_id, without_query(action.path))
+        if name in seen:
+            raise ProtocolError(
+                f"The server sent a file of version {action.shared_version} twice; its rows would be returned twice.",
+                table=table,
+                file_id=action.file_id,
+            )
+        seen.add(name)
+
+
+def _difference(
+    add: AddFile, after: DeletionVectorRef | None, remove: RemoveFile, before: DeletionVectorRef | None
+) -> Iterator[_Candidate]:
+    if _same_vector(add, remove):
+        return
+    # Deleted rows were visible before, inserted ones are now: only the statistics of that moment cover them.
+    if after is not None:
+        yield _Candidate(add, remove, ChangeKind.DELETE, before, after)
+    if before is not None:
+        yield _Candidate(add, add, ChangeKind.INSERT, after, before)
+
+
+def _same_vector(add: AddFile, remove: RemoveFile) -> bool:
+    one, other = add.deletion_vector, remove.deletion_vector
+    if one is None or other is None:
+        return one is other
+    same_bits = (one.storage_type, one.offset, one.size_in_bytes, one.cardinality) == (
+        other.storage_type,
+        other.offset,
+        other.size_in_bytes,
+        other.cardinality,
+    )
+    return same_bits and without_query(one.path_or_inline_dv) == without_query(other.path_or_inline_dv)
+
+
+def _by_identity(removes: Iterable[RemoveFile]) -> dict[str, RemoveFile]:
+    found: dict[str, RemoveFile] = {}
+    for remove in removes:
+        for name in _identities(remove):
+            found[name] = remove
+    return found
+
+
+def _find(add: AddFile, removes: dict[str, RemoveFile]) -> RemoveFile | None:
+    return next((removes[name] for name in _identities(add) if name in removes), None)
+
+
+def _identities(action: AddFile | RemoveFile) -> list[str]:
+    """The server's file id, and the path without what a signature adds to it."""
+    path = "path:" + without_query(action.path)
+    return [path] if action.file_id is None else ["id:" + action.file_id, path]
+
+
+def _check_view(actions: list[FileAction], table: str) -> None:
+    """Refuse what nobody has defined: whether change files replace the others of their moment, as in a table."""
+    if len({isinstance(action, AddCdcFile) for action in actions}) > 1:
+        raise UnsupportedFeatureError(
+            "The changes of this view mix change files with added or removed files of one moment, which the protocol "
+            "does not define; ask the provider for the changes of the table itself.",
+            feature="change data feed of a view",
+            table=table,
+        )
+
+
+def _moment(action: FileAction, request: ChangesRequest, table: str) -> int:
+    """Return what orders the changes: the version, or, of a view, which has none, the time in milliseconds."""
+    if request.of_view and action.shared_timestamp is not None:
+        return action.shared_timestamp
+    if action.shared_version is None or action.shared_timestamp is None:
+        raise ProtocolError(
+            "A file of the change feed must have a version and a timestamp, but the server sent one without.",
+            table=table,
+            file_id=action.file_id,
+        )
+    return action.shared_version

@@ -1,0 +1,209 @@
+"""Which columns a scan reads, where each comes from, and the schema of what it returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from delta_sharing_client.columns import resolve_path
+from delta_sharing_client.delta.data_types import (
+    ArrayType,
+    ColumnPath,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delta_sharing_client.delta.schema import to_arrow_type
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.options import VariantAs
+from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.predicates.tree import columns as columns_of
+
+ROW_ID = "_row_id"
+ROW_COMMIT_VERSION = "_row_commit_version"
+CHANGE_TYPE = "_change_type"
+COMMIT_VERSION = "_commit_version"
+COMMIT_TIMESTAMP = "_commit_timestamp"
+
+LEFT_OUT_KEY = "delta_sharing.left_out"
+
+ROW_LINEAGE_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_COMMIT_VERSION, pa.int64()))
+CHANGE_FIELDS = (
+    pa.field(CHANGE_TYPE, pa.string()),
+    pa.field(COMMIT_VERSION, pa.int64()),
+    pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", tz="UTC")),
+)
+
+
+class Origin(enum.Enum):
+    """Where the values of a column come from."""
+
+    FILE = "data file"
+    PARTITION = "partition value"
+    ROW_ID = "row id"
+    ROW_COMMIT_VERSION = "row commit version"
+    CHANGE_TYPE = "change type"
+    COMMIT_VERSION = "commit version"
+    COMMIT_TIMESTAMP = "commit timestamp"
+
+
+_EXTRA = {
+    ROW_ID: Origin.ROW_ID,
+    ROW_COMMIT_VERSION: Origin.ROW_COMMIT_VERSION,
+    CHANGE_TYPE: Origin.CHANGE_TYPE,
+    COMMIT_VERSION: Origin.COMMIT_VERSION,
+    COMMIT_TIMESTAMP: Origin.COMMIT_TIMESTAMP,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReadColumn:
+    """A column to produce. ``field`` is pruned to the needed parts, and ``None`` for columns that no table has."""
+
+    name: str
+    origin: Origin
+    arrow: pa.Field
+    field: StructField | None
+
+
+def output_columns(
+    schema: StructType,
+    columns: Iterable[ColumnPath] | None,
+    partition_columns: Iterable[str],
+    variant_as: VariantAs,
+    added: Iterable[pa.Field] = (),
+) -> tuple[ReadColumn, ...]:
+    """Return the columns of a scan's batches, in order.
+
+    ``added`` are those that the read adds to the table's. Where all columns are read they come last; where some are
+    asked for, the change feed's stand where they are asked for, and row lineage is appended unless it is asked for.
+
+    Raises
+    ------
+    UsageError
+        A path names nothing, or the table itself has a column of one of the added names.
+    """
+    extra = {field.name: field for field in added}
+    for name in extra:
+        if schema.find(name) is not None:
+            raise UsageError(
+                f"The table has a column {name!r} of its own; it cannot be read together with the one of the "
+                "same name that row lineage or the change feed adds."
+            )
+    paths = [(name,) for name in schema.names] if columns is None else list(columns)
+    if columns is None or (ROW_ID in extra and not any(path[0] in extra for path in paths)):
+        paths += [(name,) for name in extra]
+    return _read_columns(schema, paths, partition_columns, variant_as, extra)
+
+
+def filter_columns(
+    schema: StructType, predicate: Expression | None, partition_columns: Iterable[str], added: Iterable[pa.Field] = ()
+) -> tuple[ReadColumn, ...]:
+    """Return the columns that a bound predicate needs, pruned to what it needs of them."""
+    paths = [] if predicate is None else sorted(columns_of(predicate))
+    # Predicates are written for the schema's own types, which variants have as structs.
+    return _read_columns(schema, paths, partition_columns, VariantAs.STRUCT, {field.name: field for field in added})
+
+
+def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
+    """Return the Arrow type in which a scan hands out ``data_type``: that of the schema, variants as asked for."""
+    if isinstance(data_type, PrimitiveType) and data_type.base == "variant" and variant_as is not VariantAs.STRUCT:
+        return pa.string()
+    if isinstance(data_type, ArrayType):
+        return pa.list_(
+            pa.field("element", output_type(data_type.element, variant_as), nullable=data_type.contains_null)
+        )
+    if isinstance(data_type, MapType):
+        return pa.map_(
+            pa.field("key", output_type(data_type.key, variant_as), nullable=False),
+            pa.field("value", output_type(data_type.value, variant_as), nullable=data_type.value_contains_null),
+        )
+    if isinstance(data_type, StructType):
+        return pa.struct([output_field(item, variant_as) for item in data_type.fields])
+    return to_arrow_type(data_type)
+
+
+def output_field(item: StructField, variant_as: VariantAs) -> pa.Field:
+    """Return the Arrow field of a column as a scan hands it out."""
+    return pa.field(item.name, output_type(item.type, variant_as), nullable=item.nullable)
+
+
+def left_out_metadata(schema: StructType) -> dict[str, str] | None:
+    """Return the metadata of an Arrow schema that tells which columns of the table are not in it, ``None`` if all are.
+
+    The key is ``delta_sharing.left_out``, the value a JSON object of names and types.
+    """
+    found = {".".join(item.path): item.type for item in schema.all_left_out}
+    return {LEFT_OUT_KEY: json.dumps(found)} if found else None
+
+
+def needed_share(schema: StructType, columns: Iterable[ReadColumn], partition_columns: Iterable[str]) -> float:
+    """Return the share of a file's bytes that ``columns`` probably take, judged by their types alone."""
+    partitions = {name.lower() for name in partition_columns}
+    total = sum(_width(item.type) for item in schema.fields if item.name.lower() not in partitions)
+    widths: dict[str, float] = {}
+    for column in columns:
+        if column.origin is Origin.FILE and column.field is not None:
+            widths[column.name] = max(widths.get(column.name, 0.0), _width(column.field.type))
+    return min(1.0, sum(widths.values()) / total) if total else 0.0
+
+
+def _read_columns(
+    schema: StructType,
+    paths: Iterable[ColumnPath],
+    partition_columns: Iterable[str],
+    variant_as: VariantAs,
+    extra: dict[str, pa.Field],
+) -> tuple[ReadColumn, ...]:
+    partitions = {name.lower() for name in partition_columns}
+    below: dict[str, list[ColumnPath]] = {}
+    for path in paths:
+        below.setdefault(path[0], []).append(path[1:])
+    found: list[ReadColumn] = []
+    for name, subpaths in below.items():
+        field = schema.find(name)
+        if field is not None:
+            pruned = _prune(field, subpaths)
+            origin = Origin.PARTITION if field.name.lower() in partitions else Origin.FILE
+            found.append(ReadColumn(field.name, origin, output_field(pruned, variant_as), pruned))
+        elif name in extra:
+            found.append(ReadColumn(name, _EXTRA[name], extra[name], None))
+        else:
+            resolve_path((name,), schema)  # says that there is none, and which is near
+    return tuple(found)
+
+
+def _prune(field: StructField, paths: list[ColumnPath]) -> StructField:
+    if any(not path for path in paths) or not isinstance(field.type, StructType):
+        return field
+    below: dict[str, list[ColumnPath]] = {}
+    for path in paths:
+        (child,) = resolve_path(path[:1], field.type)
+        below.setdefault(child.name, []).append(path[1:])
+    kept = tuple(_prune(child, below[child.name]) for child in field.type.fields if child.name in below)
+    return dataclasses.replace(field, type=StructType(kept))
+
+
+_WIDTHS = {"boolean": 0.2, "byte": 1.0, "short": 2.0, "integer": 4.0, "float": 4.0, "date": 3.0, "void": 0.0}
+
+
+def _width(data_type: DataType) -> float:
+    if isinstance(data_type, StructType):
+        return sum(_width(item.type) for item in data_type.fields)
+    if isinstance(data_type, ArrayType):
+        return 4 * _width(data_type.element)
+    if isinstance(data_type, MapType):
+        return 4 * (_width(data_type.key) + _width(data_type.value))
+    if isinstance(data_type, DecimalType):
+        return 8.0
+    assert isinstance(data_type, PrimitiveType)
+    if data_type.base in ("string", "binary"):
+        return 12.0
+    return 40.0 if data_type.base == "variant" else _WIDTHS.get(data_type.base, 8.0)

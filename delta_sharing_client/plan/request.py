@@ -1,0 +1,210 @@
+"""What a caller asks of a table, and of which table: the values that planning starts from.
+
+A request is frozen and first says what a caller wrote; ``bound`` returns it in the terms of one schema. The same value
+goes from ``SharedTable.scan``, ``SharedTable.changes`` or the options of a Spark relation to the planner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from delta_sharing_client.columns import ColumnName, resolve_columns
+from delta_sharing_client.delta.actions import Metadata, Protocol
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
+from delta_sharing_client.delta.data_types import StructType
+from delta_sharing_client.delta.schema import to_arrow_schema
+from delta_sharing_client.delta.snapshot import table_schema
+from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
+from delta_sharing_client.fetch.source import UrlSource
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.plan.columns import CHANGE_FIELDS, COMMIT_VERSION, ROW_LINEAGE_FIELDS
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.predicates.tree import columns as columns_of
+
+RequestT = TypeVar("RequestT", "ScanRequest", "ChangesRequest")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScanRequest:
+    """A read of one snapshot.
+
+    Parameters
+    ----------
+    columns:
+        What to return, in this order, as ``columns.resolve_columns`` takes it; ``None`` is every column. A nested path
+        keeps its top-level column and only the named part of it. ``()`` returns rows without columns (a count).
+    filter:
+        Predicate tree; rows for which it is not true are not returned.
+    limit:
+        Greatest number of rows, ``None`` for all.
+    version, timestamp:
+        Snapshot to read, at most one of the two; ``timestamp`` is ISO 8601 text as sent to the server.
+    row_lineage:
+        Append ``_row_id`` and ``_row_commit_version`` (Delta Transaction Log Protocol, "Row Tracking").
+    response_format:
+        The form in which to ask for the files; the rows are the same.
+
+    Raises
+    ------
+    UsageError
+        A negative or non-integer limit or version, or both a version and a timestamp.
+    """
+
+    columns: Sequence[ColumnName] | None = None
+    filter: Expression | None = None
+    limit: int | None = None
+    version: int | None = None
+    timestamp: str | None = None
+    row_lineage: bool = False
+    response_format: ResponseFormat = ResponseFormat.AUTO
+
+    def __post_init__(self) -> None:
+        _make_counts(self, "limit", "version")
+        if self.version is not None and self.timestamp is not None:
+            raise UsageError("Give either version or timestamp, not both.")
+
+    @property
+    def added_fields(self) -> tuple[pa.Field, ...]:
+        """The columns that the read adds to the table's."""
+        return ROW_LINEAGE_FIELDS if self.row_lineage else ()
+
+    def bound(self, schema: StructType) -> ScanRequest:
+        """Return the request with columns as paths of ``schema`` and the filter bound to it; ``UsageError`` if they
+        do not fit."""
+        return _bound(self, schema)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChangesRequest:
+    """A read of the change data feed between two versions or timestamps, both inclusive.
+
+    ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; an end of
+    ``None`` is the latest version. Timestamps are ISO 8601 text. The changes of a view (``of_view``, as the answer
+    tells) have no ``_commit_version``. The rest is as in ``ScanRequest``.
+
+    Raises
+    ------
+    UsageError
+        No start, two starts or two ends, an end version before the start, or a negative number.
+    """
+
+    starting_version: int | None = None
+    ending_version: int | None = None
+    starting_timestamp: str | None = None
+    ending_timestamp: str | None = None
+    columns: Sequence[ColumnName] | None = None
+    filter: Expression | None = None
+    limit: int | None = None
+    response_format: ResponseFormat = ResponseFormat.AUTO
+    of_view: bool = False
+
+    def __post_init__(self) -> None:
+        _make_counts(self, "starting_version", "ending_version", "limit")
+        if (self.starting_version is None) == (self.starting_timestamp is None):
+            raise UsageError("A change feed needs exactly one of starting_version and starting_timestamp.")
+        if self.ending_version is not None and self.ending_timestamp is not None:
+            raise UsageError("Give either ending_version or ending_timestamp, not both.")
+        if (
+            self.starting_version is not None
+            and self.ending_version is not None
+            and self.ending_version < self.starting_version
+        ):
+            raise UsageError(
+                f"'ending_version' {self.ending_version} lies before 'starting_version' {self.starting_version}. "
+                "Exchange them."
+            )
+
+    @property
+    def added_fields(self) -> tuple[pa.Field, ...]:
+        """The columns that the read adds to the table's."""
+        return tuple(field for field in CHANGE_FIELDS if not self.of_view or field.name != COMMIT_VERSION)
+
+    def bound(self, schema: StructType) -> ChangesRequest:
+        """As ``ScanRequest.bound``."""
+        return _bound(self, schema)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableState:
+    """A table as a server describes it at a version, and how its files are reached.
+
+    Parameters
+    ----------
+    name:
+        For messages.
+    version:
+        The version described; ``None`` where it is not known yet.
+    urls:
+        Where fresh URLs come from once those of the answer expire.
+    allow_http:
+        Whether the profile's endpoint is ``http:``, so that data may be (``fetch.http``).
+    query_id:
+        Names the read in errors, as it did in the requests to the server.
+    """
+
+    name: str
+    version: int | None
+    protocol: Protocol
+    metadata: Metadata
+    urls: UrlSource | None = None
+    allow_http: bool = False
+    query_id: str | None = None
+
+    @functools.cached_property
+    def schema(self) -> StructType:
+        """The table's columns; ``ProtocolError`` or ``UnsupportedFeatureError`` if they cannot be read."""
+        return table_schema(self.metadata, table=self.name)
+
+    @property
+    def mapping_mode(self) -> ColumnMappingMode:
+        return mapping_mode(self.metadata)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The names of the partition columns as the schema spells them."""
+        found = (self.schema.find(name) for name in self.metadata.partition_columns)
+        return tuple(field.name for field in found if field is not None)
+
+
+def whole_number(value: Any) -> Any:
+    """Return a whole number of another library (NumPy's) as Python's ``int``, everything else as it is."""
+    is_other = hasattr(value, "__index__") and not isinstance(value, (int, bool, np.bool_))
+    return operator.index(value) if is_other else value
+
+
+def _bound(request: RequestT, schema: StructType) -> RequestT:
+    added: tuple[pa.Field, ...] = request.added_fields
+    _check_readable(request, schema)
+    columns = resolve_columns(request.columns, schema, [field.name for field in added])
+    predicate: Expression | None = request.filter
+    if predicate is not None:
+        predicate = bind(predicate, pa.schema([*to_arrow_schema(schema), *added]))
+    return dataclasses.replace(request, columns=columns, filter=predicate)
+
+
+def _check_readable(request: ScanRequest | ChangesRequest, schema: StructType) -> None:
+    """Raise ``UnsupportedFeatureError`` if the request names a column that we cannot decode."""
+    if not (left_out := schema.all_left_out):
+        return
+    named = [column if isinstance(column, str) else ".".join(column) for column in request.columns or ()]
+    named += [".".join(path) for path in (columns_of(request.filter) if request.filter is not None else ())]
+    for item in left_out:
+        name = ".".join(item.path).lower()
+        if any(f"{asked.lower()}.".startswith(f"{name}.") for asked in named):
+            raise UnsupportedFeatureError(item.reason, feature=item.feature)
+
+
+def _make_counts(request: ScanRequest | ChangesRequest, *names: str) -> None:
+    for name in names:
+        value = whole_number(getattr(request, name))
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            raise UsageError(f"'{name}' must be an integer of 0 or more, not {value!r}.")
+        object.__setattr__(request, name, value)

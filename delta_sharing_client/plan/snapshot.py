@@ -1,0 +1,327 @@
+"""A table and a request to the files that must be read: of a snapshot here, of its changes in ``plan_changes``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from typing import cast
+
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, RemoveFile
+from delta_sharing_client.delta.data_types import ColumnPath
+from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
+from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.columns import Origin, filter_columns, left_out_metadata, output_columns
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
+from delta_sharing_client.plan.tasks import (
+    Change,
+    DeletionVectorRef,
+    FileTask,
+    RowLineage,
+    ScanContext,
+    ScanPlan,
+    ScanStream,
+    SkippedFiles,
+)
+from delta_sharing_client.predicates.skipping import Statistics, compile_skipping
+from delta_sharing_client.predicates.tree import And, Expression, all_of
+from delta_sharing_client.predicates.tree import columns as columns_of
+
+_LOG = logging.getLogger(__name__)
+
+PartitionValues = dict[str, "str | None"]
+
+
+def plan_snapshot(table: TableState, files: Iterable[AddFile], request: ScanRequest, options: ReadOptions) -> ScanPlan:
+    """Return those of the live ``files`` that may hold rows of ``request``; as ``stream_snapshot``, to its end."""
+    return stream_snapshot(table, files, request, options).whole()
+
+
+def stream_snapshot(
+    table: TableState, files: Iterable[AddFile], request: ScanRequest, options: ReadOptions
+) -> ScanStream:
+    """Return those of the live ``files`` that may hold rows of ``request``, as they arrive.
+
+    None is kept longer than its turn, statistics never. Where the first ones have all rows that the limit asks for, the
+    rest is not taken (but for some, which cost less than a broken connection).
+
+    Raises
+    ------
+    UsageError
+        A column or the filter does not fit the schema.
+    UnsupportedFeatureError
+        Row lineage of a table that does not track rows.
+    """
+    planner = FilePlanner(table, request, options)
+    return planner.stream(_wanted(planner, files))
+
+
+def _wanted(planner: FilePlanner, files: Iterable[AddFile]) -> Generator[FileTask, None, None]:
+    consider = planner.consider
+    for add in files:
+        # A million files pass here: most have no vector, and need no call to learn that.
+        task = consider(add) if add.deletion_vector is None else consider(add, without=vector_ref(add))
+        if task is not None:
+            yield task
+        elif planner.has_enough:
+            return
+
+
+class FilePlanner:
+    """Tells the tasks of the files that may hold a wanted row: ``consider`` each in order.
+
+    Errors are those of ``stream_snapshot``.
+    """
+
+    def __init__(self, table: TableState, request: ScanRequest | ChangesRequest, options: ReadOptions) -> None:
+        self._context = context = scan_context(table, request.bound(table.schema), options)
+        self._limit = request.limit
+        self._lineage = context.row_lineage is not None
+        self._filter = None if context.predicate is None else _FileFilter(context, context.predicate)
+        # Rows can only be counted off against the limit where every row of a file is returned.
+        self._left = request.limit if context.predicate is None else None
+        self._partitions: dict[tuple[tuple[str, str | None], ...], PartitionValues] = {}
+        self.has_enough = False
+        self._skipped = {"by_partition": 0, "by_statistics": 0, "by_limit": 0, "bytes": 0}
+
+    def consider(
+        self,
+        action: FileAction,
+        described_by: FileAction | None = None,
+        change: Change | None = None,
+        without: DeletionVectorRef | None = None,
+        only: DeletionVectorRef | None = None,
+    ) -> FileTask | None:
+        """Return what to read of a file, ``None`` if none of its rows is wanted.
+
+        Parameters
+        ----------
+        described_by:
+            The action whose statistics cover the rows, where it is another one.
+        change, without, only:
+            As in ``FileTask``.
+        """
+        if self._left is not None and self.is_full:
+            self._skip("by_limit", action)
+            self.has_enough = self._skipped["by_limit"] >= _LISTED_IN_VAIN
+            return None
+        records = None
+        if self._filter is not None:
+            reason, records = self._filter.reason_to_skip(described_by or action, action, change)
+            if reason is not None:
+                self._skip(reason, action)
+                return None
+        if self._filter is None or described_by is not None:
+            records = None if type(action) is AddCdcFile else num_records(action.stats)  # type: ignore[union-attr]
+        if change is None and without is None and only is None and not self._lineage:
+            # Most of a million files: what is not given costs nothing.
+            values = action.partition_values
+            task = FileTask(
+                key=url_key(action),
+                url=action.path,
+                file_id=action.file_id,
+                expiration_ms=action.shared_expiration,
+                size=-1 if action.size is None else action.size,
+                partition_values=self._shared(values) if values else _NO_VALUES,
+                num_records=records,
+            )
+        else:
+            task = self._task(action, records, change, without, only)
+        if self._left is not None:
+            # A file of unknown length may hold none of the rows that are still wanted.
+            self._left -= task.live_records or 0
+        return task
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the files so far have all rows that the limit asks for."""
+        return self._left is not None and self._left <= 0
+
+    def stream(self, tasks: Generator[FileTask, None, None]) -> ScanStream:
+        """Return the plan of ``tasks``, all of which come from ``consider``."""
+        return ScanStream(context=self._context, files=tasks, skipped=self._skips, limit=self._limit)
+
+    def _skips(self) -> SkippedFiles:
+        return SkippedFiles(**self._skipped, is_cut=self.has_enough)
+
+    def _skip(self, reason: str, action: FileAction) -> None:
+        self._skipped[reason] += 1
+        self._skipped["bytes"] += max(0, action.size or 0)
+
+    def _task(
+        self,
+        action: FileAction,
+        records: int | None,
+        change: Change | None,
+        without: DeletionVectorRef | None,
+        only: DeletionVectorRef | None,
+    ) -> FileTask:
+        base_row_id = default_row_commit_version = None
+        if self._lineage:
+            assert isinstance(action, AddFile)
+            base_row_id, default_row_commit_version = action.base_row_id, action.default_row_commit_version
+        if self._lineage and (base_row_id is None or default_row_commit_version is None):
+            raise DataError(
+                "The table tracks rows, but the server gave a file no baseRowId or defaultRowCommitVersion; row "
+                "lineage needs the delta response format.",
+                table=self._context.table,
+                file_id=action.file_id,
+            )
+        return FileTask(
+            key=url_key(action),
+            url=action.path,
+            file_id=action.file_id,
+            expiration_ms=action.shared_expiration,
+            size=-1 if action.size is None else action.size,
+            without=without,
+            only=only,
+            partition_values=self._shared(action.partition_values) if action.partition_values else _NO_VALUES,
+            num_records=records,
+            base_row_id=base_row_id,
+            default_row_commit_version=default_row_commit_version,
+            change=change,
+        )
+
+    def _shared(self, values: PartitionValues) -> PartitionValues:
+        """Return an equal dict that all files of the partition have in common: a million files need few of them."""
+        if len(self._partitions) >= _REMEMBERED:
+            self._partitions.clear()
+        return self._partitions.setdefault(tuple(values.items()), values)
+
+
+_NO_VALUES: PartitionValues = {}
+# Partitions of which something is remembered, so that a table of many takes no more memory.
+_REMEMBERED = 1 << 16
+# So many files behind those that a limit needs are looked at before their listing is broken off.
+_LISTED_IN_VAIN = 1000
+
+
+def scan_context(table: TableState, request: ScanRequest | ChangesRequest, options: ReadOptions) -> ScanContext:
+    """Return what all files of a scan share; ``request`` is bound to the table's schema."""
+    paths = cast("tuple[ColumnPath, ...] | None", request.columns)
+    schema, partition_columns, added = table.schema, table.partition_columns, request.added_fields
+    left_out = left_out_metadata(schema) if paths is None else None
+    if left_out is not None:
+        _LOG.warning("Columns of %s are left out, as their types are not supported: %s", table.name, *left_out.values())
+    lineage = isinstance(request, ScanRequest) and request.row_lineage
+    output = output_columns(schema, paths, partition_columns, options.variant_as, added)
+    if left_out is not None and not output:
+        raise UnsupportedFeatureError(
+            f"The table has no column that can be read: their types are {', '.join(map(str, left_out.values()))}. "
+            "Upgrade the client, or ask the provider for a view that converts them.",
+            feature="columns of unsupported types",
+            table=table.name,
+        )
+    return ScanContext(
+        table=table.name,
+        table_id=table.metadata.id,
+        version=table.version,
+        schema=schema,
+        mapping_mode=table.mapping_mode,
+        partition_columns=partition_columns,
+        output=output,
+        filters=filter_columns(schema, request.filter, partition_columns, added),
+        predicate=request.filter,
+        options=options,
+        row_lineage=_row_lineage(table) if lineage else None,
+        is_change_feed=isinstance(request, ChangesRequest),
+        left_out=left_out,
+        urls=table.urls,
+        allow_http=table.allow_http,
+        query_id=table.query_id,
+    )
+
+
+def vector_ref(action: AddFile | RemoveFile) -> DeletionVectorRef | None:
+    """Return the reference to the deletion vector of ``action``, ``None`` without one."""
+    descriptor = action.deletion_vector
+    if descriptor is None or (descriptor.cardinality == 0 and descriptor.size_in_bytes == 0):
+        return None
+    return DeletionVectorRef(descriptor, url_key(action) + DELETION_VECTOR_SUFFIX)
+
+
+def _row_lineage(table: TableState) -> RowLineage:
+    """Return where a table materializes row ids (Delta Transaction Log Protocol, "Row Tracking").
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table does not track rows, or the server's answer does not say so.
+    """
+    # The property decides alone: a sharing server may leave out the writer features, and each file proves its ids.
+    properties = table.metadata.properties
+    if properties.get("delta.enableRowTracking", "false").lower() != "true":
+        raise UnsupportedFeatureError(
+            "The table does not track rows, so it has no _row_id and _row_commit_version. The provider must enable it "
+            "(ALTER TABLE ... SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')) and share the table in the delta "
+            "response format.",
+            feature="rowTracking",
+            table=table.name,
+        )
+    return RowLineage(
+        row_id_column=properties.get("delta.rowTracking.materializedRowIdColumnName"),
+        row_commit_version_column=properties.get("delta.rowTracking.materializedRowCommitVersionColumnName"),
+    )
+
+
+# === Leaving out files ===
+
+
+class _FileFilter:
+    """Decides by partition values and statistics whether a file may hold a row for which the predicate is true."""
+
+    def __init__(self, context: ScanContext, predicate: Expression) -> None:
+        self._known: dict[tuple[tuple[str, str | None], ...], bool] = {}
+        partitions = set(context.partition_columns)
+        paths = [path for path in columns_of(predicate) if context.schema.find(path[0]) is not None]
+        self._reader = StatisticsReader(context.schema, context.mapping_mode, context.partition_columns, paths)
+        conjuncts = predicate.children if isinstance(predicate, And) else (predicate,)
+        own = [part for part in conjuncts if {path[0] for path in columns_of(part)} <= partitions]
+        self._added = {column.name: column.origin for column in context.filters if column.field is None}
+        self._may_match = compile_skipping(predicate)
+        self._partition_may_match = compile_skipping(all_of(own)) if own else None
+
+    def reason_to_skip(
+        self, described: FileAction, action: FileAction, change: Change | None
+    ) -> tuple[str | None, int | None]:
+        """Return which count of ``SkippedFiles`` the file belongs to, ``None`` to read it, and its physical row count
+        as ``described`` tells it."""
+        values = described.partition_values or action.partition_values or _NO_VALUES
+        if self._partition_may_match is not None and not self._keeps(values, self._partition_may_match):
+            return "by_partition", None
+        if isinstance(described, AddFile) and change is None:
+            statistics = self._reader.read(described)
+            return (None if self._may_match(statistics) else "by_statistics"), statistics.num_records
+        stats = vector = None
+        if not isinstance(described, AddCdcFile):
+            stats, vector = described.stats, described.deletion_vector
+        described = AddFile(path="", partition_values=values, stats=stats, deletion_vector=vector)
+        statistics = self._reader.read(described)
+        found = statistics if change is None else _ChangeStatistics(statistics, change, self._added)
+        return (None if self._may_match(found) else "by_statistics"), statistics.num_records
+
+    def _keeps(self, values: PartitionValues, may_match: Callable[[Statistics], bool]) -> bool:
+        """Decide once for all files of a partition: most predicates on large tables end here."""
+        key = tuple(values.items())
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            bare = AddFile(path="", partition_values=values)
+            known = self._known[key] = may_match(self._reader.read(bare))
+        return known
+
+
+class _ChangeStatistics:
+    """A file's statistics and its constants of the change feed. Counts are of another set of rows, so they are left
+    out, but for whether there are nulls at all."""
+
+    def __init__(self, file: FileStatistics, change: Change, added: dict[str, Origin]) -> None:
+        self._file = file
+        self._change = change
+        self._added = added
+
+    def bounds(self, path: ColumnPath) -> ColumnBounds | None:
+        origin = self._added.get(path[0])
+        return self._file.bounds(path) if origin is None else self._change.bounds(origin)

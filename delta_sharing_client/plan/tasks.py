@@ -1,0 +1,421 @@
+"""The work of a scan as values: what to read of each file, and what all files share.
+
+Everything here is frozen and pickles, so that the same code reads a task in a thread here and in a worker of Spark.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+import msgspec
+import pyarrow as pa
+
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.fetch.http import Http, Version
+from delta_sharing_client.fetch.source import FileStore, Reader, Transfers, UrlSource
+from delta_sharing_client.notebook import html_facts
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.columns import Origin, ReadColumn, needed_share
+from delta_sharing_client.redact import printable, scrub
+
+if TYPE_CHECKING:
+    from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+    from delta_sharing_client.delta.data_types import StructType
+    from delta_sharing_client.fetch.queue import Downloads
+    from delta_sharing_client.fetch.report import ScanReport
+    from delta_sharing_client.predicates.tree import Expression
+
+
+class ChangeKind(enum.Enum):
+    """How ``_change_type`` of a file's rows is known: a constant, or a physical column of a ``cdc`` file."""
+
+    INSERT = "insert"
+    DELETE = "delete"
+    IN_FILE = "in file"
+
+
+class Change(NamedTuple):
+    """The change feed's constants of one file: kind, commit version, and commit timestamp in epoch milliseconds."""
+
+    kind: ChangeKind
+    commit_version: int
+    commit_timestamp: int
+
+    def value(self, origin: Origin) -> int | str | None:
+        """Return what all rows of the file have in a column of the feed, ``None`` in any other."""
+        if origin is Origin.COMMIT_VERSION:
+            return self.commit_version
+        if origin is Origin.COMMIT_TIMESTAMP:
+            return self.commit_timestamp
+        return self.kind.value if origin is Origin.CHANGE_TYPE and self.kind is not ChangeKind.IN_FILE else None
+
+    def bounds(self, origin: Origin) -> ColumnBounds | None:
+        """Return the same as predicates compare it."""
+        value = self.value(origin)
+        if isinstance(value, int) and origin is Origin.COMMIT_TIMESTAMP:
+            value *= 1000
+        return None if value is None else ColumnBounds(value, value, 0, 1)
+
+
+class DeletionVectorRef(msgspec.Struct, frozen=True, gc=False):
+    """A deletion vector and the key under which its URL is refreshed. Its repr shows no URL."""
+
+    descriptor: DeletionVectorDescriptor
+    key: str
+
+    def __repr__(self) -> str:
+        d = self.descriptor
+        return f"DeletionVectorRef({d.storage_type!r}, offset={d.offset}, size={d.size_in_bytes}, rows={d.cardinality})"
+
+
+class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One file to read: complete together with its ``ScanContext``, picklable, and masked in its repr.
+
+    Attributes
+    ----------
+    key, file_id, url, expiration_ms:
+        Name for ``UrlSource``, the server's file id, the pre-signed URL known at planning, and when that expires.
+    size:
+        Length of the file in bytes as declared, -1 where unknown.
+    without, only:
+        Deletion vectors: rows in ``without`` are left out; where ``only`` is given, rows outside it are left out too
+        (a change feed's difference of two vectors).
+    partition_values:
+        Serialized values by *physical* partition column name.
+    num_records:
+        Physical rows of the file where the statistics tell, deleted rows included.
+    base_row_id, default_row_commit_version:
+        Row tracking of the file, ``None`` without.
+    change:
+        The change feed's constants; ``None`` in a snapshot.
+    row_groups:
+        Ordinals of the row groups to read, ``None`` for all (a split of one large file over several tasks).
+    version:
+        The version of the file that ``row_groups`` are of, so that all tasks of the file read the same one.
+    """
+
+    key: str
+    url: str
+    file_id: Union[str, None] = None
+    expiration_ms: Union[int, None] = None
+    size: int = -1
+    without: Union[DeletionVectorRef, None] = None
+    only: Union[DeletionVectorRef, None] = None
+    partition_values: Mapping[str, Union[str, None]] = {}
+    num_records: Union[int, None] = None
+    base_row_id: Union[int, None] = None
+    default_row_commit_version: Union[int, None] = None
+    change: Union[Change, None] = None
+    row_groups: Union[tuple[int, ...], None] = None
+    version: Union[Version, None] = None
+
+    @property
+    def has_vector(self) -> bool:
+        return self.without is not None or self.only is not None
+
+    @property
+    def live_records(self) -> int | None:
+        """Rows that the deletion vectors leave, where known without reading the file."""
+        if self.only is not None:
+            return None if self.without is not None else self.only.descriptor.cardinality
+        if self.num_records is None:
+            return None
+        return self.num_records - (self.without.descriptor.cardinality if self.without is not None else 0)
+
+    def __repr__(self) -> str:
+        shown = [f"file_id={self.file_id!r}", f"size={self.size}"]
+        shown += [
+            f"{name}={value!r}"
+            for name in ("num_records", "without", "only", "change", "row_groups")
+            if (value := getattr(self, name)) is not None
+        ]
+        return scrub(f"FileTask({', '.join(shown)})")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RowLineage:
+    """Physical names of the materialized row-tracking columns, ``None`` where the table does not name them."""
+
+    row_id_column: str | None
+    row_commit_version_column: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScanContext:
+    """What all tasks of a scan share; pickles.
+
+    Attributes
+    ----------
+    table, table_id, version:
+        Name for messages, the table's UUID for the cache, and the version that is read (of a change feed: the last).
+    schema, mapping_mode, partition_columns:
+        Logical schema of the snapshot, its column mapping, and the logical names of its partition columns.
+    output, filters:
+        The columns of every batch, and those that the predicate needs, each with where it comes from.
+    predicate:
+        Bound to the schema (and to the columns that the read adds), or ``None``.
+    row_lineage:
+        Given where ``_row_id`` and ``_row_commit_version`` are asked for.
+    is_change_feed:
+        The three columns of the change feed exist (selected or not).
+    urls, files:
+        Where fresh URLs come from; where the files lie if they are not behind URLs.
+    left_out:
+        Metadata for ``output_schema`` where all columns are read and some cannot be (``columns.left_out_metadata``).
+    allow_http:
+        The profile's own endpoint is ``http:``, so its data URLs may be as well (``fetch.http``).
+    query_id:
+        Names the read in errors.
+    """
+
+    table: str
+    table_id: str
+    version: int | None
+    schema: StructType
+    mapping_mode: ColumnMappingMode
+    partition_columns: tuple[str, ...]
+    output: tuple[ReadColumn, ...]
+    filters: tuple[ReadColumn, ...]
+    predicate: Expression | None
+    options: ReadOptions
+    row_lineage: RowLineage | None = None
+    is_change_feed: bool = False
+    left_out: Mapping[str, str] | None = None
+    urls: UrlSource | None = None
+    files: FileStore | None = None
+    allow_http: bool = False
+    query_id: str | None = None
+
+    @functools.cached_property
+    def output_schema(self) -> pa.Schema:
+        """The exact schema of every batch."""
+        return pa.schema([column.arrow for column in self.output], self.left_out)
+
+    def reader(self, report: ScanReport, transfers: Transfers, downloads: Downloads) -> Reader:
+        """Return what reads the bytes of the files, on the threads of ``downloads``."""
+        return Reader(
+            self.files or Http(self.options, self.allow_http, self.table),
+            self.urls,
+            report,
+            transfers,
+            downloads.answered,
+            downloads.refused,
+            downloads.resting,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedFiles:
+    """Files that a plan leaves out: how many and why, and the bytes of them all.
+
+    ``is_cut``: more were listed, of which nobody took note, as the limit has its rows.
+    """
+
+    by_partition: int = 0
+    by_statistics: int = 0
+    by_limit: int = 0
+    bytes: int = 0
+    is_cut: bool = False
+
+    @property
+    def files(self) -> int:
+        return self.by_partition + self.by_statistics + self.by_limit
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan:
+    """The files to read, in the order of their rows, and why others are not read.
+
+    ``limit`` is the number of rows after which ``execute`` stops; ``plan_seconds`` what planning took. ``access`` says
+    which way the data is read, and why. ``table_files`` is how many files the table has, where the server tells.
+    """
+
+    context: ScanContext
+    tasks: Sequence[FileTask]
+    limit: int | None = None
+    skipped: SkippedFiles = SkippedFiles()
+    plan_seconds: float = 0.0
+    access: str = "by URL"
+    table_files: int | None = None
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "version": self.context.version,
+            "columns": [column.name for column in self.context.output],
+            "filter": self.context.predicate,
+            "limit": self.limit,
+            "access": self.access,
+            "files in the table": self.table_files,
+            "files to read": len(self.tasks),
+            "their bytes": self.bytes,
+            "files skipped by partition values": self.skipped.by_partition or None,
+            "files skipped by statistics": self.skipped.by_statistics or None,
+            "files skipped by the limit": self.skipped.by_limit or None,
+            "bytes skipped": self.skipped.bytes or None,
+        }
+        return html_facts(f"Plan of {self.context.table}", facts)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.context.output_schema
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the files, those of unknown length left out."""
+        return sum(max(0, task.size) for task in self.tasks)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether a file has deletion vectors."""
+        return any(task.has_vector for task in self.tasks)
+
+    @property
+    def known_rows(self) -> int | None:
+        """How many rows the plan has, where the log tells; ``None`` where only reading does."""
+        if self.context.predicate is not None:
+            return None
+        total = 0
+        for task in self.tasks:
+            rows = task.live_records if task.row_groups is None else None
+            if rows is None or rows < 0:
+                return None
+            total += rows
+        return total if self.limit is None else min(total, self.limit)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScanStream:
+    """A plan whose files are still being listed, for one reader; ``close`` it, on the thread that takes the files.
+
+    Attributes
+    ----------
+    context, limit, access, table_files:
+        As in ``ScanPlan``.
+    files:
+        The files to read, in the order of their rows, as they are listed. An error at the end of the listing is an
+        error of this iterator, so only an exhausted one gave the whole plan.
+    skipped:
+        Returns what was left out so far.
+    release:
+        Gives up what the listing holds.
+    break_off:
+        Called on any thread, has ``files`` raise instead of waiting for more.
+    """
+
+    context: ScanContext
+    files: Generator[FileTask, None, None]
+    skipped: Callable[[], SkippedFiles]
+    limit: int | None = None
+    access: str = "by URL"
+    table_files: int | None = None
+    release: Callable[[], None] = lambda: None
+    break_off: Callable[[], None] = lambda: None
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.context.output_schema
+
+    def whole(self) -> ScanPlan:
+        """Return the plan of all files, once they are listed."""
+        began = time.perf_counter()
+        try:
+            tasks = list(self.files)
+        finally:
+            self.close()
+        return ScanPlan(
+            context=self.context,
+            tasks=tasks,
+            limit=self.limit,
+            skipped=self.skipped(),
+            plan_seconds=time.perf_counter() - began,
+            access=self.access,
+            table_files=self.table_files,
+        )
+
+    def close(self) -> None:
+        """Give up what has not been listed."""
+        self.files.close()
+        self.release()
+
+
+# === A plan in words ===
+
+
+def explain(plan: ScanPlan) -> str:
+    """Return a few lines on what ``plan`` reads and skips, and why. No URL appears in it.
+
+    The figures come from the server's answer alone; row groups are chosen from the footers when the files are read, and
+    are counted in the ``ScanReport`` of a read.
+    """
+    context = plan.context
+    output, filters = context.output, context.filters
+    columns = {column.name: column for column in (*output, *filters)}
+    from_file = [name for name, column in columns.items() if column.origin is Origin.FILE]
+    constant = [name for name, column in columns.items() if column.origin is Origin.PARTITION]
+    dropped = [column.name for column in filters if column.name not in {found.name for found in output}]
+    skipped = plan.skipped
+    share = needed_share(context.schema, columns.values(), context.partition_columns)
+    vectors = sum(1 for task in plan.tasks if task.has_vector)
+    known = [task.live_records for task in plan.tasks]
+    version = "" if context.version is None else f", version {context.version}"
+    lines = [
+        f"{'Changes' if context.is_change_feed else 'Scan'} of {context.table}{version}",
+        f"  columns from the files: {_names(from_file)}"
+        + (f"; read for the filter only: {_names(dropped)}" if dropped else ""),
+    ]
+    lines.append(f"  access: {plan.access}")
+    if context.left_out is not None:
+        shown = [f"{'.'.join(item.path)} ({item.type})" for item in context.schema.all_left_out]
+        lines.append(f"  columns left out, of types that are not supported: {_names(shown)}")
+    if constant:
+        lines.append(f"  columns from partition values: {_names(constant)}")
+    if context.predicate is not None:
+        lines.append(f"  filter: {context.predicate}")
+    if plan.limit is not None:
+        lines.append(f"  limit: {plan.limit} rows")
+    listed = f"{len(plan.tasks) + skipped.files}" + (" or more" if skipped.is_cut else "")
+    in_all = "" if plan.table_files is None else f" listed ({plan.table_files} in the table)"
+    lines.append(
+        f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {_bytes(plan.bytes)}; by their types the "
+        f"columns take about {share:.0%} of it"
+    )
+    for count, reason in (
+        (skipped.by_partition, "partition values cannot match"),
+        (skipped.by_statistics, "statistics rule out a match"),
+        (skipped.by_limit, "the files before hold enough rows for the limit"),
+    ):
+        if count:
+            lines.append(f"  files skipped: {count}, as {reason}")
+    if skipped.files:
+        lines.append(f"  bytes skipped with them: {_bytes(skipped.bytes)}")
+    if vectors:
+        lines.append(f"  files with deletion vectors: {vectors}")
+    if plan.tasks and all(count is not None for count in known):
+        total = sum(count for count in known if count is not None)
+        lines.append(
+            f"  rows in these files: {total}" + (" before the filter" if context.predicate is not None else "")
+        )
+    if context.predicate is not None and plan.tasks:
+        lines.append("  row groups: chosen by the statistics in each file's footer; every row is checked")
+        lines.append("  pages: chosen by the files' page indexes, where they have one and it saves more than it costs")
+    return "\n".join(map(printable, lines))
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(names[:12])
+    return (shown or "none") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def _bytes(size: int) -> str:
+    value = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

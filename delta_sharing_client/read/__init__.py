@@ -1,0 +1,1 @@
+"""One file behind a URL becomes Arrow batches."""

@@ -1,0 +1,505 @@
+"""Arrays as files hold them, into the types and names the table declares: exactly, or an error.
+
+An ``Aligner`` finds the table's columns in a file, once per file schema; a ``FileColumn`` is applied to every batch,
+and hands arrays through where nothing differs. What cannot be a value of its type (text that is no UTF-8) is refused.
+Nested arrays are rebuilt around their children without copying offsets or validity.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Optional, Union
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_sharing_client.arrow_forms import is_bytes, is_text
+from delta_sharing_client.delta.calendars import HybridCalendar, gregorian_dates, hybrid_calendar
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+from delta_sharing_client.delta.data_types import (
+    ArrayType,
+    ColumnPath,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delta_sharing_client.delta.schema import to_arrow_type
+from delta_sharing_client.delta.variant.column import unshred, variant_to_json
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.options import VariantAs
+from delta_sharing_client.plan.columns import output_field, output_type
+
+Convert = Callable[[pa.Array], pa.Array]
+MaybeConvert = Optional[Convert]  # None: the array is already right
+Check = Callable[[pa.Array], None]
+FIELD_ID = b"PARQUET:field_id"
+_INTEGERS = frozenset(("byte", "short", "integer", "long", "year_month_interval"))
+
+
+class FileColumn:
+    """One table column in one file: the Parquet columns to read for it and how to make it of them.
+
+    ``leaves`` is empty, and ``convert`` is never called, where the file does not have the column.
+    """
+
+    __slots__ = ("_check", "convert", "field", "leaves", "top", "type")
+
+    def __init__(
+        self, field: StructField, arrow: pa.DataType, top: int, leaves: tuple[int, ...], convert: MaybeConvert
+    ) -> None:
+        self.field = field
+        self.type = arrow
+        self.top = top
+        self.leaves = leaves
+        self.convert = convert
+        self._check = checker(arrow)
+
+    def apply(self, array: pa.Array) -> pa.Array:
+        """Return ``array``, the file's column, in the table's type.
+
+        Raises
+        ------
+        DataError
+            A value does not fit the type, or is null where the table says it cannot be.
+        """
+        try:
+            if self.convert is not None:
+                array = self.convert(array)
+            if self._check is not None:
+                self._check(array)
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"Column {self.field.name!r} has a value that does not fit the table's type {self.type}: {error}."
+            ) from None
+        if not self.field.nullable and array.null_count:
+            raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file holds nulls in it.")
+        return array
+
+    @property
+    def is_as_stored(self) -> bool:
+        """Whether the file's column is handed through as it is, after a look at its values where ``is_looked_at``."""
+        return bool(self.leaves) and self.convert is None
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether a value, or a null, may be impossible."""
+        return self._check is not None or not self.field.nullable
+
+    def missing(self, length: int) -> pa.Array:
+        """Return the column of a file that does not have it: nulls."""
+        if not self.field.nullable and length:
+            raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file does not have it.")
+        return _nulls(length, self.type)
+
+
+class Aligner:
+    """Finds table columns in a file's schema, by the table's column mapping.
+
+    By field id (mode ``id``), by physical name (mode ``name``) or by name, where a name in other letter case counts if
+    no exact one exists and only one such does (Delta Transaction Log Protocol, "Column Mapping").
+
+    Raises
+    ------
+    DataError
+        Field ids are needed and the file has none; a name is ambiguous; a type cannot be read as the table's type.
+    """
+
+    def __init__(self, schema: pa.Schema, mode: ColumnMappingMode, variant_as: VariantAs) -> None:
+        self._fields = list(schema)
+        self._mode = mode
+        self._variant_as = variant_as
+        self._calendar = hybrid_calendar(schema.metadata)
+        starts = [0]
+        for field in self._fields:
+            starts.append(starts[-1] + leaf_count(field.type))
+        self._starts = starts
+        if mode is ColumnMappingMode.ID and self._fields and not any(FIELD_ID in (f.metadata or ()) for f in schema):
+            raise DataError("The table maps columns by field id, but the file has no field ids.")
+
+    @property
+    def leaves(self) -> int:
+        return self._starts[-1]
+
+    def column(self, item: StructField) -> FileColumn:
+        """Return where ``item`` (pruned to what is needed of it) is in the file."""
+        arrow = output_type(item.type, self._variant_as)
+        top = self._find(item, self._fields, (item.name,))
+        if top < 0 or _is_void(item.type) or pa.types.is_null(self._fields[top].type):
+            return FileColumn(item, arrow, -1, (), None)
+        convert, leaves = self._align(item.type, self._fields[top].type, self._starts[top], (item.name,))
+        return FileColumn(item, arrow, top, tuple(leaves), convert)
+
+    def leaf(self, path: tuple[StructField, ...]) -> tuple[int, pa.DataType] | None:
+        """Return the Parquet column of a field below structs and its Arrow type; ``None`` if the file does not have it.
+
+        The number is -1 where the field is no single Parquet column (an array, a map, a struct), and where its
+        statistics count in another calendar than the table does.
+        """
+        fields, start = self._fields, 0
+        for depth, item in enumerate(path):
+            index = self._find(item, fields, tuple(step.name for step in path[: depth + 1]))
+            if index < 0:
+                return None
+            start += sum(leaf_count(field.type) for field in fields[:index])
+            found = fields[index].type
+            if pa.types.is_struct(found):
+                fields = [found.field(position) for position in range(found.num_fields)]
+        other_calendar = self._calendar is not None and self._calendar.concerns(found)
+        return (-1 if pa.types.is_nested(found) or other_calendar else start, found)
+
+    # === Finding ===
+
+    def _find(self, item: StructField, fields: list[pa.Field], path: ColumnPath) -> int:
+        if self._mode is ColumnMappingMode.ID and item.field_id is not None:
+            wanted = str(item.field_id).encode()
+            hits = [i for i, field in enumerate(fields) if (field.metadata or {}).get(FIELD_ID) == wanted]
+        else:
+            name = self._mode.stored_name(item)
+            hits = [i for i, field in enumerate(fields) if field.name == name]
+            if not hits:
+                lowered = name.lower()
+                hits = [i for i, field in enumerate(fields) if field.name.lower() == lowered]
+        if len(hits) > 1:
+            raise DataError(f"Column {dotted(path)!r} occurs {len(hits)} times in the file.")
+        return hits[0] if hits else -1
+
+    # === Converting ===
+
+    def _align(
+        self, target: DataType, found: pa.DataType, start: int, path: ColumnPath
+    ) -> tuple[MaybeConvert, list[int]]:
+        if isinstance(found, pa.BaseExtensionType):
+            inner, leaves = self._align(target, found.storage_type, start, path)
+            return then(lambda array: array.storage, inner), leaves
+        if isinstance(target, PrimitiveType) and target.base == "variant":
+            return self._variant(found, start, path)
+        if isinstance(target, StructType):
+            return self._struct(target, found, start, path)
+        if isinstance(target, ArrayType):
+            if not _is_list(found):
+                raise mismatch(target, found, path)
+            return self._list(target, found, start, path)
+        if isinstance(target, MapType):
+            if not pa.types.is_map(found):
+                raise mismatch(target, found, path)
+            return self._map(target, found, start, path)
+        convert = primitive(target, found, path)
+        if self._calendar is not None and self._calendar.concerns(found):
+            convert = _in_iso_calendar(self._calendar, target, found, convert)
+        return convert, [start]
+
+    def _struct(
+        self, target: StructType, found: pa.DataType, start: int, path: ColumnPath
+    ) -> tuple[MaybeConvert, list[int]]:
+        if not pa.types.is_struct(found):
+            raise mismatch(target, found, path)
+        fields = [found.field(index) for index in range(found.num_fields)]
+        starts = [start]
+        for field in fields:
+            starts.append(starts[-1] + leaf_count(field.type))
+        arrow_fields = [output_field(item, self._variant_as) for item in target.fields]
+        sources: list[tuple[str | None, MaybeConvert]] = []
+        leaves: list[int] = []
+        for item in target.fields:
+            child_path = (*path, item.name)
+            index = self._find(item, fields, child_path)
+            if index < 0 or _is_void(item.type) or pa.types.is_null(fields[index].type):
+                sources.append((None, None))
+                continue
+            convert, below = self._align(item.type, fields[index].type, starts[index], child_path)
+            sources.append((fields[index].name, convert))
+            leaves += below
+        whole = len(fields) == len(sources) and all(
+            convert is None and name == field.name == item.name
+            for (name, convert), field, item in zip(sources, fields, arrow_fields, strict=True)
+        )
+        if whole and pa.struct(arrow_fields).equals(pa.struct(fields)):
+            return None, leaves
+        # Where no wanted field exists, some column must still say which structs are null.
+        return _struct_converter(sources, arrow_fields, path), leaves or [start]
+
+    def _list(
+        self, target: ArrayType, found: pa.DataType, start: int, path: ColumnPath
+    ) -> tuple[MaybeConvert, list[int]]:
+        inner, leaves = self._align(target.element, found.value_type, start, (*path, "element"))
+        arrow = output_type(target, self._variant_as)
+        if inner is None and found == arrow and found.value_field.name == "element":
+            return None, leaves
+
+        def convert(array: pa.Array) -> pa.Array:
+            if not pa.types.is_list(array.type):
+                array = array.cast(pa.list_(array.type.value_field))
+            if not target.contains_null and array.values.null_count and array.flatten().null_count:
+                raise DataError(f"Column {dotted(path)!r} has no null elements in the table, but the file holds some.")
+            values = array.values if inner is None else inner(array.values)
+            return pa.Array.from_buffers(
+                arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
+            )
+
+        return convert, leaves
+
+    def _map(self, target: MapType, found: pa.DataType, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
+        keys, key_leaves = self._align(target.key, found.key_type, start, (*path, "key"))
+        items, item_leaves = self._align(
+            target.value, found.item_type, start + leaf_count(found.key_type), (*path, "value")
+        )
+        arrow = output_type(target, self._variant_as)
+
+        def convert(array: pa.Array) -> pa.Array:
+            key_values, item_values = array.keys, array.items
+            if not target.value_contains_null and item_values.null_count and _items(array).null_count:
+                raise DataError(f"Column {dotted(path)!r} has no null values in the table, but the file holds some.")
+            if keys is not None:
+                key_values = keys(key_values)
+            if key_values.null_count:
+                raise DataError(f"Column {dotted(path)!r} has a map with a null key, which no map may have.")
+            # Now the count of nulls is known; pyarrow 14 ends the process where it is not.
+            entries = pa.StructArray.from_arrays(
+                [key_values, item_values if items is None else items(item_values)],
+                fields=[arrow.key_field, arrow.item_field],
+            )
+            return pa.Array.from_buffers(
+                arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[entries]
+            )
+
+        return convert, [*key_leaves, *item_leaves]
+
+    def _variant(self, found: pa.DataType, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
+        names = {found.field(i).name for i in range(found.num_fields)} if pa.types.is_struct(found) else set()
+        if not {"metadata"} <= names <= {"metadata", "value", "typed_value"} or len(names) < 2:
+            raise mismatch(PrimitiveType("variant"), found, path)
+        as_text = self._variant_as is not VariantAs.STRUCT
+
+        def convert(array: pa.Array) -> pa.Array:
+            array = unshred(array)
+            return variant_to_json(array) if as_text else array
+
+        return convert, list(range(start, start + leaf_count(found)))
+
+
+def leaf_count(data_type: pa.DataType) -> int:
+    """Return how many Parquet columns a value of ``data_type`` is stored in."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return leaf_count(data_type.storage_type)
+    if pa.types.is_struct(data_type):
+        return sum(leaf_count(data_type.field(index).type) for index in range(data_type.num_fields))
+    if pa.types.is_map(data_type):
+        return leaf_count(data_type.key_type) + leaf_count(data_type.item_type)
+    if _is_list(data_type):
+        return leaf_count(data_type.value_type)
+    return 1
+
+
+def dotted(path: ColumnPath) -> str:
+    return ".".join(path)
+
+
+def mismatch(target: DataType, found: pa.DataType, path: ColumnPath) -> DataError:
+    return DataError(
+        f"Column {dotted(path)!r} must have the table's type {to_arrow_type(target)}, but the file has {found}, which "
+        "cannot be read as that exactly."
+    )
+
+
+# === One value's type into another ===
+
+
+def primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, path: ColumnPath) -> MaybeConvert:
+    """Return the exact conversion, ``None`` for none (Delta Transaction Log Protocol, "Type Widening")."""
+    arrow = to_arrow_type(target)
+    if found == arrow:
+        return None
+    if pa.types.is_dictionary(found):
+        return then(lambda array: array.dictionary_decode(), primitive(target, found.value_type, path))
+    kind = "decimal" if isinstance(target, DecimalType) else target.base
+    types = pa.types
+    if kind == "binary" and (is_text(found) or is_bytes(found) or types.is_fixed_size_binary(found)):
+        return _cast(arrow)
+    if kind == "string" and (is_text(found) or is_bytes(found)):
+        # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
+        return _cast(arrow)
+    if kind in _INTEGERS and types.is_integer(found):
+        return _cast(arrow)
+    if kind in ("float", "double") and (types.is_integer(found) or _is_narrower_float(found, arrow)):
+        return _cast(arrow)
+    if kind == "decimal" and types.is_decimal(found):
+        return _cast(arrow)
+    if kind == "decimal" and types.is_integer(found):
+        return _integer_to_decimal(arrow)
+    if kind == "date" and types.is_date(found):
+        return _cast(arrow)
+    if kind == "timestamp_ntz" and types.is_date(found):
+        return _cast(arrow)
+    if kind in ("timestamp", "timestamp_ntz") and types.is_timestamp(found):
+        # INT96 and zone-less INT64 hold UTC as Spark reads them; the number is the same with and without a zone.
+        micros = None if found.unit == "us" else _cast(pa.timestamp("us", tz=found.tz))
+        return then(micros, lambda array: array.view(arrow))
+    if kind == "day_time_interval" and types.is_duration(found):
+        return _cast(arrow)
+    if kind == "day_time_interval" and found == pa.int64():
+        return lambda array: array.view(arrow)
+    raise mismatch(target, found, path)
+
+
+def _cast(arrow: pa.DataType) -> Convert:
+    return lambda array: array.cast(arrow)
+
+
+def _integer_to_decimal(arrow: pa.DataType) -> Convert:
+    # Arrow wants room for every value of the integer type first; the second cast checks the actual values.
+    digits = 20 + arrow.scale
+    room = pa.decimal128(digits, arrow.scale) if digits <= 38 else pa.decimal256(digits, arrow.scale)
+    return lambda array: array.cast(room).cast(arrow)
+
+
+def then(first: MaybeConvert, second: MaybeConvert) -> MaybeConvert:
+    if first is None or second is None:
+        return second if first is None else first
+    return lambda array: second(first(array))
+
+
+def _is_narrower_float(found: pa.DataType, arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(found)) and found.bit_width < arrow.bit_width
+
+
+# === Nested values ===
+
+
+def _items(array: pa.MapArray) -> pa.Array:
+    """The values of the maps themselves; ``array.items`` also has those that belong to none of them."""
+    items, buffers = array.items, array.buffers()[:2]
+    lists = pa.Array.from_buffers(
+        pa.list_(items.type), len(array), buffers, array.null_count, array.offset, children=[items]
+    )
+    return lists.flatten()
+
+
+def _in_iso_calendar(
+    calendar: HybridCalendar, target: DataType, found: pa.DataType, convert: MaybeConvert
+) -> MaybeConvert:
+    if pa.types.is_date(found):
+        return then(gregorian_dates, convert)
+    # Spark never counts timestamps without a time zone in another calendar.
+    is_instant = isinstance(target, PrimitiveType) and target.base == "timestamp"
+    return then(convert, calendar.instants) if is_instant else convert
+
+
+def _struct_converter(
+    sources: list[tuple[str | None, MaybeConvert]], fields: list[pa.Field], path: ColumnPath
+) -> Convert:
+    def convert(array: pa.Array) -> pa.Array:
+        mask = array.is_null() if array.null_count else None
+        children: list[pa.Array] = []
+        for (name, inner), field in zip(sources, fields, strict=True):
+            if name is None:
+                child = _nulls(len(array), field.type)
+            else:
+                child = array.field(name)
+                child = child if inner is None else inner(child)
+            if not field.nullable and child.null_count:
+                absent = child.is_null()
+                if pc.any(absent if mask is None else pc.and_not(absent, mask)).as_py():
+                    raise DataError(
+                        f"Column {dotted((*path, field.name))!r} is NOT NULL in the table, but the file holds nulls "
+                        "in it."
+                    )
+            children.append(child)
+        if children:
+            return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+        validity = None if mask is None else pc.invert(mask).buffers()[1]
+        return pa.Array.from_buffers(pa.struct([]), len(array), [validity], array.null_count)
+
+    return convert
+
+
+def _nulls(length: int, arrow: pa.DataType) -> pa.Array:
+    if not _requires_values(arrow):
+        return pa.nulls(length, arrow)
+    # pa.nulls would put nulls into the NOT NULL fields below, and Arrow's own writers refuse such an array.
+    return pa.array([None], arrow).take(pa.repeat(pa.scalar(0, pa.int8()), length))
+
+
+def _requires_values(arrow: pa.DataType) -> bool:
+    if not pa.types.is_struct(arrow):
+        return False
+    fields = [arrow.field(index) for index in range(arrow.num_fields)]
+    return any(not field.nullable or _requires_values(field.type) for field in fields)
+
+
+def _is_list(found: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found))
+
+
+def _is_void(target: DataType) -> bool:
+    return isinstance(target, PrimitiveType) and target.base == "void"
+
+
+# === Values that cannot be ===
+
+
+@functools.lru_cache(maxsize=1024)
+def checker(data_type: pa.DataType) -> Check | None:
+    """Return a function that raises ``pyarrow.ArrowInvalid`` for an array of ``data_type`` with an impossible value.
+
+    ``None`` where the type has no impossible values.
+    """
+    types = pa.types
+    if types.is_string(data_type):
+        return _check_text
+    if types.is_decimal(data_type):
+        return lambda array: array.validate(full=True)
+    if types.is_struct(data_type):
+        fields = [(index, checker(data_type.field(index).type)) for index in range(data_type.num_fields)]
+        return _all([_after(operator.methodcaller("field", i), check) for i, check in fields if check is not None])
+    if types.is_map(data_type):
+        keys, items = checker(data_type.key_type), checker(data_type.item_type)
+        below = [_after(operator.attrgetter("keys"), keys)] if keys is not None else []
+        return _all([*below, _after(operator.attrgetter("items"), items)] if items is not None else below)
+    if types.is_list(data_type):
+        values = checker(data_type.value_type)
+        return None if values is None else _after(operator.methodcaller("flatten"), values)
+    return None
+
+
+# So few are checked sooner one by one.
+_FEW_VALUES = 4096
+
+
+def _check_text(array: pa.StringArray) -> None:
+    """Check all values at once: together they are UTF-8, and none of them begins inside a character."""
+    if len(array) < _FEW_VALUES:
+        array.validate(full=True)
+        return
+    _, offsets, data = array.buffers()
+    if not len(array) or data is None:
+        return
+    bounds = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
+    first, last = bounds[0], bounds[-1]
+    if first == last:
+        return
+    together = pa.py_buffer(np.array([first, last], np.int32))
+    pa.Array.from_buffers(pa.string(), 1, [None, together, data]).validate(full=True)
+    starts = bounds[:-1]
+    if starts[-1] == last:
+        starts = starts[starts < last]
+    if ((np.frombuffer(data, np.uint8)[starts] & 0xC0) == 0x80).any():
+        raise pa.ArrowInvalid("Invalid UTF8 sequence")
+
+
+def _all(checks: list[Check]) -> Check | None:
+    def check(array: pa.Array) -> None:
+        for each in checks:
+            each(array)
+
+    return check if checks else None
+
+
+def _after(step: Callable[[pa.Array], pa.Array], check: Check) -> Check:
+    return lambda array: check(step(array))

@@ -1,0 +1,494 @@
+"""One file's bytes to batches of the scan's schema: whole columns at a time, never a row at a time.
+
+Positions are those of the physical file, counted through all its row groups: deletion vectors and row ids refer to
+them, so they are known for each batch before anything is filtered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.parquet.core import ParquetReader
+
+from delta_sharing_client.arrow_forms import count_true
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.errors import DataError, DeltaSharingError
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.parquet.byte_ranges import Block, SparseFile
+from delta_sharing_client.parquet.chunks import Chunk
+from delta_sharing_client.parquet.pages import ChunkPages, longest_short_text, walk_pages
+from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
+from delta_sharing_client.plan.columns import Origin, ReadColumn
+from delta_sharing_client.plan.tasks import FileTask
+from delta_sharing_client.predicates.arrow import mask as predicate_mask
+from delta_sharing_client.predicates.tree import Literal
+from delta_sharing_client.read.align import FileColumn
+from delta_sharing_client.read.layout import Layout, Shape
+from delta_sharing_client.redact import scrub
+from delta_sharing_client.shortcuts import SHORTCUTS
+
+T = TypeVar("T")
+
+
+class Selection:
+    """Which physical rows of a file are visible: not in ``without`` and, where given, in ``only``."""
+
+    def __init__(self, without: DeletionVector | None, only: DeletionVector | None) -> None:
+        self._last = max((vector.last_position for vector in (without, only) if vector is not None), default=-1)
+        if only is not None and without is not None:
+            only, without = only - without, None
+        self._without = without
+        self._only = only
+
+    def mask(self, start: int, length: int) -> pa.BooleanArray | None:
+        """Return which of the rows ``[start, start + length)`` are visible, ``None`` if all are."""
+        if self._only is not None:
+            others = self._only.keep_mask(start, length)
+            return pa.repeat(pa.scalar(False), length) if others is None else pc.invert(others)
+        return None if self._without is None else self._without.keep_mask(start, length)
+
+    def check(self, rows: int) -> None:
+        """Raise ``DataError`` if a vector names a row that a file of ``rows`` rows does not have."""
+        if self._last >= rows:
+            raise DataError(
+                f"The deletion vector names the row {self._last}, but the file has {rows} rows, counted from 0; the "
+                "vector is of another file."
+            )
+
+    def count(self, rows: int) -> int:
+        """Return how many of the file's first ``rows`` rows are visible."""
+        if self._only is not None:
+            return self._only.count_in(0, rows)
+        return rows if self._without is None else rows - self._without.count_in(0, rows)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ParquetBytes:
+    """The bytes of a Parquet file that are here; ``replaced`` as of ``SparseFile``. ``opened`` is for one use."""
+
+    size: int
+    blocks: list[Block]
+    metadata: pq.FileMetaData
+    replaced: dict[tuple[int, int], pa.Buffer] = dataclasses.field(default_factory=dict)
+    opened: list[ParquetReader] = dataclasses.field(default_factory=list)
+
+    def open(self, read_dictionary: Sequence[str] = ()) -> ParquetReader:
+        """Return a reader with the settings that make its types exact; the columns of ``read_dictionary`` come out as
+        dictionaries and indices."""
+        if self.opened and not read_dictionary:
+            return self.opened.pop()
+        blocks = self.blocks
+        if len(blocks) == 1 and blocks[0].start == 0 and blocks[0].stop == self.size and not self.replaced:
+            source = pa.BufferReader(blocks[0].data)
+        else:
+            source = pa.PythonFile(SparseFile(self.size, blocks, self.replaced), mode="r")
+        return open_reader(source, self.metadata, read_dictionary)
+
+    def chunk(self, chunk: Chunk) -> memoryview:
+        found = SparseFile(self.size, self.blocks, self.replaced).slice(chunk.start, chunk.length)
+        return memoryview(found).cast("B")
+
+    def forget(self) -> None:
+        """Let go of the bytes."""
+        self.blocks.clear()
+        self.replaced.clear()
+        self.opened.clear()
+
+
+class _Part(NamedTuple):
+    """Rows ``[first, first + rows)`` of the file, in one batch of the columns that are in it."""
+
+    group: int
+    raw: pa.RecordBatch | None
+    first: int
+    rows: int
+
+
+class FileDecoder:
+    """Makes the batches of one task. Every error names table and file."""
+
+    def __init__(self, shape: Shape, task: FileTask, layout: Layout, selection: Selection, report: ScanReport) -> None:
+        self.shape = shape
+        self.task = task
+        self.layout = layout
+        self._selection = selection
+        self._report = report
+        self._constants = shape.constants(task)
+        self._repeated: dict[str, pa.Array] = {}
+        self._predicate = shape.context.predicate
+        if self._predicate is not None and all(column.name in self._constants for column in shape.context.filters):
+            # The same answer for every row of the file.
+            nothing_matches = not _matches_constants(shape, self._constants)
+            self._predicate = Literal(False) if nothing_matches else None
+        self._rows_per_batch = shape.context.options.batch_rows
+
+    def batches(self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the visible, matching rows of ``groups``, in order; the file is opened if a column is in it."""
+        for _, raw, first, rows in self._parts(data, groups, threads):
+            batch = self._located(self._batch, raw, first, rows)
+            if batch is not None and batch.num_rows:
+                yield batch
+
+    def matching(
+        self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool
+    ) -> dict[int, list[tuple[int, np.ndarray]]]:
+        """Return which visible rows of ``groups`` match, for ``pages.stretches``; ``data`` has the filter's columns."""
+        found: dict[int, list[tuple[int, np.ndarray]]] = {group: [] for group in groups}
+        for group, raw, first, rows in self._parts(data, groups, threads):
+            mask = self._located(self._matches, raw, first, rows)
+            found[group].append((first - self.layout.row_starts[group], mask.to_numpy(zero_copy_only=False)))
+        return found
+
+    def _parts(self, data: ParquetBytes, groups: tuple[int, ...], threads: bool) -> Iterator[_Part]:
+        """Yield the wanted stretches of ``groups`` as the file has them; pages that were left out are no rows at all:
+        they go before anything looks at them."""
+        file = self._located(data.open) if self.layout.leaves else None
+        most = max(_LEAST_IN_FLIGHT, self.shape.context.options.max_bytes_in_flight)
+        for group in groups:
+            position = self.layout.row_starts[group]
+            stop = self.layout.row_starts[group + 1]
+            batch_rows = self._located(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
+            batches = self._raw(file, group, batch_rows, threads)
+            while (found := self._located(next, batches, None)) is not None:
+                raw, rows = found
+                for first, end in self.layout.stretches(group, position, position + rows):
+                    part = raw if end - first == rows else _part(raw, first - position, end - first)
+                    yield _Part(group, part, first, end - first)
+                position += rows
+            if position != stop:
+                raise self._naming(
+                    DataError(f"Row group {group} should hold {stop} rows up to its end, but {position} were found.")
+                )
+
+    def _located(self, step: Callable[..., T], *values: Any) -> T:
+        """Do one step of decoding; whatever it raises comes out as our error, with table and file."""
+        try:
+            return step(*values)
+        except DeltaSharingError as error:
+            raise self._naming(error) from None
+        except ARROW_ERRORS as error:
+            raise self._naming(DataError(f"The Parquet data does not decode: {scrub(str(error))}.")) from None
+
+    def _matches(self, raw: pa.RecordBatch | None, position: int, rows: int) -> pa.BooleanArray:
+        assert self._predicate is not None
+        found = predicate_mask(self._predicate, _Columns(self, raw, position, rows).filter_batch())
+        visible = self._selection.mask(position, rows)
+        return found if visible is None else pc.and_(found, visible)
+
+    def _raw(
+        self, file: ParquetReader | None, group: int, batch_rows: int, threads: bool
+    ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+        leaves = list(self.layout.leaves)
+        if leaves:
+            assert file is not None
+            for batch in file.iter_batches(batch_rows, row_groups=[group], column_indices=leaves, use_threads=threads):
+                yield batch, batch.num_rows
+            return
+        left = self.layout.rows(group)
+        while left:
+            rows = min(left, batch_rows)
+            yield None, rows
+            left -= rows
+
+    def _batch(self, raw: pa.RecordBatch | None, position: int, rows: int) -> pa.RecordBatch | None:
+        mask = self._selection.mask(position, rows)
+        columns = _Columns(self, raw, position, rows)
+        if mask is not None:
+            self._report.add(rows_deleted=rows - count_true(mask))
+        if self._predicate is not None:
+            found = predicate_mask(self._predicate, columns.filter_batch())
+            mask = found if mask is None else pc.and_(mask, found)
+        if mask is not None:
+            kept = count_true(mask)
+            if not kept:
+                return None
+            if kept < rows:
+                columns = columns.filtered(mask, kept)
+        return columns.output_batch()
+
+    def _naming(self, error: DeltaSharingError) -> DeltaSharingError:
+        error.table = error.table or self.shape.context.table
+        error.file_id = error.file_id or self.task.file_id
+        return error
+
+    def constant(self, column: ReadColumn, rows: int) -> pa.Array:
+        """Return ``rows`` times the file's value of ``column``; slices of one array, made once."""
+        held = self._repeated.get(column.name)
+        if held is None or len(held) < rows:
+            value = self._constants[column.name]
+            size = max(rows, self._rows_per_batch if held is not None else rows)
+            held = pa.repeat(value, size) if value.is_valid else pa.nulls(size, column.arrow.type)
+            self._repeated[column.name] = held
+        return held if len(held) == rows else held.slice(0, rows)
+
+
+class _Columns:
+    """The columns of one batch, made when they are asked for, before or after its rows are filtered."""
+
+    def __init__(
+        self,
+        decoder: FileDecoder,
+        raw: pa.RecordBatch | None,
+        position: int,
+        rows: int,
+        positions: pa.Array | None = None,
+    ) -> None:
+        self._decoder = decoder
+        self._raw = raw
+        self._position = position
+        self._rows = rows
+        self._positions = positions
+
+    def filtered(self, mask: pa.BooleanArray, kept: int) -> _Columns:
+        raw = None if self._raw is None else self._raw.filter(mask)
+        origins = self._decoder.shape.origins
+        positions = self._row_positions().filter(mask) if Origin.ROW_ID in origins else None
+        return _Columns(self._decoder, raw, self._position, kept, positions)
+
+    def filter_batch(self) -> pa.RecordBatch:
+        columns, layout = self._decoder.shape.context.filters, self._decoder.layout
+        return self._assemble(columns, layout.alignment.filter, pa.schema([column.arrow for column in columns]))
+
+    def output_batch(self) -> pa.RecordBatch:
+        context, alignment = self._decoder.shape.context, self._decoder.layout.alignment
+        if SHORTCUTS.columns_as_stored and alignment.as_stored is not None and self._raw is not None:
+            schema = context.output_schema
+            if alignment.is_stored_in_order:
+                # No column is touched by itself: the batch is ours but for what the file says of itself as a whole.
+                batch = self._raw.replace_schema_metadata(schema.metadata)
+                if batch.schema.equals(schema, check_metadata=True):
+                    for place, column in alignment.looked_at:
+                        column.apply(batch.column(place))
+                    return batch
+            found = self._raw.columns
+            for place, column in alignment.looked_at:
+                column.apply(found[place])
+            arrays = [
+                self._decoder.constant(column, self._rows) if place is None else found[place]
+                for column, place in zip(context.output, alignment.as_stored, strict=True)
+            ]
+            return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return self._assemble(context.output, self._decoder.layout.alignment.output, context.output_schema)
+
+    def _assemble(
+        self, columns: tuple[ReadColumn, ...], files: tuple[FileColumn | None, ...], schema: pa.Schema
+    ) -> pa.RecordBatch:
+        if not columns:
+            return rows_without_columns(self._rows)
+        arrays = [self._array(column, file) for column, file in zip(columns, files, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _array(self, column: ReadColumn, file: FileColumn | None) -> pa.Array:
+        if file is not None:
+            return self._from_file(file)
+        if column.origin is Origin.ROW_ID:
+            return self._row_ids()
+        if column.origin is Origin.ROW_COMMIT_VERSION:
+            return self._row_commit_versions()
+        return self._decoder.constant(column, self._rows)
+
+    def _from_file(self, file: FileColumn) -> pa.Array:
+        if not file.leaves:
+            return file.missing(self._rows)
+        assert self._raw is not None
+        return file.apply(self._raw.column(self._decoder.layout.alignment.tops[file.top]))
+
+    # === Row lineage ===
+
+    def _row_positions(self) -> pa.Array:
+        if self._positions is None:
+            self._positions = pa.array(np.arange(self._position, self._position + self._rows, dtype=np.int64))
+        return self._positions
+
+    def _row_ids(self) -> pa.Array:
+        base = self._decoder.task.base_row_id
+        written = self._materialized(self._decoder.layout.alignment.row_id)
+        if written is not None and not written.null_count:
+            return written
+        if base is None:
+            raise DataError("The table tracks rows, but the server gave the file no baseRowId.")
+        derived = pc.add(self._row_positions(), pa.scalar(base, pa.int64()))
+        return derived if written is None else pc.coalesce(written, derived)
+
+    def _row_commit_versions(self) -> pa.Array:
+        version = self._decoder.task.default_row_commit_version
+        written = self._materialized(self._decoder.layout.alignment.row_commit_version)
+        if written is not None and not written.null_count:
+            return written
+        if version is None:
+            raise DataError("The table tracks rows, but the server gave the file no defaultRowCommitVersion.")
+        derived = pa.scalar(version, pa.int64())
+        return pa.repeat(derived, self._rows) if written is None else pc.fill_null(written, derived)
+
+    def _materialized(self, file: FileColumn | None) -> pa.Array | None:
+        return None if file is None or not file.leaves else self._from_file(file)
+
+
+# === How many rows make a batch ===
+
+# Of the bytes in flight that one batch should take: decoding needs as much again, and others decode at the same time.
+_BATCH_SHARE = 4
+# Physical types (Apache Parquet, parquet.thrift), and how many bytes a value takes in Arrow at least.
+_BYTE_ARRAY = 6
+_FIXED_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 8, 4: 4, 5: 8, _BYTE_ARRAY: 4}
+_PLAIN_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+# Batches of fewer rows cost more than to look at every text's length first.
+_FEW_ROWS = 4096
+# However little may be in flight, so much is read of a file.
+_LEAST_IN_FLIGHT = 8 * 1024 * 1024
+_MOST_MEASURED_ROWS = 1 << 24
+
+
+def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: int, most: int) -> int:
+    """Return how many rows of a row group make a batch: ``batch_rows``, or fewer where they are large.
+
+    A few bytes of run lengths can repeat a dictionary's value, or an element of a list, any number of times; so what
+    a batch takes is bounded by a share of ``most``, the bytes that may be in flight, before anything is decoded.
+
+    Raises
+    ------
+    DataError
+        One page unpacks to more than ``most``.
+    """
+    rows = layout.rows(group)
+    wanted = max(1, min(rows, batch_rows))
+    whole = max(layout.footer.metadata.row_group(group).total_byte_size, 1)
+    if not layout.leaves or (wanted * whole <= 2 * most and not layout.has_lists):
+        return wanted
+    bound = most // _BATCH_SHARE
+    schema = layout.footer.metadata.schema
+    fixed = texts = 0
+    suspects: dict[int, ChunkPages] = {}
+    # Numbers in no list take what their type says, and the footer's word that no page is too long is as good for all
+    # chunks together as for each: it is texts that need a look.
+    plain = SHORTCUTS.texts_alone_measured and whole <= most and not layout.has_lists
+    widths = {leaf: _PLAIN_WIDTHS.get(schema.column(leaf).physical_type) if plain else None for leaf in layout.leaves}
+    chunks = layout.chunks_of(leaf for leaf, width in widths.items() if width is None)
+    for leaf, width in widths.items():
+        if width is not None:
+            fixed += rows * width
+            continue
+        chunk, column = chunks.get(group, leaf), schema.column(leaf)
+        fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, max(column.length, 0)))
+        is_suspect = chunk.physical == _BYTE_ARRAY and wanted * chunk.uncompressed > bound
+        if not is_suspect and chunk.uncompressed <= most:
+            continue
+        data_of_chunk = data.chunk(chunk)
+        pages = walk_pages(data_of_chunk, chunk.values)
+        if pages.largest > most:
+            raise DataError(
+                f"A page of the column '{column.path}' unpacks to {pages.largest} bytes, more than "
+                f"'max_bytes_in_flight' ({most}). Raise that option to read the file."
+            )
+        if is_suspect and not pages.encodings <= _ONCE:
+            suspects[leaf] = pages
+            texts += chunk.values * _longest_text(data, group, leaf, chunk, pages)
+    safe = min(wanted, max(1, bound * rows // max(fixed + texts, 1)))
+    has_lists = any(schema.column(leaf).max_repetition_level for leaf in suspects)
+    if not suspects or safe >= min(wanted, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
+        return safe
+    # One long text among many rows: the batches with it are small enough, too.
+    each = np.full(rows, fixed / rows)
+    for leaf, pages in suspects.items():
+        size = layout.chunks.get(group, leaf).uncompressed
+        each += _text_lengths(data, group, leaf, pages, max(1, bound // size))
+    found = wanted
+    while found > safe and np.add.reduceat(each, np.arange(0, rows, found)).max() > bound:
+        found //= 4
+    return max(found, safe)
+
+
+# Encodings (Apache Parquet, parquet.thrift) that hold every text once; in the others one may stand for many rows:
+# PLAIN, RLE (of levels), BIT_PACKED, DELTA_LENGTH_BYTE_ARRAY.
+_ONCE = frozenset((0, 3, 4, 6))
+# What Arrow cannot read as indices into a dictionary: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
+_DELTAS = frozenset((6, 7))
+
+
+def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, pages: ChunkPages) -> int:
+    """Return an upper bound for the length of the texts in a chunk, any of which every row may repeat."""
+    if pages.dictionary is not None and not pages.encodings & _DELTAS:
+        longest = longest_short_text(data.chunk(chunk), pages.dictionary, chunk.codec)
+        if longest is not None:
+            return longest
+        first = next(_texts(data, group, leaf), None)
+        if first is not None and len(first.dictionary):
+            return int(pc.max(pc.binary_length(first.dictionary)).as_py() or 0)
+    return chunk.uncompressed
+
+
+def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, few: int) -> npt.NDArray[np.float64]:
+    """Return the length of each row's text; at most ``few`` whole texts are made at a time."""
+    if pages.encodings & _DELTAS:
+        reader = data.open().iter_batches(
+            min(few, _FEW_ROWS), row_groups=[group], column_indices=[leaf], use_threads=False
+        )
+        found = [pc.binary_length(_leaf_of(batch)) for batch in reader]
+    else:
+        found = [pc.take(pc.binary_length(texts.dictionary), texts.indices) for texts in _texts(data, group, leaf)]
+    return np.concatenate([pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False) for lengths in found])
+
+
+def _texts(data: ParquetBytes, group: int, leaf: int) -> Iterator[pa.DictionaryArray]:
+    """Yield the texts of one Parquet column as indices into its dictionary, which holds each only once."""
+    path = data.metadata.schema.column(leaf).path
+    for batch in data.open([path]).iter_batches(
+        _FEW_ROWS, row_groups=[group], column_indices=[leaf], use_threads=False
+    ):
+        yield _leaf_of(batch)
+
+
+def _leaf_of(batch: pa.RecordBatch) -> pa.Array:
+    array = batch.column(0)
+    while pa.types.is_nested(array.type):
+        array = array.field(0) if pa.types.is_struct(array.type) else array.values
+    return array
+
+
+def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch | None:
+    """Return a stretch of a batch; one that is small against it does not keep all of it in memory."""
+    if raw is None:
+        return None
+    if 2 * rows > raw.num_rows:
+        return raw.slice(start, rows)
+    return raw.take(pa.array(np.arange(start, start + rows, dtype=np.int64)))
+
+
+def rows_without_columns(rows: int) -> pa.RecordBatch:
+    """Return a batch of ``rows`` rows and no column."""
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
+
+
+def constant_batches(shape: Shape, task: FileTask, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield ``rows`` rows of a task whose columns are all constant, without its file.
+
+    The predicate is decided once: it reads the same constants in every row.
+    """
+    constants = shape.constants(task)
+
+    if not _matches_constants(shape, constants):
+        return
+    step = shape.context.options.batch_rows
+    for start in range(0, rows, step):
+        yield _constant_batch(shape.context.output, constants, min(step, rows - start))
+
+
+def _matches_constants(shape: Shape, constants: dict[str, pa.Scalar]) -> bool:
+    predicate = shape.context.predicate
+    if predicate is None:
+        return True
+    return count_true(predicate_mask(predicate, _constant_batch(shape.context.filters, constants, 1))) > 0
+
+
+def _constant_batch(columns: tuple[ReadColumn, ...], constants: dict[str, pa.Scalar], rows: int) -> pa.RecordBatch:
+    if not columns:
+        return rows_without_columns(rows)
+    arrays = [pa.repeat(constants[column.name], rows) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.arrow for column in columns]))

@@ -1,0 +1,403 @@
+"""What a scan reads of every file, and where that lies in one file."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Union
+
+import pyarrow as pa
+
+from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, StructField
+from delta_sharing_client.delta.partition_values import parse_partition_value, partition_scalar
+from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.options import VariantAs
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.chunks import Chunks
+from delta_sharing_client.parquet.footer import Footer
+from delta_sharing_client.parquet.pages import Pages
+from delta_sharing_client.parquet.partial_chunk import GroupPages
+from delta_sharing_client.plan.columns import CHANGE_TYPE, Origin, ReadColumn, needed_share
+from delta_sharing_client.plan.tasks import Change, ChangeKind, FileTask, ScanContext
+from delta_sharing_client.predicates.tree import columns as columns_of
+from delta_sharing_client.read.align import Aligner, FileColumn
+from delta_sharing_client.read.bounds import RowGroupBounds
+
+_LONG = PrimitiveType("long")
+# Writers before 1.2.9 forgot a dictionary page's header in a chunk's length; the Parquet reader then reads on.
+_OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
+_OLD_WRITER_PADDING = 100
+_VALUES_PER_BYTE = 2  # low on purpose: only what unpacks to far more than its encoded size shall be held for large
+
+
+class Shape:
+    """What follows from a scan's columns; made once per scan and process."""
+
+    def __init__(self, context: ScanContext) -> None:
+        self.context = context
+        self.columns = (*context.output, *context.filters)
+        self.filter_paths = () if context.predicate is None else tuple(sorted(columns_of(context.predicate)))
+        self.share = needed_share(context.schema, self.columns, context.partition_columns)
+        self.origins = frozenset(column.origin for column in self.columns)
+        partitions = (context.schema.find(name) for name in context.partition_columns)
+        self._stored_name = context.mapping_mode.stored_name
+        self._partition_keys = frozenset(self._stored_name(field).lower() for field in partitions if field is not None)
+        self._partitions = tuple(column for column in self.columns if column.origin is Origin.PARTITION)
+        self._in_files = bool(self.origins & {Origin.FILE, Origin.ROW_ID, Origin.ROW_COMMIT_VERSION})
+        self._last: tuple[bool, frozenset[str], pa.Schema, Alignment] | None = None
+
+    def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
+        """Return where the scan's columns are in a file with the schema ``arrow``; ``DataError`` if they do not fit.
+
+        Files of a table mostly have one schema, so the last answer is kept.
+        """
+        typed = self.context.is_change_feed and not _has_constant_type(task)
+        untold, last = self.untold(task), self._last
+        if last is not None and last[:2] == (typed, untold) and last[2].equals(arrow, check_metadata=True):
+            return last[3]
+        found = _align(self, arrow, task)
+        self._last = (typed, untold, arrow, found)
+        return found
+
+    def needs_file(self, task: FileTask) -> bool:
+        """Return whether any value comes out of the data file itself (else row counts are all that is needed)."""
+        if self._in_files or self.untold(task):
+            return True
+        return Origin.CHANGE_TYPE in self.origins and not _has_constant_type(task)
+
+    def untold(self, task: FileTask) -> frozenset[str]:
+        """Return the partition columns of which the file's action tells nothing; they are read as any other column.
+
+        The file has them if it is older than the table's partitions, or its writer puts them there anyway; else they
+        are null: Delta Lake for Spark leaves nulls out of a tombstone's values, others out of an added file's, too.
+        """
+        values = task.partition_values
+        return frozenset(
+            column.name
+            for column in self._partitions
+            if column.field is not None
+            and self._stored_name(column.field) not in values
+            and not self._spelled(column.field, values)
+        )
+
+    def filters_rows(self, task: FileTask) -> bool:
+        """Return whether the predicate can tell rows of the file apart; else it is true of all of them or of none."""
+        if not self.context.filters:
+            return False
+        constant = {Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP}
+        if Origin.CHANGE_TYPE in self.origins and _has_constant_type(task):
+            constant.add(Origin.CHANGE_TYPE)
+        untold = self.untold(task)
+        return any(column.origin not in constant or column.name in untold for column in self.context.filters)
+
+    def constants(self, task: FileTask) -> dict[str, pa.Scalar]:
+        """Return the columns that have one value in the whole file, in their Arrow types.
+
+        Raises
+        ------
+        DataError
+            A partition value does not parse.
+        """
+        values: dict[str, pa.Scalar] = {}
+        untold, change = self.untold(task), task.change
+        for column in self.columns:
+            if column.name in values or column.name in untold:
+                continue
+            if column.origin is Origin.PARTITION:
+                assert column.field is not None
+                text = self._partition_text(task, column.field)
+                values[column.name] = partition_scalar(text, column.field.type, column=column.name)
+            elif change is not None and (value := change.value(column.origin)) is not None:
+                values[column.name] = pa.scalar(value, column.arrow.type)
+        return values
+
+    def constant_bounds(self, task: FileTask) -> dict[ColumnPath, ColumnBounds]:
+        """Return the bounds of the predicate's columns that have one value in the whole file."""
+        bounds: dict[ColumnPath, ColumnBounds] = {}
+        untold, change = self.untold(task), task.change
+        for column in self.context.filters:
+            if column.name in untold:
+                continue
+            if column.origin is Origin.PARTITION:
+                assert column.field is not None
+                text = self._partition_text(task, column.field)
+                value = parse_partition_value(text, column.field.type, column=column.name)
+                # Of a float it is known that it is not null, and nothing else: a column without bounds would count as
+                # missing in the file, which is null in every row, and NaN and signed zeros are no bounds.
+                known = None if isinstance(value, float) else value
+                bounds[(column.name,)] = ColumnBounds(known, known, 1 if value is None else 0, 1)
+            elif change is not None and (found := change.bounds(column.origin)) is not None:
+                bounds[(column.name,)] = found
+        return bounds
+
+    def check_partitions(self, task: FileTask, alignment: Alignment) -> None:
+        """Raise ``DataError`` if a column that the file does not have is among its partition values, by a name that no
+        partition column has: the file is older than the table's partitions, or its values go by other names."""
+        strange = {key.lower(): key for key in task.partition_values if key.lower() not in self._partition_keys}
+        if not strange:
+            return
+        files = (*alignment.output, *alignment.filter)
+        for column, file in zip(self.columns, files, strict=True):
+            if file is not None and not file.leaves:
+                raise DataError(
+                    f"The file has no column '{column.name}', but the partition value '{min(strange.values())[:100]}', "
+                    "which the table has no partition column for: it may be the value of that column."
+                )
+
+    def _partition_text(self, task: FileTask, field: StructField) -> Union[str, None]:
+        """Return the serialized partition value of a file; ``DataError`` if its action has several."""
+        name, values = self._stored_name(field), task.partition_values
+        if name in values:
+            return values[name]
+        found = self._spelled(field, values)
+        if len(found) > 1:
+            raise DataError(
+                f"The file must have one value for the partition column '{field.name}', found {len(found)}."
+            )
+        return values[found[0]]
+
+    def _spelled(self, field: StructField, values: Mapping[str, object]) -> list[str]:
+        name = self._stored_name(field).lower()
+        return [key for key in values if key.lower() == name]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Alignment:
+    """A file's schema against the scan; the same for all files with that schema.
+
+    ``columns`` counts the schema's Parquet columns; ``leaves`` are those that are needed, and ``tops`` the places of
+    their top-level columns among what is read. ``as_stored`` are the places of the output's columns, ``None`` for one
+    that has a single value in the whole file, if all others are handed through; of these, ``looked_at`` are looked at.
+    """
+
+    columns: int
+    filter_aligner: Aligner
+    output: tuple[FileColumn | None, ...]
+    filter: tuple[FileColumn | None, ...]
+    row_id: FileColumn | None
+    row_commit_version: FileColumn | None
+    leaves: tuple[int, ...]
+    tops: dict[int, int]
+    as_stored: tuple[int | None, ...] | None
+    looked_at: tuple[tuple[int, FileColumn], ...]
+
+    @property
+    def is_stored_in_order(self) -> bool:
+        """Whether what is read of the file is the output, column for column."""
+        return self.as_stored is not None and self.as_stored == tuple(range(len(self.tops)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """One file against the scan: columns, row groups to read and where each begins.
+
+    ``bounds`` are given where there is a predicate; ``pages`` where not all rows of a row group are wanted;
+    ``index`` where the page index was read: it returns the pages of the columns, decoded when they are asked for.
+    """
+
+    footer: Footer
+    arrow: pa.Schema
+    chunks: Chunks
+    bounds: RowGroupBounds | None
+    whole: bool
+    alignment: Alignment
+    groups: tuple[int, ...]
+    groups_skipped: int
+    row_starts: tuple[int, ...]
+    pages: Mapping[int, GroupPages] = dataclasses.field(default_factory=dict)
+    index: Mapping[int, Callable[[], Mapping[int, Pages]]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The Parquet columns to read."""
+        return self.alignment.leaves
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether a row may have any number of values in one of the columns to read."""
+        schema = self.footer.metadata.schema
+        return any(schema.column(leaf).max_repetition_level > 0 for leaf in self.leaves)
+
+    def chunks_of(self, leaves: Iterable[int]) -> Chunks:
+        """Return the chunks of ``leaves`` at least; to decode those of all columns takes longer."""
+        return self.chunks if self.chunks.is_decoded else Chunks(self.footer.data, frozenset(leaves), self.footer.start)
+
+    def rows(self, group: int) -> int:
+        return self.row_starts[group + 1] - self.row_starts[group]
+
+    def stretches(self, group: int, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return which of the file's rows ``[start, stop)``, all of ``group``, are wanted."""
+        first = self.row_starts[group]
+        return [(first + left, first + right) for left, right in self.within(group, start - first, stop - first)]
+
+    def within(self, group: int, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return which of a row group's rows ``[start, stop)``, counted in it, are wanted."""
+        if group not in self.pages:
+            return [(start, stop)]
+        cut = [(max(start, left), min(stop, right)) for left, right in self.pages[group].rows]
+        return [(left, right) for left, right in cut if left < right]
+
+    def ranges(self, groups: tuple[int, ...]) -> list[ByteRange]:
+        """Return the needed bytes of the column chunks of ``groups``; ``DataError`` if they lie outside the file."""
+        found = []
+        for group in groups:
+            partial = self.pages[group].chunks if group in self.pages else {}
+            for leaf in self.leaves:
+                found += partial[leaf].ranges if leaf in partial else [self.chunk_range(group, leaf)]
+        return found
+
+    def chunk_range(self, group: int, leaf: int) -> ByteRange:
+        """Return the bytes that the Parquet reader reads for a whole column chunk."""
+        padding = _OLD_WRITER_PADDING if _OLD_WRITER.match(self.chunks.created_by) else 0
+        chunk = self.chunks.get(group, leaf)
+        return ByteRange(chunk.start, min(chunk.start + chunk.length + padding, self.footer.start))
+
+    def compressed_size(self, groups: tuple[int, ...]) -> int:
+        """Return how many bytes of the file ``groups`` need; roughly, where all of it is there."""
+        if self.whole:
+            rows = sum(self.rows(group) for group in groups)
+            return self.footer.start * rows // max(1, self.row_starts[-1])
+        return sum(item.length for item in self.ranges(groups))
+
+    def decoded_size(self, groups: tuple[int, ...]) -> int:
+        """Return roughly how many bytes the needed columns of ``groups`` have before encoding's savings."""
+        # A few bytes of run lengths can stand for billions of values, so their number counts as well.
+        values = sum(self.rows(group) for group in groups) * len(self.leaves) // _VALUES_PER_BYTE
+        if self.whole:
+            return max(values, sum(max(0, self.footer.metadata.row_group(group).total_byte_size) for group in groups))
+        return max(values, sum(self._uncompressed(group, leaf) for group in groups for leaf in self.leaves))
+
+    def _uncompressed(self, group: int, leaf: int) -> int:
+        chunk = self.chunks.get(group, leaf)
+        partial = self.pages[group].chunks.get(leaf) if group in self.pages else None
+        return chunk.uncompressed if partial is None else chunk.uncompressed * partial.size // max(1, chunk.length)
+
+
+def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, whole: bool = False) -> Layout:
+    """Match a file's footer with the scan and choose the row groups that may hold a wanted row.
+
+    Parameters
+    ----------
+    arrow:
+        The file's schema as the Parquet reader converts it.
+    whole:
+        All of the file is read, so nobody needs to know where in it something is.
+
+    Raises
+    ------
+    DataError
+        The file does not fit the table: column missing its id, type not convertible, row counts that contradict the
+        statistics' ``numRecords``.
+    """
+    context, metadata = shape.context, footer.metadata
+    found = shape.alignment(arrow, task)
+    if found.columns != metadata.num_columns:
+        raise DataError(f"The file's {metadata.num_columns} Parquet columns do not match its schema.")
+    if task.partition_values:
+        shape.check_partitions(task, found)
+    starts = [0]
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if rows < 0:
+            raise DataError(f"The footer gives row group {group} a count of {rows} rows.")
+        starts.append(starts[-1] + rows)
+    if starts[-1] != metadata.num_rows:
+        raise DataError(f"The footer counts {metadata.num_rows} rows, its row groups {starts[-1]}.")
+    if task.num_records is not None and task.num_records != metadata.num_rows:
+        raise DataError(f"The log says the file has {task.num_records} rows, its footer says {metadata.num_rows}.")
+    wanted = task.row_groups if task.row_groups is not None else tuple(range(metadata.num_row_groups))
+    if any(not 0 <= group < metadata.num_row_groups for group in wanted):
+        raise DataError(f"The file has {metadata.num_row_groups} row groups, the task asks for {wanted}.")
+    kept = [group for group in wanted if starts[group + 1] > starts[group]]
+    chunks = Chunks(footer.data, found.leaves, footer.start)
+    bounds = None
+    if context.predicate is not None and kept:
+        rows = [starts[group + 1] - starts[group] for group in range(metadata.num_row_groups)]
+        constants = shape.constant_bounds(task)
+        bounds = RowGroupBounds(chunks, rows, found.filter_aligner, context.schema, shape.filter_paths, constants)
+        kept = bounds.matching(context.predicate, kept)
+    return Layout(
+        footer=footer,
+        arrow=arrow,
+        chunks=chunks,
+        bounds=bounds,
+        whole=whole,
+        alignment=found,
+        groups=tuple(kept),
+        groups_skipped=len(wanted) - len(kept),
+        row_starts=tuple(starts),
+    )
+
+
+def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
+    context = shape.context
+    aligner = Aligner(arrow, context.mapping_mode, context.options.variant_as)
+    untold = shape.untold(task)
+    output = tuple(_file_column(aligner, column, task, untold) for column in context.output)
+    filter_aligner = Aligner(arrow, context.mapping_mode, VariantAs.STRUCT)
+    filters = tuple(_file_column(filter_aligner, column, task, untold) for column in context.filters)
+    lineage = context.row_lineage
+    row_id = row_version = None
+    if lineage is not None:
+        if lineage.row_id_column is not None and Origin.ROW_ID in shape.origins:
+            row_id = aligner.column(StructField(lineage.row_id_column, _LONG))
+        if lineage.row_commit_version_column is not None and Origin.ROW_COMMIT_VERSION in shape.origins:
+            row_version = aligner.column(StructField(lineage.row_commit_version_column, _LONG))
+    used = [column for column in (*output, *filters, row_id, row_version) if column is not None and column.leaves]
+    tops = {top: position for position, top in enumerate(sorted({column.top for column in used}))}
+    stored = [column for column in output if column is not None and column.is_as_stored]
+    return Alignment(
+        columns=aligner.leaves,
+        filter_aligner=filter_aligner,
+        output=output,
+        filter=filters,
+        row_id=row_id,
+        row_commit_version=row_version,
+        leaves=tuple(sorted({leaf for column in used for leaf in column.leaves})),
+        tops=tops,
+        as_stored=_as_stored(context.output, output, tops),
+        looked_at=tuple((tops[column.top], column) for column in stored if column.is_looked_at),
+    )
+
+
+def _as_stored(
+    columns: tuple[ReadColumn, ...], files: tuple[FileColumn | None, ...], tops: dict[int, int]
+) -> tuple[int | None, ...] | None:
+    places: list[int | None] = []
+    for column, file in zip(columns, files, strict=True):
+        if file is None and column.origin not in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION):
+            places.append(None)
+        elif file is not None and file.is_as_stored:
+            places.append(tops[file.top])
+        else:
+            return None
+    return tuple(places) or None
+
+
+def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask, untold: frozenset[str]) -> FileColumn | None:
+    if column.origin is Origin.FILE or column.name in untold:
+        assert column.field is not None
+        return aligner.column(column.field)
+    if column.origin is Origin.CHANGE_TYPE and not _has_constant_type(task):
+        found = aligner.column(_change_type_field())
+        if not found.leaves:
+            raise DataError(f"The change file has no column {CHANGE_TYPE!r}, which says what became of each row.")
+        return found
+    return None
+
+
+def _change(task: FileTask) -> Change:
+    assert task.change is not None, "the scan asks for columns of the change feed"
+    return task.change
+
+
+def _has_constant_type(task: FileTask) -> bool:
+    return _change(task).kind is not ChangeKind.IN_FILE
+
+
+@functools.cache
+def _change_type_field() -> StructField:
+    return StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)

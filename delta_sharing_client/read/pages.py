@@ -1,0 +1,409 @@
+"""Which pages of a file's row groups to read: those that its page index does not rule out, and of the other columns
+those with rows that the filter's columns, read first, leave. Each only where it probably saves more than it costs.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from delta_sharing_client.delta.data_types import ColumnPath
+from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
+from delta_sharing_client.parquet.pages import Pages, PageValues, pages, values
+from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, partial_chunk
+from delta_sharing_client.plan.columns import Origin
+from delta_sharing_client.predicates.skipping import compile_skipping
+from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.read.align import leaf_count
+from delta_sharing_client.read.bounds import RowGroupBounds, typed_bounds
+from delta_sharing_client.read.layout import Layout, Shape
+from delta_sharing_client.shortcuts import SHORTCUTS
+
+Rows = tuple[tuple[int, int], ...]
+Read = Callable[[int, int], pa.Buffer]
+# Bytes that can be read in the time that one more round trip takes; what page skipping has to save to pay for it.
+_ROUND_TRIP = 1024 * 1024
+# What it has to save where the index is here already, for the work.
+_WORK = 64 * 1024
+# Before anything is known: half of this much was saved by an extra look, which rests where that is nothing.
+_PRIOR = 4 * 1024 * 1024
+# What was seen in fewer bytes counts no more once there are others.
+_GUESSED = 64 * 1024
+# Of these writers the Parquet reader takes every page of version 2 to be compressed (ARROW-17100).
+_OLD_WRITER = re.compile(r"parquet-cpp(?:-arrow)? version [012]\.")
+# Rows that match closer together than this are one stretch: pages hold more rows.
+_STRETCH = 1024
+# What has to be saved to pay for one more round trip, and for decoding the filter's columns twice.
+_LEAST = 4 * 1024 * 1024
+
+
+class Ratio:
+    """How many bytes come of so many, ``found`` of ``seen`` before anything is known; learned as the scan goes."""
+
+    def __init__(self, seen: int = _PRIOR, found: int = _PRIOR // 2) -> None:
+        self._seen = seen
+        self._found = found
+
+    def expected(self, nbytes: int) -> int:
+        """Return how many bytes will probably come of ``nbytes``."""
+        return nbytes * self._found // self._seen
+
+    def learn(self, nbytes: int, found: int) -> None:
+        # A race loses one observation at most, which is harmless.
+        if self._seen < _GUESSED:
+            self._seen, self._found = max(1, nbytes), found
+        else:
+            self._seen, self._found = self._seen + nbytes, self._found + found
+
+
+class SkippedPages(NamedTuple):
+    """What page skipping left out: pages, and their bytes; those of whole row groups too."""
+
+    pages: int = 0
+    bytes: int = 0
+
+
+# === By the page index ===
+
+
+def index_ranges(layout: Layout, held: Block, gains: Ratio) -> dict[int, list[ByteRange]]:
+    """Return the parts of the page index to read for each row group; nothing if that would not pay.
+
+    ``held`` are the bytes that are here already.
+    """
+    if layout.bounds is None or _OLD_WRITER.match(layout.chunks.created_by):
+        return {}
+    flat = {leaf for leaf in layout.leaves if _is_flat(layout, leaf)}
+    filters = {leaf for _, leaf, _ in layout.bounds.leaves.values()}
+    found: dict[int, list[ByteRange]] = {}
+    possible = cost = 0
+    for group in layout.groups:
+        ranges: list[ByteRange] = []
+        size, indexed = 0, False
+        for leaf in layout.leaves:
+            chunk = layout.chunks.get(group, leaf)
+            if chunk.offset_index is None or leaf not in flat:
+                continue
+            ranges.append(chunk.offset_index)
+            # What is held is the file's end.
+            size += max(0, min(chunk.start + chunk.length, held.start) - chunk.start)
+            if leaf in filters and chunk.column_index is not None:
+                ranges.append(chunk.column_index)
+                indexed = True
+        if indexed:
+            found[group] = ranges
+            possible += size
+            cost += sum(item.length for item in ranges if item.start < held.start)
+    price = _WORK if not cost else _ROUND_TRIP + cost
+    return found if gains.expected(possible) >= price else {}
+
+
+def with_pages(
+    layout: Layout, groups: dict[int, list[ByteRange]], predicate: Expression, read: Read, gains: Ratio
+) -> tuple[Layout, SkippedPages]:
+    """Return the layout without the pages, and row groups, in which no row can match.
+
+    Parameters
+    ----------
+    groups:
+        What ``index_ranges`` returned.
+    read:
+        Returns as many bytes of the file from a position on; it has those that ``groups`` name.
+    """
+    planned: dict[int, GroupPages] = {}
+    index: dict[int, Callable[[], Mapping[int, Pages]]] = {}
+    filters = {leaf for _, leaf, _ in layout.bounds.leaves.values()} if layout.bounds is not None else set[int]()
+    dropped: set[int] = set()
+    skipped = SkippedPages()
+    for group in groups:
+        whole = layout.compressed_size((group,))
+        # Nobody needs the pages of the other columns while all rows may match.
+        index[group] = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
+        rows = _wanted(layout, group, _read_pages(layout, group, filters, read), predicate, read)
+        saved = SkippedPages()
+        if rows == ():
+            dropped.add(group)
+            saved = SkippedPages(sum(item.number for item in index[group]().values()), whole)
+        elif rows is not None:
+            partial = group_pages(layout, group, rows, index[group]())
+            saved = _saved(partial)
+            if partial.chunks:
+                planned[group] = partial
+        gains.learn(whole, saved.bytes)
+        skipped = SkippedPages(*(sum(pair) for pair in zip(skipped, saved, strict=True)))
+    kept = tuple(group for group in layout.groups if group not in dropped)
+    return dataclasses.replace(
+        layout, groups=kept, groups_skipped=layout.groups_skipped + len(dropped), pages=planned, index=index
+    ), skipped
+
+
+def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
+    """Return the layout that reads ``groups`` whole."""
+    pages = {group: item for group, item in layout.pages.items() if group not in groups}
+    return dataclasses.replace(layout, pages=pages, index={})
+
+
+def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, Pages]) -> GroupPages:
+    """Return what to read of a row group for ``rows`` where the pages of some columns are ``found``."""
+    chunks = {}
+    # Chunks that share bytes could be read in each other's place.
+    if _disjoint([layout.chunk_range(group, leaf) for leaf in layout.leaves]):
+        for leaf, item in found.items():
+            partial = partial_chunk(layout.chunks.get(group, leaf), item, rows, _shape(layout, leaf))
+            if partial is not None:
+                chunks[leaf] = partial
+    return GroupPages(rows, chunks)
+
+
+def rebuild(
+    layout: Layout, groups: tuple[int, ...], blocks: list[Block], read: Read
+) -> tuple[list[Block], dict[tuple[int, int], pa.Buffer]]:
+    """Return the chunks of ``groups`` that were fetched in part, by start and length, and the ``blocks`` still needed.
+
+    Raises
+    ------
+    PageMismatch
+        The pages contradict their index.
+    """
+    partial = [
+        (group, leaf, item)
+        for group in groups
+        if group in layout.pages
+        for leaf, item in layout.pages[group].chunks.items()
+        if leaf in layout.leaves
+    ]
+    if not partial:
+        return blocks, {}
+    replaced = {(item.chunk.start, item.chunk.length): item.rebuild(read) for _, _, item in partial}
+    done = {(group, leaf) for group, leaf, _ in partial}
+    whole = [layout.chunk_range(group, leaf) for group in groups for leaf in layout.leaves if (group, leaf) not in done]
+    needed = [block for block in blocks if any(item.start < block.stop and block.start < item.stop for item in whole)]
+    return needed, replaced
+
+
+def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -> dict[int, Pages]:
+    found = {}
+    for leaf in leaves:
+        chunk = layout.chunks.get(group, leaf)
+        if chunk.offset_index is not None and _is_flat(layout, leaf):
+            item = pages(_bytes(read, chunk.offset_index), chunk, layout.rows(group))
+            if item is not None:
+                found[leaf] = item
+    return found
+
+
+def _wanted(layout: Layout, group: int, found: dict[int, Pages], predicate: Expression, read: Read) -> Rows | None:
+    """Return the rows that may match, ``None`` if that may be all of them."""
+    assert layout.bounds is not None
+    columns = {}
+    for _, leaf, _ in layout.bounds.leaves.values():
+        chunk = layout.chunks.get(group, leaf)
+        if leaf in found and chunk.column_index is not None:
+            described = values(_bytes(read, chunk.column_index), chunk, found[leaf])
+            if described is not None:
+                columns[leaf] = IndexedColumn(found[leaf], described)
+    if not columns:
+        return None
+    rows = matching_rows(predicate, layout.bounds, group, columns)
+    return None if rows == ((0, layout.rows(group)),) else rows
+
+
+def _saved(found: GroupPages) -> SkippedPages:
+    chunks = found.chunks.values()
+    return SkippedPages(
+        sum(item.pages.number - len(item.kept) for item in chunks),
+        sum(item.chunk.length - item.size for item in chunks),
+    )
+
+
+def _is_flat(layout: Layout, leaf: int) -> bool:
+    """Whether each row has exactly one value, or null, in a Parquet column."""
+    return bool(layout.footer.metadata.schema.column(leaf).max_repetition_level == 0)
+
+
+def _shape(layout: Layout, leaf: int) -> ColumnShape:
+    after = 0
+    for field in layout.arrow:
+        after += leaf_count(field.type)
+        if leaf < after:
+            break
+    depth = layout.footer.metadata.schema.column(leaf).max_definition_level
+    return ColumnShape(depth, is_dictionary="dictionary<" in str(field.type))
+
+
+def _disjoint(ranges: list[ByteRange]) -> bool:
+    return all(left.stop <= right.start for left, right in itertools.pairwise(sorted(ranges)))
+
+
+def _bytes(read: Read, item: ByteRange) -> bytes:
+    return read(item.start, item.length).to_pybytes()
+
+
+# === By the filter's columns, read first ===
+
+
+def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: Ratio, held: int) -> tuple[int, ...]:
+    """Return the filter's Parquet columns if it probably pays to read them first, else nothing.
+
+    What lies in the file from ``held`` on is here already.
+    """
+    if (
+        layout.bounds is None
+        or not SHORTCUTS.late_columns
+        or any(column.origin in (Origin.ROW_ID, Origin.ROW_COMMIT_VERSION) for column in shape.context.filters)
+    ):
+        return ()
+    first = {leaf for column in layout.alignment.filter if column is not None for leaf in column.leaves}
+    others = sum(item.length for item in reading(layout, first, others=True).ranges(groups) if item.start < held)
+    return tuple(sorted(first)) if first and others and gains.expected(others) >= _LEAST else ()
+
+
+def reading(layout: Layout, leaves: set[int] | tuple[int, ...], *, others: bool = False) -> Layout:
+    """Return the layout for some of its Parquet columns, or for all others; it is no good for making output of."""
+    kept = tuple(leaf for leaf in layout.leaves if (leaf in leaves) is not others)
+    files = [column for column in layout.alignment.filter if column is not None and column.leaves]
+    tops = sorted({column.top for column in files})
+    places = {top: position for position, top in enumerate(tops)}
+    return dataclasses.replace(layout, alignment=dataclasses.replace(layout.alignment, leaves=kept, tops=places))
+
+
+def stretches(matching: list[tuple[int, Any]]) -> Rows:
+    """Return the stretches that hold the matching rows of a row group.
+
+    ``matching`` are boolean arrays, each with the row of the group that it begins at, in order.
+    """
+    found = [start + np.flatnonzero(mask) for start, mask in matching]
+    positions = np.concatenate(found) if found else np.empty(0, np.int64)
+    if not len(positions):
+        return ()
+    breaks = np.flatnonzero(np.diff(positions) > _STRETCH)
+    starts = positions[np.concatenate([[0], breaks + 1])].tolist()
+    stops = (positions[np.concatenate([breaks, [len(positions) - 1]])] + 1).tolist()
+    return tuple(zip(starts, stops, strict=True))
+
+
+def narrow(
+    layout: Layout,
+    groups: tuple[int, ...],
+    rows: Mapping[int, Rows],
+    first: tuple[int, ...],
+    gains: Ratio,
+    index_gains: Ratio,
+) -> tuple[Layout, tuple[int, ...], SkippedPages]:
+    """Return layout and row groups that are left where only ``rows`` may match, and what that leaves out.
+
+    The chunks ``first`` stay what they are, as they are here.
+    """
+    planned = dict(layout.pages)
+    skipped = SkippedPages()
+    for group in groups:
+        before = reading(layout, first, others=True).compressed_size((group,))
+        found = layout.index[group]() if rows[group] and group in layout.index else {}
+        if found:
+            held = layout.pages[group].chunks if group in layout.pages else {}
+            # A stretch may reach over rows that were ruled out before: the filter's pages are not here for them.
+            wanted = tuple(stretch for start, stop in rows[group] for stretch in layout.within(group, start, stop))
+            chunks = group_pages(layout, group, wanted, found).chunks
+            planned[group] = GroupPages(
+                wanted,
+                {
+                    **{leaf: item for leaf, item in held.items() if leaf in first},
+                    **{leaf: item for leaf, item in chunks.items() if leaf not in first},
+                },
+            )
+        after = dataclasses.replace(layout, pages=planned)
+        left = reading(after, first, others=True).compressed_size((group,)) if rows[group] else 0
+        pages = _pages(layout, group, found) - _pages(after, group, found)
+        skipped = SkippedPages(skipped.pages + pages, skipped.bytes + before - left)
+        gains.learn(before, before - left)
+        if group in layout.index:
+            # That much less is read because the index says where the pages lie.
+            index_gains.learn(0, before - left)
+    kept = tuple(group for group in groups if rows[group])
+    return dataclasses.replace(layout, pages=planned), kept, skipped
+
+
+def _pages(layout: Layout, group: int, found: Mapping[int, Pages]) -> int:
+    """Return how many pages of a row group are read, of the chunks whose pages are ``found``."""
+    partial = layout.pages[group].chunks if group in layout.pages else {}
+    return sum(len(partial[leaf].kept) if leaf in partial else pages.number for leaf, pages in found.items())
+
+
+# === Which rows may match ===
+
+
+class IndexedColumn(NamedTuple):
+    """The page index of one Parquet column in one row group."""
+
+    pages: Pages
+    values: list[PageValues]
+
+
+def matching_rows(
+    predicate: Expression, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]
+) -> Rows:
+    """Return the stretches of rows of a row group, counted in it, that may hold a row for which ``predicate`` is true.
+
+    ``columns`` are those of the predicate's Parquet columns that have an index; of the others the bounds of the whole
+    row group count.
+    """
+    may_match = compile_skipping(predicate)
+    statistics = _Stretch(bounds, group, columns)
+    ends = sorted({row for column in columns.values() for row in column.pages.rows})
+    found: list[tuple[int, int]] = []
+    for start, stop in itertools.pairwise(ends):
+        statistics.row = start
+        if not may_match(statistics):
+            continue
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], stop)
+        else:
+            found.append((start, stop))
+    return tuple(found)
+
+
+class _Stretch:
+    """``predicates.skipping.Statistics`` of the rows around ``row`` that lie in one page of each column.
+
+    Null counts are those of the pages, which hold more rows: they say "none" or "all", or they are not given.
+    """
+
+    def __init__(self, bounds: RowGroupBounds, group: int, columns: Mapping[int, IndexedColumn]) -> None:
+        self._bounds = bounds
+        self._group = group
+        self._leaves = {path: leaf for path, leaf in bounds.leaves.items() if leaf[1] in columns}
+        self._columns = columns
+        self._known: dict[tuple[ColumnPath, int], ColumnBounds | None] = {}
+        self.row = 0
+
+    def bounds(self, path: ColumnPath) -> ColumnBounds | None:
+        leaf = self._leaves.get(path)
+        page = -1 if leaf is None else bisect.bisect_right(self._columns[leaf[1]].pages.rows, self.row) - 1
+        key = (path, page)
+        if key not in self._known:
+            self._known[key] = self._of_group(path) if leaf is None else self._of_page(path, page)
+        return self._known[key]
+
+    def _of_group(self, path: ColumnPath) -> ColumnBounds | None:
+        found = self._bounds.bounds_in(self._group, path)
+        if found is None or not found.null_count or found.null_count == found.row_count:
+            return found
+        return found._replace(null_count=None)
+
+    def _of_page(self, path: ColumnPath, page: int) -> ColumnBounds:
+        field, leaf, found = self._leaves[path]
+        pages, values = self._columns[leaf]
+        lower, upper, without_nan = typed_bounds(values[page].bounds, field, found)
+        if lower is not None and upper is not None and lower > upper:
+            lower = upper = without_nan = None
+        rows = pages.rows[page + 1] - pages.rows[page]
+        return ColumnBounds(lower, upper, values[page].null_count, rows, without_nan)

@@ -1,0 +1,158 @@
+"""Deletion vectors of a scan: one request for all that lie close together in one file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from delta_sharing_client.delta.deletion_vectors import DeletionVector, byte_range, decode_file, decode_inline
+from delta_sharing_client.delta.paths import without_query
+from delta_sharing_client.errors import DataError, ProtocolError
+from delta_sharing_client.fetch.cache import FileCache
+from delta_sharing_client.fetch.queue import Downloads
+from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.fetch.steps import Steps
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
+from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask
+
+# Vectors are small against the latency of a request: gaps between them are read along, up to this many bytes in all.
+_GAP = 4 * 1024 * 1024
+
+
+class Vectors:
+    """Fetches and decodes deletion vectors: those of the files that are noted when the first one is wanted together,
+    each of their bytes once.
+
+    Bytes are dropped when the last vector in them was decoded.
+    """
+
+    def __init__(self, table: str, reader: Reader, downloads: Downloads, cache: FileCache | None = None) -> None:
+        self._table = table
+        self._reader = reader
+        self._downloads = downloads
+        self._cache = cache
+        self._lock = threading.Lock()
+        # By the file that holds them: what is noted, and what was begun and is still wanted.
+        self._noted: dict[str, list[ByteRange]] = {}
+        self._spans: dict[str, list[_Span]] = {}
+
+    def note(self, task: FileTask) -> None:
+        """Take note that the vectors of ``task`` will be wanted, so that they are fetched along with others."""
+        for ref in (task.without, task.only):
+            if ref is not None and ref.descriptor.storage_type == "p":
+                wanted = _range(ref, task, self._table)
+                place = without_query(ref.descriptor.path_or_inline_dv)
+                with self._lock:
+                    begun = _covering(self._spans.get(place, ()), wanted)
+                    if begun is not None:
+                        begun.users += 1
+                    else:
+                        self._noted.setdefault(place, []).append(wanted)
+
+    def get(self, ref: DeletionVectorRef, task: FileTask, number: int) -> Steps[DeletionVector]:
+        """Steps that return the vector; ``number`` is the task's place in the scan.
+
+        Raises
+        ------
+        DataError, TransportError
+            The bytes do not arrive or do not decode.
+        ProtocolError
+            The vector is stored by a relative path, which no recipient can follow.
+        """
+        descriptor = ref.descriptor
+        if descriptor.storage_type == "u":
+            raise ProtocolError(
+                "The server sent a deletion vector by a path relative to the table; it must send a URL or the vector.",
+                table=self._table,
+                file_id=task.file_id,
+            )
+        try:
+            if descriptor.storage_type == "i":
+                return decode_inline(descriptor)
+            wanted = ByteRange(*byte_range(descriptor))
+            place = without_query(descriptor.path_or_inline_dv)
+            with self._lock:
+                span = self._span(place, wanted)
+                if span.data is None:
+                    span.data = self._fetch(ref, task, span.range, number)
+                data = span.data
+            blob: pa.Buffer = yield data
+            vector = decode_file(memoryview(blob), descriptor, base=span.range.start)
+            with self._lock:
+                span.users -= 1
+                if span.users <= 0:
+                    self._drop(place, span)
+            return vector
+        except DataError as error:
+            error.table = error.table or self._table
+            error.file_id = error.file_id or task.file_id
+            raise
+
+    def _span(self, place: str, wanted: ByteRange) -> _Span:
+        """Return the bytes that hold ``wanted``: those begun already, or else those of all that is noted by now."""
+        found = _covering(self._spans.get(place, ()), wanted)
+        if found is None:
+            noted = self._noted.pop(place, [])
+            if wanted not in noted:
+                noted.append(wanted)  # of a task that is begun anew
+            made = [_Span(item) for item in coalesce(noted, gap=_GAP, waste_share=0.0, waste_floor=_GAP)]
+            for item in noted:
+                next(span for span in made if span.covers(item)).users += 1
+            self._spans.setdefault(place, []).extend(made)
+            found = next(span for span in made if span.covers(wanted))
+        return found
+
+    def _drop(self, place: str, span: _Span) -> None:
+        span.data = None
+        spans = self._spans.get(place, [])
+        if span in spans:
+            spans.remove(span)
+        if not spans:
+            self._spans.pop(place, None)
+
+    def _fetch(self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int) -> Future[pa.Buffer]:
+        url = ref.descriptor.path_or_inline_dv
+        file = RemoteFile(
+            self._reader, key=ref.key, url=url, size=-1, file_id=task.file_id, expiration_ms=task.expiration_ms
+        )
+        # A vector's file is named by a UUID and never changes; its length is not known.
+        place, cache = "dv:" + without_query(url), self._cache
+
+        def fetch() -> pa.Buffer:
+            with self._reader.report.stage("fetch"):
+                held = cache.get(place, wanted, 0, file.agree) if cache is not None else None
+                if held is not None:
+                    self._reader.report.add(cache_hits=1)
+                    return held.data
+                data = file.read(wanted)
+                if cache is not None:
+                    cache.put(place, Block(wanted.start, data), 0, file.version)
+                return data
+
+        # Before anything of its data file: without the vector no row of that is known to be wanted.
+        return self._downloads.submit((number, -2), wanted.length, fetch)
+
+
+class _Span:
+    def __init__(self, item: ByteRange) -> None:
+        self.range = item
+        self.users = 0
+        self.data: Future[pa.Buffer] | None = None
+
+    def covers(self, item: ByteRange) -> bool:
+        return self.range.start <= item.start and item.stop <= self.range.stop
+
+
+def _covering(spans: Iterable[_Span], wanted: ByteRange) -> _Span | None:
+    return next((span for span in spans if span.covers(wanted)), None)
+
+
+def _range(ref: DeletionVectorRef, task: FileTask, table: str) -> ByteRange:
+    try:
+        return ByteRange(*byte_range(ref.descriptor))
+    except DataError as error:
+        error.table, error.file_id = table, task.file_id
+        raise

@@ -1,0 +1,191 @@
+"""A plan in parts that any process can read: whole files and shares of large ones, of balanced bytes, picklable.
+
+A part may be read hours later and many times, so it carries a source of fresh URLs. The parts of a plan that one
+process reads share one such source: the first that needs a URL asks once, the others take from its answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from delta_sharing_client.errors import DataError, TransportError
+from delta_sharing_client.fetch.http import Http, Version
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import Reader, RemoteFile, Transfers, UrlSource
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
+from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
+from delta_sharing_client.run.scan import Batches, execute
+
+OPEN_COST = 2 * 1024 * 1024
+"""Bytes that a file counts in addition to its own: what could be read in the time that opening one takes."""
+UNKNOWN_SIZE = 64 * 1024 * 1024
+_FOOTERS_AT_A_TIME = 16
+_KEPT_SOURCES = 64
+_LOG = logging.getLogger(__name__)
+
+
+class Partition:
+    """A part of a planned read: pickles, travels, and is read in any process that has this package.
+
+    Its pickle holds pre-signed URLs and, to renew them, the profile's credentials; its repr shows neither. Not built
+    by hand: ``Scan.partitions`` and ``Changes.partitions`` return them.
+    """
+
+    __slots__ = ("_context", "_limit", "_tasks")
+
+    def __init__(self, context: ScanContext, tasks: Sequence[FileTask], limit: int | None = None) -> None:
+        self._context = context
+        self._tasks = tuple(tasks)
+        self._limit = limit
+
+    def __repr__(self) -> str:
+        return f"Partition(table={self._context.table!r}, files={self.files})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of every batch, the same for all parts of a read."""
+        return self._context.output_schema
+
+    @property
+    def files(self) -> int:
+        """Number of files, parts of files counted like whole ones."""
+        return len(self._tasks)
+
+    def read(self) -> Batches:
+        """Return the rows as an iterator of Arrow record batches, as ``Scan.to_batches`` does; any number of times.
+
+        Raises the errors of reading, which name table and file.
+        """
+        return execute(ScanPlan(context=self._context, tasks=self._tasks, limit=self._limit))
+
+
+def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Partition]:
+    """Return ``plan`` in at most ``count`` parts of about the same bytes; their rows in order are those of the plan.
+
+    Large files are cut at their row groups, which needs their footers; no part is without files. A plan with a limit
+    is one part, as only that can count to it. ``plan_id`` names the plan among all that a process may ever read.
+    """
+    urls = None if plan.context.urls is None else SharedUrls(plan_id or uuid.uuid4().hex, plan.context.urls)
+    # Who watches is here, and a function that is told may not travel.
+    options = dataclasses.replace(plan.context.options, progress=False)
+    context = dataclasses.replace(plan.context, urls=urls, options=options)
+    if plan.limit is not None:
+        return [Partition(context, plan.tasks, plan.limit)] if plan.tasks and plan.limit else []
+    return [Partition(context, tasks) for tasks in pack(_cut(plan, count), count)]
+
+
+class Piece(NamedTuple):
+    """A file or some row groups of one, and the bytes that reading it takes."""
+
+    task: FileTask
+    cost: int
+
+
+def pack(pieces: Sequence[Piece], count: int) -> list[list[FileTask]]:
+    """Return the tasks of ``pieces`` in their order as at most ``count`` lists, none empty."""
+    shares = equal_shares([piece.cost for piece in pieces], count)
+    return [[pieces[number].task for number in share] for share in shares]
+
+
+def read_cost(task: FileTask) -> int:
+    """Return the bytes that reading ``task`` counts for."""
+    return (UNKNOWN_SIZE if task.size < 0 else task.size) + OPEN_COST
+
+
+def equal_shares(sizes: Sequence[int], parts: int) -> list[tuple[int, ...]]:
+    """Return the ordinals of things of ``sizes`` bytes in at most ``parts`` parts, each in exactly one, none empty.
+
+    A thing goes where its middle byte lies: a part exceeds its equal share by less than its largest thing.
+    """
+    total = max(1, sum(sizes))
+    ends = list(itertools.accumulate(sizes))
+
+    def part(ordinal: int) -> int:
+        return min(parts - 1, (2 * ends[ordinal] - sizes[ordinal]) * parts // (2 * total))
+
+    return [tuple(group) for _, group in itertools.groupby(range(len(sizes)), key=part)]
+
+
+def _cut(plan: ScanPlan, count: int) -> list[Piece]:
+    """Return the files of ``plan``, those that are much larger than an equal share in several pieces."""
+    whole = [Piece(task, read_cost(task)) for task in plan.tasks]
+    share = max(1, sum(piece.cost for piece in whole) // count)
+    large = [number for number, piece in enumerate(whole) if 2 * piece.cost > 3 * share]
+    if not large:
+        return whole
+    with ThreadPoolExecutor(min(len(large), _FOOTERS_AT_A_TIME), thread_name_prefix="footers") as pool:
+        sizes = dict(
+            zip(large, pool.map(lambda number: _group_sizes(plan.context, whole[number].task), large), strict=True)
+        )
+    found: list[Piece] = []
+    for number, piece in enumerate(whole):
+        groups, version = sizes.get(number, ([], None))
+        shares = equal_shares(groups, -(-piece.cost // share))
+        if len(shares) <= 1:
+            found.append(piece)
+            continue
+        for chosen in shares:
+            cost = piece.cost * sum(groups[ordinal] for ordinal in chosen) // max(1, sum(groups)) + OPEN_COST
+            found.append(Piece(msgspec.structs.replace(piece.task, row_groups=chosen, version=version), cost))
+    return found
+
+
+def _group_sizes(context: ScanContext, task: FileTask) -> tuple[list[int], Version | None]:
+    """Return the bytes of the row groups of a file, and its version; no groups where its footer cannot be read here."""
+    options = dataclasses.replace(context.options, max_attempts=3, max_retry_seconds=10)
+    http = context.files or Http(options, context.allow_http, context.table)
+    reader = Reader(http, context.urls, ScanReport(), Transfers())
+    file = RemoteFile(
+        reader, key=task.key, url=task.url, size=task.size, file_id=task.file_id, expiration_ms=task.expiration_ms
+    )
+    try:
+        size, tail = file.read_tail(FooterGuess(len(context.schema)).length(task.size))
+        needed = footer_length(tail, size)
+        if needed > tail.size:
+            tail = file.read(ByteRange(size - needed, size))
+        metadata = parse_footer(tail, size).metadata
+    except (DataError, TransportError) as error:
+        # Whoever plans need not reach the storage, whoever reads must, and says what is wrong with the file.
+        _LOG.warning("A large file is read by one task, because its footer cannot be read here: %s", error)
+        return [], None
+    return [metadata.row_group(ordinal).total_byte_size for ordinal in range(metadata.num_row_groups)], file.version
+
+
+class SharedUrls:
+    """A ``UrlSource`` of which all unpickled copies with one id in a process are the same one."""
+
+    def __init__(self, plan_id: str, urls: UrlSource) -> None:
+        self._plan_id = plan_id
+        self._urls = urls
+
+    def __repr__(self) -> str:
+        return f"SharedUrls({self._plan_id!r})"
+
+    def url_for(self, key: str, rejected: str | None = None) -> str:
+        """As ``UrlSource.url_for``."""
+        return _shared(self._plan_id, self._urls).url_for(key, rejected)
+
+
+_sources: OrderedDict[str, UrlSource] = OrderedDict()
+_sources_lock = threading.Lock()
+
+
+def _shared(plan_id: str, urls: UrlSource) -> UrlSource:
+    with _sources_lock:
+        found = _sources.setdefault(plan_id, urls)
+        _sources.move_to_end(plan_id)
+        while len(_sources) > _KEPT_SOURCES:
+            _sources.popitem(last=False)
+        return found

@@ -1,1 +1,0 @@
-"""The scan engine: files behind URLs become Arrow batches."""

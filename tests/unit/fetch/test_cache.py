@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client.fetch.cache as module
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.fetch.cache import _END, FileCache
+from delta_sharing_client.fetch.http import Version
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.file_lock import FileLock
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
+from delta_sharing_client.predicates.tree import col
+from tests.unit.storages import Table, fast_options, rows_of
+
+MakeTable = Callable[..., Table]
+DATA = bytes(range(200))
+
+
+V1, V2 = Version('"1"', "", 200), Version('"2"', "", 200)
+
+
+def block(start: int, stop: int) -> Block:
+    return Block(start, pa.py_buffer(DATA[start:stop]))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> FileCache:
+    return FileCache(tmp_path / "cache", 1_000_000, "table")
+
+
+def files_of(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("."))
+
+
+def test_what_was_put_is_found_whole_and_in_part(cache: FileCache) -> None:
+    cache.put("f", block(50, 100), 200, V1)
+    for wanted in (ByteRange(50, 100), ByteRange(60, 61)):
+        found = cache.get("f", wanted, 200, V1.agrees)
+        assert found is not None
+        assert (found.start, found.data.to_pybytes()) == (wanted.start, DATA[wanted.start : wanted.stop])
+
+
+@pytest.mark.parametrize(("start", "stop"), [(49, 60), (90, 101), (0, 10)])
+def test_what_is_not_covered_is_a_miss(cache: FileCache, start: int, stop: int) -> None:
+    cache.put("f", block(50, 100), 200, V1)
+    assert cache.get("f", ByteRange(start, stop), 200, V1.agrees) is None
+
+
+def test_files_tables_and_sizes_are_kept_apart(cache: FileCache, tmp_path: Path) -> None:
+    cache.put("f", block(50, 100), 200, V1)
+    other = FileCache(tmp_path / "cache", 1_000_000, "tablef")
+    assert other.get("", ByteRange(50, 100), 200, V1.agrees) is None
+    assert cache.get("g", ByteRange(50, 100), 200, V1.agrees) is None
+    assert cache.get("f", ByteRange(50, 100), 201, V1.agrees) is None
+    assert cache.get(None, ByteRange(50, 100), 200, V1.agrees) is None
+
+
+def test_a_block_of_the_wrong_length_is_thrown_away(cache: FileCache, tmp_path: Path) -> None:
+    cache.put("f", block(50, 100), 200, V1)
+    (path,) = files_of(tmp_path)
+    path.write_bytes(b"short")
+    assert cache.get("f", ByteRange(50, 100), 200, V1.agrees) is None
+    assert files_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("position", [0, 25, 49, 50, 60, -20, -10, -1])
+@pytest.mark.parametrize("flip", [1, 0x80, 0xFF])
+def test_an_entry_with_a_wrong_byte_is_thrown_away(cache: FileCache, tmp_path: Path, position: int, flip: int) -> None:
+    cache.put("f", block(50, 100), 200, V1)
+    (path,) = files_of(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[position] ^= flip
+    path.write_bytes(content)
+
+    assert cache.get("f", ByteRange(50, 100), 200, V1.agrees) is None
+    assert files_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("left", [0, 15, 16, 50, 70])
+def test_an_entry_that_was_cut_or_zeroed_is_thrown_away(cache: FileCache, tmp_path: Path, left: int) -> None:
+    for damage in (bytes.__getitem__, lambda content, kept: content[kept].ljust(len(content), b"\0")):
+        cache.put("f", block(50, 100), 200, V1)
+        (path,) = files_of(tmp_path)
+        path.write_bytes(damage(path.read_bytes(), slice(left)))
+
+        assert cache.tail("f", 200, V1.agrees) is cache.get("f", ByteRange(50, 100), 200, V1.agrees) is None
+        assert files_of(tmp_path) == []
+
+
+def test_blocks_of_another_version_of_the_file_are_not_given_out(cache: FileCache) -> None:
+    cache.put("f", block(150, 200), 200, V1)
+
+    assert cache.get("f", ByteRange(150, 200), 200, V2.agrees) is None
+    assert cache.tail("f", 200, V2.agrees) is None
+    assert cache.tail("f", 200, V1.agrees) is not None
+    cache.put("f", block(150, 200), 200, V2)
+    assert cache.tail("f", 200, V2.agrees) is not None
+
+
+def test_a_file_can_be_forgotten(cache: FileCache, tmp_path: Path) -> None:
+    for name in ("f", "g"):
+        cache.put(name, block(0, 50), 200, V1)
+        cache.put(name, block(50, 100), 200, V1)
+
+    cache.drop("f")
+    cache.drop("never seen")
+    assert len(files_of(tmp_path)) == 2
+    assert cache.get("g", ByteRange(0, 50), 200, V1.agrees) is not None
+
+
+def test_the_limit_holds_over_processes(tmp_path: Path) -> None:
+    program = (
+        "import sys, pyarrow as pa\n"
+        "from delta_sharing_client.fetch.cache import FileCache\n"
+        "from delta_sharing_client.fetch.http import Version\n"
+        "from delta_sharing_client.parquet.byte_ranges import Block\n"
+        "cache = FileCache(sys.argv[1], 1_000_000, 'table')\n"
+        "block = Block(0, pa.py_buffer(bytes(30_000)))\n"
+        "for n in range(60): cache.put(f'{sys.argv[2]}-{n}', block, 30_000, Version())\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(n)]) for n in range(4)]
+    largest = 0
+    while any(writer.poll() is None for writer in writers):
+        # Nothing is put or removed while this counts.
+        with contextlib.suppress(UsageError), FileLock(tmp_path / ".lock", "Taken."):
+            largest = max(largest, sum(path.stat().st_size for path in tmp_path.rglob("[!.]*") if path.is_file()))
+        time.sleep(0.01)
+
+    assert [writer.wait() for writer in writers] == [0] * 4
+    assert 500_000 < sum(path.stat().st_size for path in files_of(tmp_path)) <= 1_000_000
+    assert largest <= 1_000_000
+
+
+def test_a_process_that_holds_the_lock_for_ever_only_means_misses(cache: FileCache, tmp_path: Path) -> None:
+    cache.put("f", block(0, 50), 200, V1)
+    with FileLock(tmp_path / "cache" / ".lock", "Taken."):
+        cache.put("g", block(0, 50), 200, V1)
+        assert cache.get("f", ByteRange(0, 50), 200, V1.agrees) is not None
+    assert len(files_of(tmp_path)) == 1
+
+
+def test_such_a_process_is_waited_for_once_and_not_for_every_block(
+    cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.put("f", block(0, 50), 200, V1)
+    pauses: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.05)
+    with FileLock(tmp_path / "cache" / ".lock", "Taken."):
+        cache.put("g", block(0, 50), 200, V1)
+        waited = len(pauses)
+        assert waited
+        for name in "hijk":
+            cache.put(name, block(0, 50), 200, V1)
+        assert len(pauses) == waited
+    monkeypatch.setattr(module, "_rests", {})
+    cache.put("l", block(0, 50), 200, V1)
+    assert len(files_of(tmp_path)) == 2
+
+
+def test_threads_of_one_process_wait_for_each_other_however_long(
+    cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = FileCache._write
+
+    def slowly(*arguments: Any) -> None:
+        time.sleep(0.05)
+        write(*arguments)
+
+    monkeypatch.setattr(FileCache, "_write", slowly)
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.02)
+    threads = [threading.Thread(target=cache.put, args=(name, block(0, 50), 200, V1)) for name in "abcdefgh"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(files_of(tmp_path)) == len(threads)
+
+
+def test_the_oldest_blocks_go_first(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path, 200, "table")
+    for number, name in enumerate("abcd"):
+        cache.put(name, block(0, 30), 200, V1)
+        for path in files_of(tmp_path):
+            if path.parent.name == cache._folder(name).name:
+                os.utime(path, (number, number))
+    assert cache.get("a", ByteRange(0, 30), 200, V1.agrees) is None
+    assert cache.get("d", ByteRange(0, 30), 200, V1.agrees) is not None
+    assert sum(path.stat().st_size for path in files_of(tmp_path)) <= 200
+
+
+def test_a_block_larger_than_the_cache_is_not_kept(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path, 10, "table")
+    cache.put("f", block(0, 100), 200, V1)
+    assert files_of(tmp_path) == []
+
+
+def test_a_directory_that_cannot_be_written_means_misses(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    cache = FileCache(tmp_path / "file", 1000, "table")
+    cache.put("f", block(0, 10), 200, V1)
+    assert cache.get("f", ByteRange(0, 10), 200, V1.agrees) is None
+    assert cache.tail("f", 200, V1.agrees) is None
+
+
+def test_writers_in_threads_and_processes_do_not_tear_blocks(tmp_path: Path) -> None:
+    program = (
+        "import sys, pyarrow as pa\n"
+        "from delta_sharing_client.fetch.cache import FileCache\n"
+        "from delta_sharing_client.fetch.http import Version\n"
+        "from delta_sharing_client.parquet.byte_ranges import Block\n"
+        "cache = FileCache(sys.argv[1], 100_000_000, 'table')\n"
+        "for _ in range(30): cache.put('f', Block(0, pa.py_buffer(bytes(100_000))), 100_000, Version())\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
+    cache = FileCache(tmp_path, 100_000_000, "table")
+    found: list[int] = []
+
+    def work() -> None:
+        for _ in range(30):
+            cache.put("f", Block(0, pa.py_buffer(bytes(100_000))), 100_000, V1)
+            held = cache.get("f", ByteRange(0, 100_000), 100_000, V1.agrees)
+            found.append(-1 if held is None else held.data.size)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert other.wait(60) == 0
+    assert set(found) == {100_000}
+    assert len(files_of(tmp_path)) == 1
+
+
+# === In a scan ===
+
+
+def big(make_table: MakeTable) -> Table:
+    table = make_table(pa.schema([(f"c{i}", pa.int64()) for i in range(10)]))
+    for part in range(3):
+        rows = pa.table({f"c{i}": [n * 2_654_435_761 % 2**50 + part for n in range(20_000)] for i in range(10)})
+        table.add(rows, write={"compression": "NONE", "use_dictionary": False, "row_group_size": 5000})
+    return table
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [{}, {"columns": ["c3"]}, {"columns": ["c3", "c9"], "filter": col("c1") > 2**40}, {"columns": []}],
+    ids=["all", "one column", "filter", "count"],
+)
+def test_the_second_read_downloads_nothing(make_table: MakeTable, tmp_path: Path, request_: dict[str, object]) -> None:
+    table = big(make_table)
+    options = fast_options(cache_directory=str(tmp_path / "cache"))
+    first = rows_of(table.plan(options=options, **request_))
+    asked = len(table.storage.requests)
+    report = ScanReport()
+    second = rows_of(table.plan(options=options, **request_), report)
+    assert second.equals(first)
+    assert len(table.storage.requests) == asked > 0
+    assert report.requests == 0
+    assert report.cache_hits > 0
+
+
+def test_a_read_of_other_columns_fetches_only_those(make_table: MakeTable, tmp_path: Path) -> None:
+    table = big(make_table)
+    options = fast_options(cache_directory=str(tmp_path / "cache"))
+    rows_of(table.plan(options=options, columns=["c3"]))
+    before = table.storage.sent
+    found = rows_of(table.plan(options=options, columns=["c3", "c7"]))
+    assert found.num_rows == 60_000
+    assert table.storage.sent - before <= 1.01 * 60_000 * 8
+
+
+@pytest.mark.parametrize("damage", ["flip two bytes", "zero the data and mend the checksum"])
+def test_damaged_entries_are_fetched_again_and_the_rows_are_right(
+    make_table: MakeTable, tmp_path: Path, damage: str
+) -> None:
+    table = big(make_table)
+    options = fast_options(cache_directory=str(tmp_path / "cache"))
+    first = rows_of(table.plan(options=options, columns=["c3"]))
+    for path in files_of(tmp_path):
+        content = bytearray(path.read_bytes())
+        if damage == "flip two bytes":
+            content[100] ^= 0xFF
+            content[200] ^= 0xFF
+        else:
+            # What decodes to nothing, though it is what was written.
+            size, _, mark = _END.unpack(content[-_END.size :])
+            end = len(content) - _END.size - size
+            content[: end - 8] = bytes(end - 8)
+            content[-_END.size :] = _END.pack(size, zlib.crc32(content[: -_END.size]), mark)
+        path.write_bytes(content)
+
+    for _ in range(2):
+        assert rows_of(table.plan(options=options, columns=["c3"])).equals(first)
+    asked = len(table.storage.requests)
+    assert rows_of(table.plan(options=options, columns=["c3"])).equals(first)
+    assert len(table.storage.requests) == asked
+
+
+def test_deletion_vectors_are_cached_too(make_table: MakeTable, tmp_path: Path) -> None:
+    table = make_table(pa.schema([("a", pa.int64())]))
+    blob, (d,) = encode_file([DeletionVector.from_positions([1])], "placeholder")
+    url = table.storage.put("dv", blob)
+    vector = DeletionVectorDescriptor("p", url, d.size_in_bytes, d.cardinality, d.offset)
+    table.add(pa.table({"a": [1, 2, 3]}), deletion_vector=vector)
+    options = fast_options(cache_directory=str(tmp_path / "cache"))
+    for _ in range(2):
+        assert rows_of(table.plan(options=options))["a"].to_pylist() == [1, 3]
+    assert len(table.storage.requests) == 2

@@ -1,0 +1,489 @@
+"""What storages and networks do to a download, and that the bytes are right or the read fails."""
+
+from __future__ import annotations
+
+import http.server
+import logging
+import threading
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.fetch.http import Http
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import Reader, RemoteFile, Stale, Transfers, UrlSource
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from tests.unit.storages import Storage, cut, fast_options, respond, status
+
+DATA = bytes(range(256)) * 400
+
+
+class Renewals:
+    """A ``UrlSource`` that signs anew and counts."""
+
+    def __init__(self, storage: Storage, signature: str = "fresh") -> None:
+        self.storage = storage
+        self.signature = signature
+        self.asked: list[tuple[str, str | None]] = []
+
+    def url_for(self, key: str, rejected: str | None = None) -> str:
+        self.asked.append((key, rejected))
+        return self.storage.url("f", f"{self.signature}{len(self.asked)}")
+
+
+@pytest.fixture
+def report() -> ScanReport:
+    return ScanReport()
+
+
+@pytest.fixture
+def remote(storage: Storage, report: ScanReport) -> Callable[..., RemoteFile]:
+    storage.put("f", DATA)
+
+    def make(
+        *, size: int = len(DATA), urls: UrlSource | None = None, url: str | None = None, **options: object
+    ) -> RemoteFile:
+        chosen = fast_options(**options)
+        reader = Reader(Http(chosen, False, "share.schema.t"), urls, report, Transfers())
+        return RemoteFile(reader, key="add::f", url=url or storage.url("f"), size=size, file_id="id-f")
+
+    return make
+
+
+MakeRemote = Callable[..., RemoteFile]
+
+
+def read(file: RemoteFile, start: int = 0, stop: int = len(DATA)) -> bytes:
+    buffer = file.read(ByteRange(start, stop))
+    assert buffer is not None
+    return bytes(buffer.to_pybytes())
+
+
+def test_the_whole_file_is_asked_for_without_a_range(remote: MakeRemote, storage: Storage) -> None:
+    assert read(remote()) == DATA
+    assert storage.requested("f") == [None]
+
+
+def test_a_range_is_exactly_the_bytes(remote: MakeRemote, storage: Storage) -> None:
+    assert read(remote(), 1000, 3001) == DATA[1000:3001]
+    assert storage.requested("f") == ["bytes=1000-3000"]
+
+
+def test_a_cut_connection_resumes_at_the_byte_where_it_stopped(
+    remote: MakeRemote, storage: Storage, report: ScanReport
+) -> None:
+    storage.faults["f"] = [cut(40_000), cut(10_000)]
+    assert read(remote()) == DATA
+    assert storage.requested("f") == [None, f"bytes=40000-{len(DATA) - 1}", f"bytes=50000-{len(DATA) - 1}"]
+    assert (report.retries, report.bytes) == (2, len(DATA))
+
+
+def test_a_download_that_moves_is_not_given_up(remote: MakeRemote, storage: Storage) -> None:
+    storage.faults["f"] = [cut(1000) for _ in range(20)]
+    assert read(remote(max_attempts=2)) == DATA
+
+
+def test_a_download_that_does_not_move_is_given_up(remote: MakeRemote, storage: Storage) -> None:
+    storage.faults["f"] = [cut(0) for _ in range(20)]
+    with pytest.raises(TransportError, match="Tried 3 times"):
+        read(remote(max_attempts=3))
+    assert len(storage.requests) == 3
+
+
+@pytest.mark.parametrize("code", [408, 425, 429, 500, 502, 503, 504])
+def test_passing_errors_are_tried_again(remote: MakeRemote, storage: Storage, code: int) -> None:
+    storage.faults["f"] = [status(code)]
+    assert read(remote()) == DATA
+
+
+def test_retry_after_is_obeyed_and_limited(remote: MakeRemote, storage: Storage) -> None:
+    storage.faults["f"] = [status(503, {"Retry-After": "9999"})]
+    with pytest.raises(TransportError, match="503"):
+        read(remote())
+    assert len(storage.requests) == 1
+
+
+def test_a_file_that_is_gone_says_so_at_once(remote: MakeRemote, storage: Storage) -> None:
+    del storage.files["f"]
+    with pytest.raises(DataError, match=r"vacuumed.*share\.schema\.t.*id-f"):
+        read(remote())
+    assert len(storage.requests) == 1
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 410])
+def test_a_refused_url_is_renewed(remote: MakeRemote, storage: Storage, code: int) -> None:
+    storage.faults["f"] = [status(code)]
+    urls = Renewals(storage)
+    old = storage.url("f", "old")
+    assert read(remote(urls=urls, url=old)) == DATA
+    assert urls.asked == [("add::f", old)]
+    assert [request.target.rpartition("=")[2] for request in storage.requests] == ["old", "fresh1"]
+
+
+def test_a_url_refused_in_the_middle_resumes_with_the_new_one(remote: MakeRemote, storage: Storage) -> None:
+    storage.faults["f"] = [cut(40_000), status(403)]
+    assert read(remote(urls=Renewals(storage))) == DATA
+    assert storage.requested("f")[-1] == f"bytes=40000-{len(DATA) - 1}"
+
+
+def test_renewal_is_not_repeated_for_ever_and_shows_no_signature(remote: MakeRemote, storage: Storage) -> None:
+    storage.valid_signature = "another"
+    urls = Renewals(storage)
+    with pytest.raises(TransportError) as caught:
+        read(remote(urls=urls))
+    assert len(urls.asked) == 2
+    assert "403" in str(caught.value)
+    assert "signature" not in str(caught.value)
+    assert "fresh" not in str(caught.value)
+
+
+def test_without_a_source_of_urls_a_refusal_is_final(remote: MakeRemote, storage: Storage) -> None:
+    storage.valid_signature = "another"
+    with pytest.raises(TransportError, match="expired"):
+        read(remote())
+    assert len(storage.requests) == 1
+
+
+def test_an_expired_url_is_renewed_before_it_is_used(storage: Storage, remote: MakeRemote) -> None:
+    urls = Renewals(storage)
+    file = remote(urls=urls)
+    file._expiration_ms = 1
+    assert read(file) == DATA
+    assert len(urls.asked) == 1
+    assert storage.requests[0].target.endswith("fresh1")
+
+
+def test_threads_that_are_refused_together_renew_once(storage: Storage, remote: MakeRemote) -> None:
+    storage.valid_signature = "fresh1"
+    urls = Renewals(storage)
+    file = remote(urls=urls)
+    parts: dict[int, bytes] = {}
+    threads = [
+        threading.Thread(target=lambda i=i: parts.update({i: read(file, i * 1000, i * 1000 + 1000)})) for i in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert b"".join(parts[i] for i in range(8)) == DATA[:8000]
+    assert len(urls.asked) == 1
+
+
+# === Answers that do not fit ===
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_file_of_another_length_than_declared_is_refused(
+    remote: MakeRemote, storage: Storage, difference: int, whole: bool
+) -> None:
+    size = len(DATA) + difference
+    with pytest.raises(DataError, match=str(len(DATA))):
+        read(remote(size=size), 0 if whole else 5, size if whole else 10)
+
+
+def test_a_storage_without_ranges_is_sliced(remote: MakeRemote, storage: Storage) -> None:
+    storage.ranges = False
+    assert read(remote(), 70_000, 70_010) == DATA[70_000:70_010]
+
+
+def test_a_storage_without_ranges_resumes_by_reading_again(remote: MakeRemote, storage: Storage) -> None:
+    storage.ranges = False
+
+    def short(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data[:1234])
+        handler.close_connection = True
+        return True
+
+    storage.faults["f"] = [short]
+    assert read(remote()) == DATA
+
+
+def answer(code: int, body: slice, **headers: str) -> Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]:
+    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        respond(handler, code, data[body], named)
+        return True
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        answer(206, slice(0, 10)),
+        answer(206, slice(0, 10), Content_Range="bytes 0-9/102400"),
+        answer(206, slice(10, 20), Content_Range="bytes 100-119/102400"),
+        answer(206, slice(100, 300), Content_Range="bytes 100-299/102400"),
+        answer(206, slice(100, 110), Content_Range="lines 100-109/102400"),
+        answer(206, slice(100, 110), Content_Range="bytes 100-109/77"),
+        answer(200, slice(0, None), Content_Encoding="gzip"),
+        answer(416, slice(0, 0)),
+    ],
+    ids=["no range", "from the start", "wrong length", "too long", "unit", "total", "encoded", "status 416"],
+)
+def test_answers_that_do_not_fit_the_request_are_refused(
+    remote: MakeRemote, storage: Storage, fault: Callable[..., bool]
+) -> None:
+    storage.faults["f"] = [fault]
+    with pytest.raises(DataError, match="id-f"):
+        read(remote(), 100, 200)
+
+
+def test_a_shorter_range_than_asked_for_is_completed(remote: MakeRemote, storage: Storage) -> None:
+    storage.faults["f"] = [answer(206, slice(100, 150), Content_Range=f"bytes 100-149/{len(DATA)}")]
+    assert read(remote(), 100, 200) == DATA[100:200]
+    assert storage.requested("f") == ["bytes=100-199", "bytes=150-199"]
+
+
+@pytest.mark.parametrize("extra", [b"", b"more"])
+def test_a_body_without_a_length_must_end_where_the_file_does(
+    remote: MakeRemote, storage: Storage, extra: bytes
+) -> None:
+    def stream(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        handler.send_response(200)
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        handler.wfile.write(data + extra)
+        handler.close_connection = True
+        return True
+
+    storage.faults["f"] = [stream]
+    if extra:
+        with pytest.raises(DataError, match="more"):
+            read(remote())
+    else:
+        assert read(remote()) == DATA
+
+
+def test_a_body_without_a_length_that_is_cut_is_completed(remote: MakeRemote, storage: Storage) -> None:
+    def stream(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(data[:5000])
+        handler.close_connection = True
+        return True
+
+    storage.faults["f"] = [stream]
+    assert read(remote()) == DATA
+    assert storage.requested("f") == [None, f"bytes=5000-{len(DATA) - 1}"]
+
+
+def test_the_tail_of_a_file_of_unknown_length_tells_its_length(remote: MakeRemote, storage: Storage) -> None:
+    total, tail = remote(size=-1).read_tail(100)
+    assert (total, tail.to_pybytes()) == (len(DATA), DATA[-100:])
+    assert storage.requested("f") == ["bytes=-100"]
+
+
+def test_the_tail_of_a_file_shorter_than_the_guess_is_all_of_it(remote: MakeRemote, storage: Storage) -> None:
+    total, tail = remote(size=-1).read_tail(10_000_000)
+    assert (total, tail.to_pybytes()) == (len(DATA), DATA)
+
+
+def test_the_tail_survives_a_storage_without_ranges_and_a_cut(remote: MakeRemote, storage: Storage) -> None:
+    storage.ranges = False
+    storage.faults["f"] = [cut(10)]
+    total, tail = remote(size=-1).read_tail(100)
+    assert (total, tail.to_pybytes()) == (len(DATA), DATA[-100:])
+
+
+# === Redirects ===
+
+
+def redirect(location: str) -> Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]:
+    return status(307, {"Location": location})
+
+
+def test_a_redirect_is_followed(remote: MakeRemote, storage: Storage) -> None:
+    storage.put("elsewhere", DATA)
+    storage.faults["f"] = [redirect("/elsewhere?X-Amz-Signature=s")]
+    assert read(remote(), 5, 10) == DATA[5:10]
+    assert storage.requested("elsewhere") == ["bytes=5-9"]
+
+
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "http://example.com/data", "ftp://127.0.0.1/x"])
+def test_a_redirect_to_what_may_not_be_fetched_is_refused(remote: MakeRemote, storage: Storage, location: str) -> None:
+    storage.faults["f"] = [redirect(location)]
+    with pytest.raises(ProtocolError):
+        read(remote())
+
+
+def test_redirects_in_a_circle_end(remote: MakeRemote, storage: Storage) -> None:
+    storage.faults["f"] = [redirect("/f?again") for _ in range(50)]
+    with pytest.raises(DeltaSharingError):
+        read(remote())
+    assert len(storage.requests) < 20
+
+
+def test_a_stalled_storage_is_left_after_the_timeout(remote: MakeRemote, storage: Storage) -> None:
+    released = threading.Event()
+
+    def stall(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        released.wait(10)
+        handler.close_connection = True
+        return True
+
+    storage.faults["f"] = [stall]
+    try:
+        assert read(remote(read_timeout=0.2)) == DATA
+    finally:
+        released.set()
+
+
+def test_cancelling_ends_a_read_that_waits(remote: MakeRemote, storage: Storage) -> None:
+    released = threading.Event()
+
+    def stall(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data[:100])
+        handler.wfile.flush()
+        released.wait(200)
+        handler.close_connection = True
+        return True
+
+    storage.faults["f"] = [stall]
+    file = remote(read_timeout=200.0)
+    ended = threading.Event()
+
+    def work() -> None:
+        with pytest.raises(Exception, match=r".*"):
+            read(file)
+        ended.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not storage.requests:
+        ended.wait(0.01)
+    ended.wait(0.1)
+    file.reader.transfers.stop()
+    try:
+        assert ended.wait(60)
+    finally:
+        released.set()
+        thread.join()
+
+
+def test_an_empty_range_needs_no_request(remote: MakeRemote, storage: Storage) -> None:
+    assert read(remote(), 5, 5) == b""
+    assert storage.requests == []
+
+
+def test_buffers_are_filled_in_place(remote: MakeRemote) -> None:
+    buffer = pa.allocate_buffer(10)
+    remote().fill(ByteRange(5, 15), lambda: memoryview(buffer).cast("B"))
+
+    assert buffer.to_pybytes() == DATA[5:15]
+
+
+# === One version of an object ===
+
+
+def broken_at(storage: Storage, after: int, then: Callable[[], None] = lambda: None) -> Callable[..., bool]:
+    """Send ``after`` bytes with what the storage says of the file, break off, and do ``then``."""
+
+    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        handler.send_response(200)
+        for name, value in storage.headers.get("f", {}).items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data[:after])
+        handler.close_connection = True
+        then()
+        return True
+
+    return fault
+
+
+def test_a_strong_etag_is_asked_for_from_the_second_request_on(remote: MakeRemote, storage: Storage) -> None:
+    storage.headers["f"] = {"ETag": '"one"'}
+    file = remote()
+    storage.faults["f"] = [broken_at(storage, 40_000)]
+
+    assert read(file) == DATA
+    assert read(file, 5, 10) == DATA[5:10]
+    assert [request.headers.get("If-Match") for request in storage.requests] == [None, '"one"', '"one"']
+
+
+@pytest.mark.parametrize("etag", ['W/"one"', "one", ""])
+def test_a_weak_etag_is_not_asked_for(remote: MakeRemote, storage: Storage, etag: str) -> None:
+    storage.headers["f"] = {"ETag": etag} if etag else {}
+    storage.faults["f"] = [broken_at(storage, 40_000)]
+
+    assert read(remote()) == DATA
+    assert [request.headers.get("If-Match") for request in storage.requests] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["ETag", "Last-Modified"])
+def test_a_download_is_not_resumed_with_another_object(remote: MakeRemote, storage: Storage, name: str) -> None:
+    storage.headers["f"] = {name: '"one"'}
+
+    def swap() -> None:
+        storage.files["f"] = bytes(len(DATA))
+        storage.headers["f"] = {name: '"two"'}
+
+    storage.faults["f"] = [broken_at(storage, 40_000, swap)]
+    with pytest.raises(Stale, match=r"replaced while it was read.*id-f"):
+        read(remote())
+
+
+def test_an_object_of_another_length_is_refused_where_none_was_declared(remote: MakeRemote, storage: Storage) -> None:
+    file = remote(size=-1)
+    assert read(file, 5, 10) == DATA[5:10]
+    storage.files["f"] = DATA + b"more"
+
+    with pytest.raises(Stale):
+        read(file, 5, 10)
+
+
+def test_a_precondition_that_was_not_asked_for_is_an_error_of_the_storage(remote: MakeRemote, storage: Storage) -> None:
+    storage.faults["f"] = [status(412)]
+    with pytest.raises(TransportError, match="412"):
+        read(remote())
+
+
+# === Secrets ===
+
+
+def everything(error: BaseException | None) -> str:
+    """Return what a tool that reports exceptions could show of one: texts and fields of it and of all behind it."""
+    seen: list[str] = []
+    while error is not None:
+        seen += [str(error), repr(error), repr(error.args), repr(vars(error)), str(getattr(error, "object", ""))]
+        error = error.__cause__ or error.__context__
+    return "\n".join(seen)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://[::1/f?X-Amz-Signature=planted",
+        "http://127.0.0.1:99999/f?X-Amz-Signature=planted",
+        "http://127.0.0.1:port/f?X-Amz-Signature=planted",
+        "http://127.0.0.1:1/f?X-Amz-Signature=planted",
+        "http://planted:planted@127.0.0.1:1/f",
+        "http://nowhere.invalid/f?X-Amz-Signature=planted",
+        "http://example.com/f?X-Amz-Signature=planted",
+        "ftp://127.0.0.1/f?X-Amz-Signature=planted",
+        "http://127.0.0.1.\u2100.example/f?X-Amz-Signature=planted",
+    ],
+)
+@pytest.mark.parametrize("how", ["url", "redirect"])
+def test_nothing_behind_an_error_holds_a_signature(
+    remote: MakeRemote, storage: Storage, location: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    storage.faults["f"] = [redirect(location.encode("utf-8").decode("latin-1"))] * 3
+    file = remote(max_attempts=2, **({"url": location} if how == "url" else {}))
+
+    with pytest.raises(DeltaSharingError) as caught:
+        read(file)
+    assert "planted" not in everything(caught.value)
+    assert "planted" not in caplog.text

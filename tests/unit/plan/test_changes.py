@@ -1,0 +1,412 @@
+"""The change feed: which files count, which of their rows, and under which schema."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    DeletionVectorDescriptor,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    VersionedMetadata,
+    VersionedProtocol,
+)
+from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
+from delta_sharing_client.errors import (
+    DataError,
+    ProtocolError,
+    SchemaChangeError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.plan.changes import plan_changes
+from delta_sharing_client.plan.request import ChangesRequest
+from delta_sharing_client.plan.tasks import ScanPlan, explain
+from delta_sharing_client.predicates.tree import col
+from tests.unit.storages import Storage, fast_options, metadata, parquet_bytes, rows_of, table_state
+from tests.vectors import encode_inline
+
+SCHEMA = pa.schema([("id", pa.int64())])
+TIME = 1_700_000_000_123
+
+
+class Feed:
+    """Actions of a change feed over files on a storage."""
+
+    def __init__(self, storage: Storage, head: Metadata | None = None) -> None:
+        self.storage = storage
+        self.head = head or metadata(SCHEMA)
+        self.actions: list[Any] = []
+
+    def file(self, kind: type, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> Any:
+        table = ids if isinstance(ids, pa.Table) else pa.table({"id": pa.array(ids, pa.int64())})
+        blob = parquet_bytes(table)
+        self.storage.files[name] = blob
+        action = kind(
+            path=self.storage.url(name, f"{kind.__name__}-{version}"),
+            size=len(blob),
+            **{"file_id": f"id-{name}", "shared_version": version, "shared_timestamp": TIME + version, **fields},
+        )
+        self.actions.append(action)
+        return action
+
+    def add(self, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> AddFile:
+        return self.file(AddFile, version, name, ids, **fields)  # type: ignore[no-any-return]
+
+    def remove(self, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> RemoveFile:
+        return self.file(RemoveFile, version, name, ids, **fields)  # type: ignore[no-any-return]
+
+    def cdc(self, version: int, name: str, ids: Sequence[int], types: Sequence[str], **fields: Any) -> AddCdcFile:
+        table = pa.table({"id": pa.array(ids, pa.int64()), "_change_type": list(types)})
+        return self.file(AddCdcFile, version, name, table, **fields)  # type: ignore[no-any-return]
+
+    def plan(self, columns: Sequence[str] | None = None, **request: Any) -> ScanPlan:
+        paths = None if columns is None else tuple((name,) for name in columns)
+        wanted = ChangesRequest(starting_version=0, columns=paths, **request)
+        return plan_changes(table_state(self.head), self.actions, wanted, fast_options())
+
+    def read(self, columns: Sequence[str] | None = None, report: ScanReport | None = None, **request: Any) -> pa.Table:
+        return rows_of(self.plan(columns, **request), report)
+
+    def rows(self, **request: Any) -> list[tuple[Any, ...]]:
+        found = self.read(["id", "_change_type", "_commit_version"], **request)
+        return [tuple(row.values()) for row in found.to_pylist()]
+
+
+@pytest.fixture
+def feed(storage: Storage) -> Feed:
+    return Feed(storage)
+
+
+def vector(*positions: int) -> DeletionVectorDescriptor:
+    return encode_inline(DeletionVector.from_positions(positions))
+
+
+@pytest.mark.parametrize("kind", [AddFile, RemoveFile, AddCdcFile])
+def test_file_that_is_sent_twice_for_one_version_is_refused(storage: Storage, kind: type) -> None:
+    feed = Feed(storage)
+    feed.file(kind, 1, "a", pa.table({"id": [1], "_change_type": ["insert"]}))
+    feed.file(kind, 2, "a", pa.table({"id": [1], "_change_type": ["insert"]}))
+    assert feed.read().num_rows == 2
+    feed.actions.append(feed.actions[-1])
+    with pytest.raises(ProtocolError, match="a file of version 2 twice"):
+        feed.plan()
+
+
+def test_extra_columns_follow_the_tables_with_one_type_in_both_formats(feed: Feed) -> None:
+    feed.add(1, "a", [1])
+    found = feed.read()
+    assert found.schema == pa.schema(
+        [
+            ("id", pa.int64()),
+            ("_change_type", pa.string()),
+            ("_commit_version", pa.int64()),
+            ("_commit_timestamp", pa.timestamp("ms", tz="UTC")),
+        ]
+    )
+    moment = datetime.datetime.fromtimestamp(TIME // 1000, datetime.timezone.utc).replace(microsecond=124_000)
+    assert found.to_pylist() == [{"id": 1, "_change_type": "insert", "_commit_version": 1, "_commit_timestamp": moment}]
+
+
+def test_a_column_of_a_view_that_only_tables_feeds_add_is_filtered_by_what_the_files_hold(storage: Storage) -> None:
+    rows = pa.table({"id": [1, 2], "_commit_version": [7, 8]})
+    feed = Feed(storage, metadata(rows.schema))
+    feed.add(1, "a", rows)
+
+    found = feed.read(["id"], of_view=True, filter=col("_commit_version") == 7)
+
+    assert found["id"].to_pylist() == [1]
+
+
+def test_adds_are_inserts_and_removes_are_deletes_by_version(feed: Feed) -> None:
+    feed.remove(3, "a", [1, 2])
+    feed.add(1, "a", [1, 2])
+    feed.add(2, "b", [3])
+    assert feed.rows() == [
+        (1, "insert", 1),
+        (2, "insert", 1),
+        (3, "insert", 2),
+        (1, "delete", 3),
+        (2, "delete", 3),
+    ]
+
+
+def test_change_files_stand_alone_in_their_version(feed: Feed) -> None:
+    feed.add(1, "a", [1, 2])
+    feed.remove(2, "a", [1, 2])
+    feed.add(2, "b", [1, 5])
+    feed.cdc(2, "c", [2, 5], ["update_preimage", "update_postimage"])
+    assert feed.rows()[2:] == [(2, "update_preimage", 2), (5, "update_postimage", 2)]
+
+
+def test_rearranged_data_contributes_nothing(feed: Feed) -> None:
+    feed.remove(1, "a", [1, 2], data_change=False)
+    feed.add(1, "b", [1, 2], data_change=False)
+    assert feed.rows() == []
+    assert feed.read().num_rows == 0
+
+
+def test_a_physical_change_type_in_a_data_file_is_ignored(feed: Feed) -> None:
+    feed.add(1, "a", pa.table({"id": [1], "_change_type": ["delete"]}))
+    assert feed.rows() == [(1, "insert", 1)]
+
+
+def test_a_change_file_without_change_types_is_an_error(feed: Feed) -> None:
+    feed.file(AddCdcFile, 1, "c", [1])
+    with pytest.raises(DataError, match="_change_type"):
+        feed.rows()
+
+
+# === Deletion vectors ===
+
+
+@pytest.mark.parametrize("same_id", [True, False])
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (None, (1, 3), [(11, "delete", 5), (13, "delete", 5)]),
+        ((1, 3), None, [(11, "insert", 5), (13, "insert", 5)]),
+        ((1, 2), (2, 4), [(14, "delete", 5), (11, "insert", 5)]),
+        ((1, 2), (1, 2, 3), [(13, "delete", 5)]),
+        ((1, 2), (1, 2), []),
+        (None, None, []),
+    ],
+)
+def test_add_and_remove_of_one_file_give_the_difference_of_their_vectors(
+    feed: Feed, before: tuple[int, ...] | None, after: tuple[int, ...] | None, expected: list[Any], same_id: bool
+) -> None:
+    ids = range(10, 16)
+    names = {} if same_id else {"file_id": None}
+    feed.remove(5, "a", ids, deletion_vector=None if before is None else vector(*before), **names)
+    feed.add(5, "a", ids, deletion_vector=None if after is None else vector(*after), **names)
+    # The two URLs are signed separately.
+    assert feed.actions[0].path != feed.actions[1].path
+    assert feed.rows() == expected
+
+
+def test_add_and_remove_in_different_versions_are_not_a_pair(feed: Feed) -> None:
+    feed.remove(5, "a", [1, 2], deletion_vector=vector(0))
+    feed.add(6, "a", [1, 2], deletion_vector=vector(1))
+    assert feed.rows() == [(2, "delete", 5), (1, "insert", 6)]
+
+
+def test_vectors_of_a_pair_in_one_file_are_one_request(feed: Feed, storage: Storage) -> None:
+    blob, descriptors = encode_file(
+        [DeletionVector.from_positions([1]), DeletionVector.from_positions([1, 2])], "placeholder"
+    )
+    storage.put("dv", blob)
+    before, after = (
+        DeletionVectorDescriptor("p", storage.url("dv", str(i)), d.size_in_bytes, d.cardinality, d.offset)
+        for i, d in enumerate(descriptors)
+    )
+    feed.remove(5, "a", [1, 2, 3], deletion_vector=before)
+    feed.add(5, "a", [1, 2, 3], deletion_vector=after)
+    assert feed.rows() == [(3, "delete", 5)]
+    assert len(storage.requested("dv")) == 1
+
+
+def test_the_same_vector_signed_twice_is_no_change(feed: Feed, storage: Storage) -> None:
+    blob, (d,) = encode_file([DeletionVector.from_positions([1])], "placeholder")
+    storage.put("dv", blob)
+    for kind, signature in ((feed.remove, "x"), (feed.add, "y")):
+        descriptor = DeletionVectorDescriptor(
+            "p", storage.url("dv", signature), d.size_in_bytes, d.cardinality, d.offset
+        )
+        kind(5, "a", [1, 2, 3], deletion_vector=descriptor)
+    assert feed.plan().tasks == []
+
+
+# === Partitions, filters, limits ===
+
+
+def test_partition_values_are_columns_of_every_kind_of_file(storage: Storage) -> None:
+    schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
+    feed = Feed(storage, metadata(schema, ["p"]))
+    feed.add(1, "a", [1], partition_values={"p": "x"})
+    feed.remove(2, "a", [1], partition_values={"p": "x"})
+    feed.cdc(3, "c", [2], ["insert"], partition_values={"p": None})
+    assert feed.read()["p"].to_pylist() == ["x", "x", None]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "expected", "files"),
+    [
+        (col("_commit_version") >= 2, [2, 3, 4], 2),
+        (col("_change_type") == "delete", [2, 4], 2),
+        (col("_change_type") != "insert", [2, 4], 2),
+        (col("_commit_timestamp") < datetime.datetime.fromtimestamp(1_700_000_000.125, datetime.timezone.utc), [1], 1),
+        ((col("_commit_version") == 3) & (col("id") == 4), [4], 1),
+    ],
+    ids=str,
+)
+def test_filters_on_the_extra_columns_leave_files_out(
+    feed: Feed, predicate: Any, expected: list[int], files: int
+) -> None:
+    feed.add(1, "a", [1])
+    feed.remove(2, "b", [2])
+    feed.cdc(3, "c", [3, 4], ["insert", "delete"])
+    assert feed.read(["id"], filter=predicate)["id"].to_pylist() == expected
+    assert len(feed.storage.requests) == files
+
+
+def test_statistics_of_the_wrong_moment_leave_no_row_out(feed: Feed) -> None:
+    # The added file's tight bounds cover what is left after the delete, not the deleted row 9.
+    feed.remove(5, "a", [1, 2, 9])
+    stats = {"numRecords": 3, "tightBounds": True, "minValues": {"id": 1}, "maxValues": {"id": 2}}
+    feed.add(5, "a", [1, 2, 9], deletion_vector=vector(2), stats=json.dumps(stats))
+    assert feed.rows(filter=col("id") == 9) == [(9, "delete", 5)]
+
+
+def test_a_limit_stops_early(feed: Feed) -> None:
+    for version in range(1, 30):
+        feed.add(version, f"f{version}", [version, version], stats='{"numRecords": 2}')
+    assert feed.rows(limit=3) == [(1, "insert", 1), (1, "insert", 1), (2, "insert", 2)]
+    assert len(feed.storage.requests) == 2
+
+
+def test_rows_can_be_counted_without_files(feed: Feed) -> None:
+    feed.add(1, "a", [1, 2], stats='{"numRecords": 2}')
+    assert feed.read(["_commit_version"]).to_pydict() == {"_commit_version": [1, 1]}
+    assert feed.storage.requests == []
+
+
+def test_columns_stand_where_they_are_asked_for(feed: Feed) -> None:
+    feed.add(1, "a", [1])
+    assert feed.read(["_commit_version", "id"]).column_names == ["_commit_version", "id"]
+
+
+def test_a_table_with_a_column_of_the_feeds_names_is_refused(storage: Storage) -> None:
+    feed = Feed(storage, metadata(pa.schema([("_change_type", pa.string())])))
+    with pytest.raises(UsageError, match="_change_type"):
+        feed.plan()
+
+
+def test_explain_calls_it_changes(feed: Feed) -> None:
+    feed.add(1, "a", [1])
+    text = explain(feed.plan(["id"], filter=col("_commit_version") < 5))
+    assert "Changes of share.schema.t, version 1" in text
+    assert "http" not in text
+
+
+@pytest.mark.parametrize("missing", ["shared_version", "shared_timestamp"])
+def test_a_file_without_version_or_timestamp_is_refused(feed: Feed, missing: str) -> None:
+    feed.add(1, "a", [1], **{missing: None})
+    with pytest.raises(ProtocolError, match="id-a"):
+        feed.plan()
+
+
+# === Schema ===
+
+
+def described(*fields: tuple[str, Any], partitions: Sequence[str] = (), **properties: str) -> Metadata:
+    columns = [
+        {"name": name, "type": data_type, "nullable": True, "metadata": {}} if isinstance(data_type, str) else data_type
+        for name, data_type in fields
+    ]
+    text = json.dumps({"type": "struct", "fields": columns})
+    return metadata(text, partitions, {key.replace("__", "."): value for key, value in properties.items()})
+
+
+def mapped(name: str, physical: str, number: int, data_type: str = "long", nullable: bool = True) -> dict[str, Any]:
+    keys = {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": number}
+    return {"name": name, "type": data_type, "nullable": nullable, "metadata": keys}
+
+
+def test_older_rows_have_nulls_in_added_columns_and_widened_types(storage: Storage) -> None:
+    feed = Feed(storage, described(("id", "integer")))
+    feed.add(1, "a", pa.table({"id": pa.array([1], pa.int32())}))
+    feed.actions.append(VersionedMetadata(2, described(("id", "long"), ("name", "string"))))
+    feed.add(2, "b", pa.table({"id": [2**40], "name": ["new"]}))
+    found = feed.read(["id", "name"])
+    assert found.to_pydict() == {"id": [1, 2**40], "name": [None, "new"]}
+
+
+def test_columns_and_filter_are_those_of_the_schema_at_the_end(storage: Storage) -> None:
+    feed = Feed(storage, described(("id", "long")))
+    feed.actions.append(VersionedMetadata(2, described(("id", "long"), ("name", "string"))))
+    plan = feed.plan(["NAME", "_change_type"], filter=col("name").is_null())
+    assert plan.output_schema.names == ["name", "_change_type"]
+
+
+BREAKING = {
+    "dropped": (described(("id", "long"), ("x", "long")), described(("id", "long")), "'x' was dropped"),
+    "narrowed": (described(("x", "long")), described(("x", "integer")), "from long to integer"),
+    "another type": (described(("x", "string")), described(("x", "long")), "from string to long"),
+    "partitions": (
+        described(("id", "long"), ("x", "long")),
+        described(("id", "long"), ("x", "long"), partitions=["x"]),
+        "partition columns",
+    ),
+    "renamed": (
+        described(("x", mapped("x", "p1", 1)), delta__columnMapping__mode="name"),
+        described(("y", mapped("y", "p1", 1)), delta__columnMapping__mode="name"),
+        "'x' was renamed to 'y'",
+    ),
+    "dropped and added again": (
+        described(("x", mapped("x", "p1", 1)), delta__columnMapping__mode="name"),
+        described(("x", mapped("x", "p2", 2)), delta__columnMapping__mode="name"),
+        "'x' was dropped",
+    ),
+    "not null": (
+        described(("x", mapped("x", "x", 1))),
+        described(("x", mapped("x", "x", 1, nullable=False))),
+        "became NOT NULL",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", BREAKING)
+def test_a_breaking_change_names_the_version_at_which_to_split(storage: Storage, change: str) -> None:
+    before, after, reason = BREAKING[change]
+    feed = Feed(storage, before)
+    feed.actions += [VersionedMetadata(7, after), VersionedMetadata(9, after)]
+    with pytest.raises(SchemaChangeError, match=reason) as caught:
+        feed.plan()
+    assert caught.value.version == 7
+    assert "up to version 6 and those from 7 on" in str(caught.value)
+
+
+def test_a_change_back_is_not_a_change(storage: Storage) -> None:
+    feed = Feed(storage, described(("id", "long")))
+    feed.actions.append(VersionedMetadata(7, described(("id", "long"))))
+    feed.add(8, "a", [1])
+    assert feed.rows() == [(1, "insert", 8)]
+
+
+def test_mapping_switched_on_is_no_change(storage: Storage) -> None:
+    feed = Feed(storage, described(("id", "long")))
+    feed.add(1, "a", [1])
+    later = described(("id", mapped("id", "id", 1)), delta__columnMapping__mode="name")
+    feed.actions.append(VersionedMetadata(2, later))
+    feed.add(3, "b", [2])
+    assert feed.rows() == [(1, "insert", 1), (2, "insert", 3)]
+
+
+def test_a_protocol_that_we_do_not_read_is_refused(feed: Feed) -> None:
+    feed.actions.append(VersionedProtocol(4, Protocol(3, 7, ["fromTheFuture"], ["fromTheFuture"])))
+    with pytest.raises(UnsupportedFeatureError, match="fromTheFuture"):
+        feed.plan()
+
+
+@pytest.mark.parametrize("columns", [["id"], ["_change_type"], []])
+@pytest.mark.parametrize("before", [None, (1, 77)])
+def test_a_vector_that_points_past_the_files_end_is_an_error_in_a_feed_too(
+    feed: Feed, columns: list[str], before: tuple[int, ...] | None
+) -> None:
+    shared = {"deletion_vector": vector(*before)} if before else {}
+    feed.remove(1, "a", range(10), **shared)
+    feed.add(1, "a", range(10), deletion_vector=vector(1, 77))
+    if before:
+        feed.actions[-1].deletion_vector = vector(1, 2, 77)
+    with pytest.raises(DataError, match=r"names the row 77, but the file has 10 rows.*id-a"):
+        feed.read(columns)

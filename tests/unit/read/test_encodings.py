@@ -1,0 +1,242 @@
+"""Every Arrow encoding that a writer may leave in a Parquet file's ``ARROW:schema``, through every kind of read.
+
+deltalake's MERGE, UPDATE and DELETE leave ``string_view`` and ``binary_view``, Polars large types, pandas dictionaries.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.outputs.pandas import to_pandas
+from delta_sharing_client.plan.changes import plan_changes
+from delta_sharing_client.plan.request import ChangesRequest
+from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.run.scan import execute
+from tests.unit.storages import Storage, Table, fast_options, metadata, rows_of, table_state
+from tests.vectors import encode_inline
+from tests.versions import PYARROW
+
+# Before pyarrow 16 nobody can write such files with it; that it reads them is tested in test_old_readers.py.
+pytestmark = pytest.mark.skipif(
+    not hasattr(pq.ParquetWriter, "add_key_value_metadata"), reason="this pyarrow does not write foreign Arrow schemas"
+)
+ROWS = 40
+LOGICAL = pa.schema(
+    [
+        ("i", pa.int64()),
+        ("s", pa.string()),
+        ("b", pa.binary()),
+        ("l", pa.list_(pa.field("element", pa.string()))),
+        ("n", pa.list_(pa.field("element", pa.int32()))),
+        ("st", pa.struct([("x", pa.string()), ("y", pa.list_(pa.field("element", pa.string())))])),
+        ("m", pa.map_(pa.string(), pa.string())),
+    ]
+)
+
+
+def row(i: int) -> dict[str, Any]:
+    text = None if i % 7 == 3 else f"text {i}" * (1 + i % 3)
+    return {
+        "i": i,
+        "s": text,
+        "b": None if text is None else text.encode(),
+        "l": [text, "z"] if i % 5 else [],
+        "n": [i, None],
+        "st": None if i % 11 == 10 else {"x": text, "y": ["q", text]},
+        "m": [("k", text)] if i % 3 else [],
+    }
+
+
+CONTENT = pa.Table.from_pylist([row(i) for i in range(ROWS)], LOGICAL)
+
+
+def encoded(data_type: pa.DataType, text: pa.DataType, data: pa.DataType, lists: Callable[..., Any]) -> pa.DataType:
+    """``data_type`` with its texts, bytes and lists in another form."""
+    types = pa.types
+    if types.is_string(data_type):
+        return text
+    if types.is_binary(data_type):
+        return data
+    if types.is_list(data_type):
+        return lists(encoded(data_type.value_type, text, data, lists))
+    if types.is_map(data_type):
+        return pa.map_(*(encoded(item, text, data, lists) for item in (data_type.key_type, data_type.item_type)))
+    if types.is_struct(data_type):
+        return pa.struct([(item.name, encoded(item.type, text, data, lists)) for item in data_type])
+    return data_type
+
+
+def dictionary(of: pa.DataType) -> pa.DataType:
+    return pa.dictionary(pa.int32(), of)
+
+
+ENCODINGS: dict[str, tuple[pa.DataType, pa.DataType, Callable[..., Any]]] = {
+    "plain": (pa.string(), pa.binary(), pa.list_),
+    "large": (pa.large_string(), pa.large_binary(), pa.large_list),
+    "dictionaries": (dictionary(pa.string()), dictionary(pa.binary()), pa.list_),
+    "run-end": (pa.run_end_encoded(pa.int32(), pa.string()), pa.run_end_encoded(pa.int32(), pa.binary()), pa.list_),
+}
+# What a pyarrow does not have it cannot put into a schema.
+if hasattr(pa, "string_view"):
+    ENCODINGS |= {
+        "views": (pa.string_view(), pa.binary_view(), pa.list_),
+        "dictionaries of views": (dictionary(pa.string_view()), dictionary(pa.binary_view()), pa.list_),
+        "list views": (pa.string(), pa.binary(), pa.list_view),
+        "large list views": (pa.large_string(), pa.large_binary(), pa.large_list_view),
+    }
+if hasattr(pa, "json_"):
+    ENCODINGS |= {
+        "json extension": (pa.json_(pa.string()), pa.binary(), pa.list_),
+        "json extension of views": (pa.json_(pa.string_view()), pa.opaque(pa.binary_view(), "a", "b"), pa.list_),
+    }
+
+
+def written(encoding: str, content: pa.Table = CONTENT) -> bytes:
+    """A file of ``content`` whose Arrow schema is that of a writer who had it in another encoding.
+
+    pyarrow itself does not write all of them, so the schema is put where such a writer puts it.
+    """
+    text, data, lists = ENCODINGS[encoding]
+    claimed = []
+    for item in content.schema:
+        found = encoded(item.type, text, data, lists)
+        if encoding == "list views" and item.name == "n":
+            found = pa.list_(pa.int32(), 2)  # of fixed size, too
+        claimed.append((item.name, found))
+    return with_arrow_schema(content, base64.b64encode(pa.schema(claimed).serialize().to_pybytes()))
+
+
+def with_arrow_schema(content: pa.Table, text: bytes) -> bytes:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, content.schema, store_schema=False, write_page_index=True) as writer:
+        writer.write_table(content, row_group_size=16)
+        writer.add_key_value_metadata({"other": "ARROW:schema", "ARROW:schema": text.decode(), "z": "ARROW:schema"})
+    return sink.getvalue()
+
+
+@pytest.fixture(params=ENCODINGS)
+def encoding(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def table(storage: Storage, encoding: str) -> Table:
+    found = Table(storage, metadata(LOGICAL))
+    found.add(written(encoding))
+    return found
+
+
+def expected(keep: Callable[[int], bool] = lambda _: True, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    chosen = CONTENT if columns is None else CONTENT.select(columns)
+    return [chosen.slice(i, 1).to_pylist()[0] for i in range(ROWS) if keep(i)]
+
+
+def test_the_files_are_what_they_claim_to_be(encoding: str) -> None:
+    # Older ones hand out a view as a string by themselves.
+    if encoding in ("views", "large", "dictionaries")[PYARROW < 22 :]:
+        found = pq.ParquetFile(pa.BufferReader(written(encoding))).schema_arrow
+        assert found.field("s").type == ENCODINGS[encoding][0]
+
+
+def test_all_rows(table: Table) -> None:
+    found = table.read()
+    assert found.schema.equals(LOGICAL)
+    assert found.to_pylist() == expected()
+
+
+@pytest.mark.parametrize("columns", [["s"], ["st.x"], ["l", "i"], ["st.y", "b"], []])
+def test_some_columns(table: Table, columns: list[str]) -> None:
+    found = table.read(columns=columns)
+    if columns == ["st.x"]:
+        assert found["st"].to_pylist() == [None if r["st"] is None else {"x": r["st"]["x"]} for r in expected()]
+    elif columns == ["st.y", "b"]:
+        assert found["b"].to_pylist() == [r["b"] for r in expected()]
+    else:
+        assert found.num_rows == ROWS
+        assert found.to_pylist() == (expected(columns=columns) if columns else found.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("predicate", "keep"),
+    [
+        (col("i").is_in([1, 3, 20]), lambda i: i in (1, 3, 20)),
+        (col("s") == "text 0", lambda i: i == 0),
+        (col("b") == b"text 0", lambda i: i == 0),
+        (col("st.x") == "text 0", lambda i: i == 0),
+        (col("s").is_null(), lambda i: i % 7 == 3),
+    ],
+    ids=["number", "text", "bytes", "nested", "null"],
+)
+def test_filters(table: Table, predicate: Any, keep: Callable[[int], bool]) -> None:
+    assert table.read(filter=predicate).to_pylist() == expected(keep)
+    assert table.read(filter=predicate, columns=["i"])["i"].to_pylist() == [i for i in range(ROWS) if keep(i)]
+
+
+def test_a_limit(table: Table) -> None:
+    assert table.read(limit=5).to_pylist() == expected(lambda i: i < 5)
+    assert table.read(limit=3, filter=col("i") > 20).to_pylist() == expected(lambda i: 20 < i < 24)
+
+
+def test_deletion_vectors(storage: Storage, encoding: str) -> None:
+    table = Table(storage, metadata(LOGICAL))
+    gone = DeletionVector.from_positions([0, 5, 17, 39])
+    table.add(written(encoding), deletion_vector=encode_inline(gone))
+    assert table.read().to_pylist() == expected(lambda i: i not in (0, 5, 17, 39))
+    assert table.read(columns=[]).num_rows == ROWS - 4
+    assert table.read(filter=col("s").is_null()).to_pylist() == expected(lambda i: i % 7 == 3 and i != 17)
+
+
+def test_frames(table: Table) -> None:
+    plan = table.plan(filter=col("i") < 30)
+    frame = to_pandas(plan.output_schema, execute(plan), "numpy", plan.known_rows)
+    assert frame["i"].tolist() == list(range(30))
+    assert [None if value != value else value for value in frame["s"]] == [row(i)["s"] for i in range(30)]
+
+
+def test_change_feeds(storage: Storage, encoding: str) -> None:
+    blob = written(encoding)
+    kinds = CONTENT.append_column("_change_type", pa.array(["update_postimage"] * ROWS))
+    storage.put("plain", blob)
+    storage.put("cdc", written(encoding, kinds))
+    shared = {"shared_timestamp": 5, "size": len(blob)}
+    gone = encode_inline(DeletionVector.from_positions([2, 4]))
+    actions: list[Any] = [
+        AddFile(path=storage.url("plain", "a"), file_id="f", shared_version=1, **shared),
+        RemoveFile(path=storage.url("plain", "a"), file_id="f", shared_version=2, **shared),
+        AddFile(path=storage.url("plain", "a"), file_id="f", shared_version=2, deletion_vector=gone, **shared),
+        AddCdcFile(path=storage.url("cdc", "c"), file_id="c", shared_version=3, shared_timestamp=5),
+    ]
+    request = ChangesRequest(starting_version=0, filter=col("_commit_version") != 7)
+    found = rows_of(plan_changes(table_state(metadata(LOGICAL)), actions, request, fast_options()))
+    told = list(zip(found["i"].to_pylist(), found["_change_type"].to_pylist(), strict=True))
+    assert told == [
+        *((i, "insert") for i in range(ROWS)),
+        (2, "delete"),
+        (4, "delete"),
+        *((i, "update_postimage") for i in range(ROWS)),
+    ]
+    assert found.select(LOGICAL.names).slice(0, ROWS).to_pylist() == expected()
+
+
+def test_an_arrow_schema_that_does_not_decode_is_no_reason_to_refuse_a_file(storage: Storage) -> None:
+    table = Table(storage, metadata(LOGICAL))
+    table.add(with_arrow_schema(CONTENT, b"bm90IGFuIEFycm93IHNjaGVtYQ=="))
+    assert table.read(filter=col("i") == 1).to_pylist() == expected(lambda i: i == 1)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_duration_keeps_its_unit_which_only_the_arrow_schema_tells(storage: Storage, unit: str) -> None:
+    schema = pa.schema([("d", pa.duration("us")), ("s", pa.string())])
+    table = Table(storage, metadata(schema))
+    content = pa.table({"d": pa.array([1000, None], pa.duration(unit)), "s": pa.array(["a", "b"], pa.large_string())})
+    table.add(content)
+    assert table.read()["d"].to_pylist() == content["d"].cast(pa.duration("us")).to_pylist()

@@ -1,0 +1,137 @@
+"""Small files that unpack to much: memory stays below a multiple of ``max_bytes_in_flight``, or they are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.parquet import footer
+from delta_sharing_client.parquet.reader import open_reader
+from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.read import decode
+from delta_sharing_client.read.align import FileColumn
+from delta_sharing_client.run.scan import execute
+from delta_sharing_client.shortcuts import SHORTCUTS
+from tests.unit.storages import Storage, Table, fast_options, metadata
+
+IN_FLIGHT = 8 * 1024 * 1024
+# What may be in memory at a time, in terms of the option: bytes and rows in flight, and a batch on every decoder.
+MULTIPLE = 3
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[pa.MemoryPool]:
+    monkeypatch.setattr(SHORTCUTS, "tight_memory", False)  # all of the memory is counted in one place
+    before = pa.default_memory_pool()
+    own = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(own)
+    yield own
+    pa.set_memory_pool(before)
+
+
+def texts() -> pa.Table:
+    return pa.table({"c": pa.array(["x" * 10_000] * 8_000)})
+
+
+def nested_texts() -> pa.Table:
+    return pa.table({"c": pa.array([[None, "x" * 10_000]] * 8_000)})
+
+
+def one_long_text() -> pa.Table:
+    return pa.table({"c": pa.array(["x" * 1_000_000, *("y" * (i % 7) for i in range(3_000))] * 40)})
+
+
+def lists() -> pa.Table:
+    return pa.table({"c": pa.array([[0] * 20_000], pa.list_(pa.int64())).take(pa.array([0] * 500))})
+
+
+def numbers() -> pa.Table:
+    return pa.table({"c": pa.array([7]).take(pa.array([0] * 10_000_000, pa.int32()))})
+
+
+@pytest.mark.parametrize("content", [texts, nested_texts, one_long_text, lists, numbers])
+@pytest.mark.parametrize("request_", [{}, {"filter": col("c").is_not_null()}], ids=["all", "filter"])
+def test_what_a_few_bytes_unpack_to_comes_in_bounded_batches(
+    storage: Storage, pool: pa.MemoryPool, content: Callable[[], pa.Table], request_: dict[str, Any]
+) -> None:
+    made = content()
+    table = Table(storage, metadata(made.schema))
+    add = table.add(made, write={"compression": "zstd"})
+    rows, size = made.num_rows, made.nbytes
+    assert size > 100 * add.size
+    assert size > 4 * IN_FLIGHT
+    del made
+    before = pool.bytes_allocated()
+    options = fast_options(max_bytes_in_flight=IN_FLIGHT)
+    found = peak = 0
+    for batch in execute(table.plan(options=options, **request_)):
+        found += batch.num_rows
+        peak = max(peak, pool.bytes_allocated() - before)
+    assert found == rows
+    assert peak < MULTIPLE * IN_FLIGHT
+
+
+def test_a_page_that_unpacks_to_more_than_may_be_in_flight_is_refused_by_name(storage: Storage) -> None:
+    content = pa.table({"c": pa.array(["x" * 50_000_000])})
+    table = Table(storage, metadata(content.schema))
+    table.add(content, write={"compression": "zstd", "use_dictionary": False})
+    with pytest.raises(DataError, match=r"A page of the column 'c' unpacks to 500.* bytes.*'max_bytes_in_flight'.*id-"):
+        list(execute(table.plan(options=fast_options(max_bytes_in_flight=IN_FLIGHT))))
+    assert sum(batch.num_rows for batch in execute(table.plan())) == 1
+
+
+def test_a_footer_of_more_bytes_than_any_table_needs_is_refused_before_it_is_fetched(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(footer, "MAX_FOOTER", 1000)
+    content = pa.table({f"c{i}": [i] for i in range(200)})
+    table = Table(storage, metadata(content.schema))
+    table.add(content)
+    with pytest.raises(DataError, match=r"The Parquet footer has \d+ bytes; at most 1000 are read"):
+        table.read(columns=["c1"])
+
+
+def arrow_errors() -> list[type[Exception]]:
+    found, left = set(), [pa.ArrowException]
+    while left:
+        found.add(kind := left.pop())
+        left += kind.__subclasses__()
+    return sorted(found | {OSError, MemoryError}, key=lambda kind: kind.__name__)
+
+
+@pytest.mark.parametrize("kind", arrow_errors(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("place", ["opening", "decoding", "decoding once opened", "converting", "footer"])
+def test_every_error_of_arrow_comes_out_as_ours(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], place: str
+) -> None:
+    times = 1 if place == "decoding once opened" else 2
+    monkeypatch.setattr(SHORTCUTS, "open_once", times == 1)
+    table = Table(storage, metadata(pa.schema([("c", pa.int64())])))
+    table.add(pa.table({"c": pa.array([1], pa.int64())}))
+    opened: list[Any] = []
+
+    def fails(*args: Any, **kwargs: Any) -> Any:
+        raise kind("of Arrow")
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        opened.append(args)
+        if place == "footer" or (place == "opening" and len(opened) == 2):
+            fails()
+        found = open_reader(*args, **kwargs)
+        if place.startswith("decoding") and len(opened) == times:
+            return mock.Mock(metadata=found.metadata, schema_arrow=found.schema_arrow, iter_batches=fails)
+        return found
+
+    if place == "converting":
+        monkeypatch.setattr(SHORTCUTS, "columns_as_stored", False)
+        monkeypatch.setattr(FileColumn, "apply", fails)
+    else:
+        monkeypatch.setattr(footer, "open_reader", counted)
+        monkeypatch.setattr(decode, "open_reader", counted)
+    with pytest.raises(DataError, match=r"of Arrow.*\(table share.schema.t, file id-part-0.parquet\)"):
+        table.read()

@@ -1,0 +1,697 @@
+"""Pages that a page index rules out: rows stay right whatever is left out, and bytes are saved where it pays."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.parquet import footer
+from delta_sharing_client.parquet import pages as page_index
+from delta_sharing_client.parquet.chunks import Chunks
+from delta_sharing_client.predicates.tree import Expression, col
+from delta_sharing_client.read import file as file_read
+from delta_sharing_client.read import pages as late
+from delta_sharing_client.read import pages as page_plan
+from tests.unit.storages import Storage, Table, fast_options, metadata, parquet_bytes, rows_of, running_storage
+from tests.vectors import encode_inline
+from tests.versions import VERIFIES_PAGES, writer_settings
+
+MakeTable = Callable[..., Table]
+
+SORTED = pa.schema([(f"c{i:02d}", pa.int64()) for i in range(8)])
+
+
+def ascending(rows: int) -> pa.Table:
+    """Eight columns of numbers that do not compress; the first ascends, the others jump."""
+    large = 1_181_783_497_276_652_981
+    columns = {f"c{i:02d}": [(n * large + i * 40_503) % 2**61 for n in range(rows)] for i in range(1, 8)}
+    return pa.table({"c00": list(range(rows)), **columns})
+
+
+INDEXED = {"write_page_index": True, "compression": "NONE", "use_dictionary": False, "data_page_size": 8 * 1024}
+
+
+@pytest.fixture(scope="module")
+def large() -> pa.Table:
+    return ascending(80_000)
+
+
+@pytest.fixture(scope="module")
+def large_file(large: pa.Table) -> bytes:
+    return parquet_bytes(large, **INDEXED)
+
+
+def test_a_needle_in_one_large_row_group_costs_its_pages(
+    make_table: MakeTable, storage: Storage, large: pa.Table, large_file: bytes
+) -> None:
+    table = make_table(SORTED)
+    table.add(large_file)
+    report = ScanReport()
+    assert table.read(report, filter=col("c00") == 54_321).equals(large.slice(54_321, 1))
+    # One page of each column, and the footer with its page index.
+    assert storage.sent < 0.05 * len(large_file)
+    assert report.pages_skipped > 500
+    assert report.page_bytes_skipped > 0.95 * len(large_file)
+    assert (report.row_groups, report.row_groups_skipped) == (1, 0)
+    assert f", {report.pages_skipped} pages skipped;" in str(report)
+
+
+def test_the_next_file_is_asked_for_with_its_page_index(
+    make_table: MakeTable, storage: Storage, large_file: bytes
+) -> None:
+    table = make_table(SORTED)
+    for _ in range(3):
+        table.add(large_file)
+    options = fast_options(max_concurrent_requests=1)
+    assert rows_of(table.plan(filter=col("c00") < 10, columns=["c00"], options=options)).num_rows == 30
+    counts = [len(storage.requested(f"part-{part}.parquet")) for part in range(3)]
+    assert counts[0] >= counts[2]
+    assert counts[2] <= 3
+
+
+def test_no_row_group_is_read_where_no_page_can_match(
+    make_table: MakeTable, storage: Storage, large_file: bytes
+) -> None:
+    table = make_table(SORTED)
+    half = pa.table({"c00": [n * 2 for n in range(80_000)], **{f"c{i:02d}": list(range(80_000)) for i in range(1, 8)}})
+    # 1 is between the bounds of the row group; the gap between two pages is where 100,001 would be.
+    gap = pa.concat_tables([half.slice(0, 40_960), half.slice(44_000)])
+    table.add(gap, write=INDEXED)
+    report = ScanReport()
+    assert table.read(report, filter=(col("c00") > 81_940) & (col("c00") < 87_900)).num_rows == 0
+    assert (report.row_groups, report.row_groups_skipped) == (0, 1)
+    assert storage.sent < 0.1 * storage.bytes_of("part-0.parquet")
+
+
+def test_without_a_predicate_no_page_index_is_read(
+    make_table: MakeTable, storage: Storage, large: pa.Table, large_file: bytes
+) -> None:
+    table = make_table(SORTED)
+    table.add(large_file)
+    report = ScanReport()
+    assert table.read(report, columns=["c00", "c05"]).equals(large.select(["c00", "c05"]))
+    assert len(storage.requests) == 3
+    assert report.pages_skipped == 0
+
+
+def test_a_page_index_that_saves_nothing_is_given_up(make_table: MakeTable, storage: Storage) -> None:
+    table = make_table(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    shuffled = pa.table({"a": [n * 7_919 % 400_000 for n in range(400_000)], "b": list(range(400_000))})
+    blob = parquet_bytes(shuffled, **INDEXED)
+    for _ in range(4):
+        table.add(blob)
+    report = ScanReport()
+    options = fast_options(max_concurrent_requests=1)
+    assert rows_of(table.plan(filter=col("a") == 200_000, options=options), report).num_rows == 4
+    assert report.pages_skipped == 0
+    # The footer alone, and the columns: no third request for the page index in between.
+    assert len(storage.requested("part-3.parquet")) == 2
+
+
+def test_gains_are_expected_at_first_and_given_up_when_they_do_not_come() -> None:
+    gains = page_plan.Ratio()
+    assert gains.expected(10_000_000) == 5_000_000
+    gains.learn(100_000_000, 0)
+    assert gains.expected(10_000_000) < 250_000
+    gains.learn(100_000_000, 100_000_000)
+    assert gains.expected(10_000_000) > 4_500_000
+
+
+def test_a_small_chunk_is_not_worth_a_round_trip(make_table: MakeTable, storage: Storage) -> None:
+    table = make_table(SORTED)
+    small = ascending(40_000)
+    table.add(small, write={**INDEXED, "data_page_size": 1024, "write_batch_size": 128})
+    report = ScanReport()
+    assert table.read(report, columns=["c00"], filter=col("c00") == 7).num_rows == 1
+    assert report.pages_skipped == 0
+    assert len(storage.requests) == 2
+
+
+# === Rows are right, whatever is left out ===
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_eager(monkeypatch)
+
+
+def make_eager(patch: pytest.MonkeyPatch, *, is_late: bool = False) -> None:
+    """Let small files be read by their footer and every page index be used, and the filter's columns come first."""
+    if is_late:
+        patch.setattr(late, "_LEAST", 0)
+        patch.setattr(late, "_STRETCH", 5)
+    patch.setattr(file_read, "_SMALL", 0)
+    patch.setattr(footer, "_LEAST", 512)
+    patch.setattr(page_plan, "_ROUND_TRIP", -(1 << 40))
+    patch.setattr(page_plan, "_WORK", -1)
+
+
+PAGED = {"write_page_index": True, "data_page_size": 1, "write_batch_size": 10}
+LIST = pa.list_(pa.field("element", pa.int32()))
+STRUCT = pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.string()), pa.field("l", LIST)])
+UTC = datetime.timezone.utc
+# Values in the order in which Spark compares them.
+KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "boolean": (pa.bool_(), [False, True]),
+    "byte": (pa.int8(), [-128, -1, 0, 127]),
+    "short": (pa.int16(), [-300, 0, 5]),
+    "integer": (pa.int32(), [-(2**31), -1, 0, 1, 2**31 - 1]),
+    "long": (pa.int64(), [-(2**63), -5, 0, 1, 2**62]),
+    "float": (pa.float32(), [-math.inf, -1.5, -0.0, 0.0, 2.5, math.nan]),
+    "double": (pa.float64(), [-math.inf, -1.5, -0.0, 0.0, 2.5, math.inf, math.nan]),
+    "string": (pa.string(), ["", "a", "a" * 100, "a" * 100 + "b", "b", "ä", "\U0001f600"]),
+    "binary": (pa.binary(), [b"", b"\x7f", b"\x80", b"\xff", b"\xff\xff"]),
+    "date": (pa.date32(), [datetime.date(1, 1, 1), datetime.date(1970, 1, 1), datetime.date(9999, 1, 1)]),
+    "timestamp": (
+        pa.timestamp("us", tz="UTC"),
+        [datetime.datetime(1900, 1, 1, tzinfo=UTC), datetime.datetime(2024, 1, 1, 0, 0, 0, 1, UTC)],
+    ),
+    "ntz": (pa.timestamp("us"), [datetime.datetime(1900, 1, 1), datetime.datetime(2024, 1, 1, 0, 0, 0, 1)]),
+    "decimal": (pa.decimal128(20, 3), [Decimal("-1.500"), Decimal("0.000"), Decimal("12345678901.250")]),
+    "small": (pa.decimal128(5, 2), [Decimal("-1.50"), Decimal("0.00"), Decimal("1.25")]),
+}
+
+
+@pytest.fixture(scope="module")
+def shared_storage() -> Iterator[Storage]:
+    with running_storage() as found:
+        yield found
+
+
+@st.composite
+def runs(draw: st.DrawFn, values: list[Any], rows: int) -> list[Any]:
+    """A column in which equal values lie together, as in data that is sorted or arrives in order."""
+    found: list[Any] = []
+    while len(found) < rows:
+        found += [draw(st.sampled_from(values))] * draw(st.integers(1, 40))
+    return found[:rows]
+
+
+GROUP_SIZES = (37, 100, 1000)
+
+
+@st.composite
+def written(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        **PAGED,
+        "write_batch_size": draw(st.sampled_from([1, 3, 10, 64])),
+        "data_page_version": draw(st.sampled_from(["1.0", "2.0"])),
+        "use_dictionary": draw(st.booleans()),
+        "dictionary_pagesize_limit": draw(st.sampled_from([1, 60, 2**20])),
+        "compression": draw(st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli", "lz4"])),
+        "row_group_size": draw(st.sampled_from(GROUP_SIZES)),
+        **writer_settings(write_page_checksum=draw(st.booleans()), store_decimal_as_integer=draw(st.booleans())),
+    }
+
+
+def order(value: Any) -> Any:
+    """The key by which Spark compares: NaN is the largest, and equals itself."""
+    return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
+
+
+def reference(operator: str, value: Any, operand: Any) -> bool:
+    if operator == "null":
+        return value is None
+    if value is None:
+        return False
+    left, right = order(value), order(operand)
+    return bool({
+        "==": left == right, "!=": left != right, "<": left < right, "<=": left <= right,
+        ">": left > right, ">=": left >= right, "not >": not left > right, "in": left == right,
+    }[operator])  # fmt: skip
+
+
+def predicate(operator: str, name: str, operand: Any) -> Expression:
+    column = col(name)
+    if operator == "null":
+        return column.is_null()
+    if operator == "in":
+        return column.is_in([operand])
+    result: Expression = {
+        "==": column == operand, "!=": column != operand, "<": column < operand, "<=": column <= operand,
+        ">": column > operand, ">=": column >= operand, "not >": ~(column > operand),
+    }[operator]  # fmt: skip
+    return result
+
+
+OPERATORS = ["==", "!=", "<", "<=", ">", ">=", "not >", "in", "null"]
+PROPERTIES = {
+    "delta__enableRowTracking": "true",
+    "delta__rowTracking__materializedRowIdColumnName": "_row-id-col",
+    "delta__rowTracking__materializedRowCommitVersionColumnName": "_row-version-col",
+}
+
+
+def rows_as_text(table: pa.Table) -> list[str]:
+    """Rows that compare, NaN and all."""
+    return [repr(row) for row in table.to_pylist()]
+
+
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=60, deadline=None)
+def test_rows_are_those_of_a_read_that_knows_no_pages(shared_storage: Storage, data: st.DataObject) -> None:
+    # With pages of a byte, pyarrow cannot read a row group of one row that it wrote, in which a struct has a list.
+    rows = data.draw(st.integers(1, 160).filter(lambda rows: all(rows % size != 1 for size in GROUP_SIZES)), "rows")
+    columns: dict[str, pa.Array] = {}
+    fields: list[pa.Field] = []
+    kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3), "kinds")
+    values: list[list[Any]] = []
+    for position, kind in enumerate(kinds):
+        arrow, some = KINDS[kind]
+        optional = data.draw(st.booleans())
+        values.append(data.draw(runs([*some, None] if optional else some, rows)))
+        fields.append(pa.field(f"k{position}", arrow, optional))
+        columns[f"k{position}"] = pa.array(values[-1], arrow)
+    fields += [
+        pa.field("n", pa.int64()), pa.field("flag", pa.bool_(), False), pa.field("real", pa.float64(), False),
+        pa.field("text", pa.string(), data.draw(st.booleans())), pa.field("list", LIST), pa.field("struct", STRUCT),
+    ]  # fmt: skip
+    columns["n"] = pa.array(range(rows), pa.int64())
+    columns["flag"] = pa.array([i % 3 == 0 for i in range(rows)])
+    columns["real"] = pa.array([i % 4 / 2 for i in range(rows)])
+    columns["text"] = pa.array([f"text {i}" for i in range(rows)])
+    columns["list"] = pa.array([[i] * (i % 3) if i % 5 else None for i in range(rows)], LIST)
+    # Of a row group that holds nothing but null structs with lists in them, pyarrow cannot read what it writes.
+    columns["struct"] = pa.array(
+        [{"x": i, "y": None if i % 4 else f"y{i}", "l": [i, None]} if i % 7 != 5 else None for i in range(rows)], STRUCT
+    )
+    schema = pa.schema(fields)
+    content = pa.Table.from_arrays(list(columns.values()), schema=schema)
+    tests = []
+    for position, kind in enumerate(kinds):
+        operator = data.draw(st.sampled_from(OPERATORS))
+        tests.append((operator, position, data.draw(st.sampled_from(KINDS[kind][1]))))
+    parts = [predicate(operator, f"k{position}", operand) for operator, position, operand in tests]
+    below = data.draw(st.none() | st.integers(0, rows))
+    together, decide = data.draw(st.sampled_from([(lambda a, b: a & b, all), (lambda a, b: a | b, any)]))
+    expression = parts[0]
+    for part in parts[1:]:
+        expression = together(expression, part)
+    if below is not None:
+        expression = expression & (col("struct.x") < below)
+    deleted = data.draw(st.sets(st.integers(0, rows - 1), max_size=rows // 2))
+    expected = [
+        row
+        for row in range(rows)
+        if row not in deleted
+        and decide([reference(operator, values[position][row], operand) for operator, position, operand in tests])
+        and (below is None or (row % 7 != 5 and row < below))
+    ]
+    table = Table(shared_storage, metadata(schema, (), {k.replace("__", "."): v for k, v in PROPERTIES.items()}))
+    vector = encode_inline(DeletionVector.from_positions(deleted)) if deleted else None
+    table.add(
+        parquet_bytes(content, **data.draw(written())),
+        deletion_vector=vector,
+        base_row_id=1000,
+        default_row_commit_version=5,
+    )
+    selected = data.draw(st.sampled_from([None, ("n",), ("struct", "n"), ("list", "real", "n"), ("flag", "text")]))
+    limit = data.draw(st.none() | st.integers(0, 5))
+    options = fast_options(batch_rows=data.draw(st.sampled_from([7, 65_536])))
+    report = ScanReport()
+    with pytest.MonkeyPatch.context() as patch:
+        make_eager(patch, is_late=data.draw(st.booleans()))
+        plan = table.plan(filter=expression, columns=selected, limit=limit, row_lineage=True, options=options)
+        found = rows_of(plan, report)
+    names = schema.names if selected is None else list(selected)
+    assert found.drop_columns(names)["_row_id"].to_pylist() == [1000 + row for row in expected[:limit]]
+    want = content.select(names).take(pa.array(expected[:limit], pa.int64()))
+    assert rows_as_text(found.select(names)) == rows_as_text(want)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_pages_are_left_out_in_every_kind_of_column(make_table: MakeTable, storage: Storage, version: str) -> None:
+    fields = [pa.field("n", pa.int64())]
+    arrays = [pa.array(range(1000), pa.int64())]
+    for kind, (arrow, values) in KINDS.items():
+        column = [values[i % len(values)] for i in range(1000)]
+        for optional in (True, False):
+            fields.append(pa.field(f"{kind}-{optional}", arrow, optional))
+            arrays.append(pa.array(column, arrow))
+    content = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    for dictionary in (True, False):
+        table = make_table(content.schema)
+        table.add(content, write={**PAGED, "data_page_version": version, "use_dictionary": dictionary})
+        report = ScanReport()
+        found = table.read(report, filter=(col("n") >= 120) & (col("n") < 131))
+        assert rows_as_text(found) == rows_as_text(content.slice(120, 11))
+        # Without a dictionary nothing stands for pages of a required float, double or decimal.
+        whole = 0 if dictionary else 4
+        assert report.pages_skipped == (len(fields) - whole) * 98
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_dictionary_is_only_fetched_for_pages_that_refer_to_it(make_table: MakeTable, storage: Storage) -> None:
+    words = pa.table({"n": list(range(2000)), "t": [f"{n:0100d}" for n in range(2000)]})
+    # After 500 words the dictionary is full, and the pages after that hold the words themselves.
+    write = {**PAGED, "dictionary_pagesize_limit": 50_000, "use_dictionary": ["t"], "compression": "NONE"}
+    table = make_table(words.schema)
+    table.add(words, write=write)
+    report = ScanReport()
+    assert table.read(report, filter=col("n") == 1700)["t"].to_pylist() == [f"{1700:0100d}"]
+    without = report.page_bytes_skipped
+    report = ScanReport()
+    assert table.read(report, filter=col("n") == 100)["t"].to_pylist() == [f"{100:0100d}"]
+    assert without - report.page_bytes_skipped > 40_000
+
+
+@pytest.mark.usefixtures("eager")
+def test_rows_of_left_out_pages_are_not_taken_for_nulls(make_table: MakeTable) -> None:
+    table = make_table(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    a = [None if 500 <= i < 520 else i for i in range(1000)]
+    table.add(pa.table({"a": a, "b": list(range(1000))}), write=PAGED)
+    report = ScanReport()
+    assert table.read(report, filter=col("a").is_null())["b"].to_pylist() == list(range(500, 520))
+    assert report.pages_skipped == 2 * 98
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_column_that_must_not_be_null_may_have_pages_left_out(make_table: MakeTable) -> None:
+    # The table says NOT NULL, the file has an optional column.
+    table = make_table(pa.schema([pa.field("a", pa.int64(), False), pa.field("b", pa.string(), False)]))
+    table.add(pa.table({"a": list(range(1000)), "b": [str(i) for i in range(1000)]}), write=PAGED)
+    report = ScanReport()
+    assert table.read(report, filter=col("a") == 77)["b"].to_pylist() == ["77"]
+    assert report.pages_skipped == 2 * 99
+
+
+@pytest.mark.usefixtures("eager")
+def test_pages_of_several_predicate_columns_meet_at_different_rows(make_table: MakeTable) -> None:
+    table = make_table(pa.schema([("a", pa.int64()), ("t", pa.string()), ("n", pa.int64())]))
+    # Pages are cut by bytes after each batch of values: wide text has more of them.
+    content = pa.table(
+        {"a": [i // 7 for i in range(2000)], "t": [f"{i:0200d}" for i in range(2000)], "n": list(range(2000))}
+    )
+    table.add(content, write={**PAGED, "data_page_size": 900, "write_batch_size": 3, "use_dictionary": False})
+    report = ScanReport()
+    both = (col("a") == 100) & (col("t") >= f"{703:0200d}")
+    assert table.read(report, filter=both)["n"].to_pylist() == [703, 704, 705, 706]
+    either = (col("a") == 100) | (col("t") == f"{1500:0200d}")
+    assert table.read(report, filter=either)["n"].to_pylist() == [*range(700, 707), 1500]
+    assert report.pages_skipped > 400
+
+
+@pytest.mark.usefixtures("eager")
+def test_the_rows_of_left_out_pages_are_not_counted_as_deleted_twice(make_table: MakeTable) -> None:
+    table = make_table(pa.schema([("a", pa.int64())]))
+    table.add(
+        pa.table({"a": list(range(1000))}),
+        deletion_vector=encode_inline(DeletionVector.from_positions([3, 502, 503, 999])),
+        write=PAGED,
+    )
+    report = ScanReport()
+    found = table.read(report, filter=(col("a") >= 500) & (col("a") < 505))["a"].to_pylist()
+    assert found == [500, 501, 504]
+    assert report.rows_deleted == 2
+
+
+# === The filter's columns first ===
+
+
+def test_no_other_column_is_fetched_of_row_groups_without_a_match(make_table: MakeTable, storage: Storage) -> None:
+    table = make_table(SORTED)
+    rows = ascending(80_000)
+    table.add(rows, write={"compression": "NONE", "use_dictionary": False, "row_group_size": 40_000})
+    report = ScanReport()
+    wanted = rows["c01"][70_000].as_py()
+    # No bounds say where it is, but a single row has it.
+    assert table.read(report, filter=col("c01") == wanted).equals(rows.slice(70_000, 1))
+    assert report.page_bytes_skipped == 0, "too small to be worth a round trip"
+    large = ascending(200_000)
+    table.adds.clear()
+    table.add(large, write={"compression": "NONE", "use_dictionary": False, "row_group_size": 200_000 // 2})
+    storage.sent = 0
+    report = ScanReport()
+    assert table.read(report, filter=(col("c01") == wanted) & (col("c00") > 0)).equals(large.slice(70_000, 1))
+    # Of the second row group only the filter's columns: six of eight columns are left out.
+    assert storage.sent < 0.65 * storage.bytes_of("part-0.parquet")
+    assert report.page_bytes_skipped > 0.35 * storage.bytes_of("part-0.parquet")
+
+
+def test_rows_that_an_index_ruled_out_stay_out_between_rows_that_match(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_eager(monkeypatch, is_late=True)
+    schema = pa.schema([pa.field("a", pa.binary(), False), pa.field("n", pa.int64())])
+    # The pages of rows 1 to 3 are not fetched; what stands for them would match.
+    content = pa.Table.from_arrays(
+        [pa.array([b""] + 3 * [b"x"] + 12 * [b""]), pa.array(range(16), pa.int64())], schema=schema
+    )
+    table = make_table(schema)
+    table.add(content, write={**PAGED, "write_batch_size": 1, "use_dictionary": False})
+    assert table.read(filter=col("a") != b"x")["n"].to_pylist() == [0, *range(4, 16)]
+
+
+def test_pages_of_other_columns_are_those_with_a_match(make_table: MakeTable, storage: Storage) -> None:
+    table = make_table(SORTED)
+    rows = ascending(200_000)
+    table.add(rows, write=INDEXED)
+    report = ScanReport()
+    wanted = [rows["c01"][row].as_py() for row in (7, 100_000, 199_999)]
+    assert table.read(report, filter=col("c01").is_in(wanted)).equals(rows.take([7, 100_000, 199_999]))
+    assert storage.sent < 0.25 * storage.bytes_of("part-0.parquet")
+    assert report.pages_skipped > 1000
+
+
+def test_columns_are_not_fetched_one_after_the_other_where_every_page_has_a_match(
+    make_table: MakeTable, storage: Storage
+) -> None:
+    table = make_table(SORTED)
+    blob = parquet_bytes(ascending(200_000), compression="NONE", use_dictionary=False)
+    for _ in range(3):
+        table.add(blob)
+    assert table.read(filter=col("c01") != 5, columns=["c00", "c05"]).num_rows == 600_000
+    before = len(storage.requests)
+    assert before <= 3 * 4
+
+
+# === Damaged indexes ===
+
+CONTENT = pa.table({"a": list(range(400)), "b": [f"value {i}" for i in range(400)]})
+
+
+def index_spans(data: bytes) -> list[tuple[int, int]]:
+    parsed = footer.parse_footer(pa.py_buffer(data), len(data))
+    chunks = Chunks(parsed.data, range(2), parsed.start)
+    found = []
+    for leaf in range(2):
+        chunk = chunks.get(0, leaf)
+        assert chunk.offset_index is not None
+        assert chunk.column_index is not None
+        found += [tuple(chunk.offset_index), tuple(chunk.column_index)]
+    return found
+
+
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=50, deadline=None)
+def test_a_damaged_offset_index_costs_no_row_and_shifts_none(shared_storage: Storage, data: st.DataObject) -> None:
+    blob = bytearray(parquet_bytes(CONTENT, **PAGED))
+    spans = index_spans(bytes(blob))
+    for _ in range(data.draw(st.integers(1, 3))):
+        start, stop = data.draw(st.sampled_from([spans[0], spans[2]]))
+        blob[data.draw(st.integers(start, stop - 1))] = data.draw(st.integers(0, 255))
+    table = Table(shared_storage, metadata(CONTENT.schema))
+    table.add(bytes(blob))
+    with pytest.MonkeyPatch.context() as patch:
+        make_eager(patch, is_late=data.draw(st.booleans()))
+        assert table.read(filter=(col("a") >= 120) & (col("a") < 125)).equals(CONTENT.slice(120, 5))
+
+
+@hypothesis.given(data=st.data())
+@hypothesis.settings(max_examples=50, deadline=None)
+def test_rows_are_whole_whatever_the_indexes_say(shared_storage: Storage, data: st.DataObject) -> None:
+    """Other bounds may hide a row, as they may in any statistics; no row is made of two, and nothing else fails."""
+    blob = bytearray(parquet_bytes(CONTENT, **PAGED, data_page_version=data.draw(st.sampled_from(["1.0", "2.0"]))))
+    spans = index_spans(bytes(blob))
+    for _ in range(data.draw(st.integers(1, 5))):
+        start, stop = data.draw(st.sampled_from(spans))
+        at = data.draw(st.integers(start, stop - 1))
+        noise = data.draw(st.binary(min_size=1, max_size=8))[: stop - at]
+        blob[at : at + len(noise)] = noise
+    table = Table(shared_storage, metadata(CONTENT.schema))
+    table.add(bytes(blob))
+    with pytest.MonkeyPatch.context() as patch:
+        make_eager(patch, is_late=data.draw(st.booleans()))
+        found = table.read(filter=(col("a") >= 120) & (col("a") < 125)).to_pylist()
+    assert [row for row in CONTENT.slice(120, 5).to_pylist() if row in found] == found
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("target", range(4))
+@pytest.mark.parametrize("damage", ["cut", "zeros", "noise"])
+def test_an_index_that_does_not_decode_is_not_used(make_table: MakeTable, target: int, damage: str) -> None:
+    blob = bytearray(parquet_bytes(CONTENT, **PAGED))
+    start, stop = index_spans(bytes(blob))[target]
+    if damage == "cut":
+        blob[start] = 0  # the struct ends at once
+    else:
+        blob[start:stop] = (b"\0" if damage == "zeros" else b"\xa7") * (stop - start)
+    table = make_table(CONTENT.schema)
+    table.add(bytes(blob))
+    report = ScanReport()
+    assert table.read(report, filter=col("a") == 123).equals(CONTENT.slice(123, 1))
+    # Without its offset index a column is read whole; without that of the predicate's column both are.
+    assert report.pages_skipped == {0: 0, 1: 0, 2: 39, 3: 78}[target]
+
+
+def offset_index(*locations: tuple[int, int, int]) -> bytes:
+    def number(value: int) -> bytes:
+        value = value << 1 if value >= 0 else ~(value << 1)
+        found = bytearray()
+        while value > 127:
+            found.append(value & 127 | 128)
+            value >>= 7
+        return bytes([*found, value])
+
+    body = b"".join(b"\x16%b\x15%b\x16%b\0" % tuple(map(number, item)) for item in locations)
+    return bytes([0x19, len(locations) << 4 | 12]) + body + b"\0"
+
+
+CHUNK_START = 4
+
+
+def found_pages(*locations: tuple[int, int, int], rows: int = 30, length: int = 100) -> page_index.Pages | None:
+    chunk = page_index.Chunk(CHUNK_START, length, 200, 0, None, rows, 2, 0, True, None, None)
+    return page_index.pages(offset_index(*locations), chunk, 30)
+
+
+def test_the_pages_of_an_index_follow_each_other_to_the_end_of_the_chunk() -> None:
+    assert found_pages((14, 40, 0), (54, 50, 20)) == page_index.Pages((14, 54, 104), (0, 20, 30))
+
+
+@pytest.mark.parametrize(
+    "locations",
+    [
+        (),
+        ((14, 40, 0), (54, 50, 0)),  # rows do not ascend
+        ((14, 40, 20), (54, 50, 0)),
+        ((14, 40, 1), (54, 50, 20)),  # the first row is missing
+        ((14, 40, 0), (54, 50, 30)),  # a page without rows
+        ((14, 40, 0), (54, 50, 31)),
+        ((14, 40, 0), (54, 51, 20)),  # beyond the chunk
+        ((14, 40, 0), (54, 49, 20)),  # not up to its end
+        ((3, 51, 0), (54, 50, 20)),  # before it
+        ((14, 41, 0), (54, 50, 20)),  # overlapping
+        ((14, 39, 0), (54, 50, 20)),  # with a gap
+        ((14, -40, 0), (54, 50, 20)),
+        ((54, 50, 0), (14, 40, 20)),
+    ],
+)
+def test_an_offset_index_that_contradicts_itself_or_the_footer_is_not_used(
+    locations: tuple[tuple[int, int, int], ...],
+) -> None:
+    assert found_pages(*locations) is None
+
+
+def test_an_offset_index_of_a_chunk_with_other_counts_is_not_used() -> None:
+    assert found_pages((14, 40, 0), (54, 50, 20), rows=31) is None
+
+
+def column_index(
+    null_pages: list[bool], lowers: list[int], uppers: list[int], null_counts: list[int] | None = None
+) -> bytes:
+    flags = b"".join(b"\1" if item else b"\2" for item in null_pages)
+    binaries = [
+        b"".join(b"\x08" + value.to_bytes(8, "little", signed=True) for value in values) for values in (lowers, uppers)
+    ]
+    found = b"\x19" + bytes([len(null_pages) << 4 | 1]) + flags
+    found += b"".join(b"\x19" + bytes([len(lowers) << 4 | 8]) + body for body in binaries) + b"\x15\x00"
+    if null_counts is not None:
+        found += b"\x19" + bytes([len(null_counts) << 4 | 6]) + bytes(value << 1 for value in null_counts)
+    return found + b"\0"
+
+
+def described(data: bytes, null_count: int | None = 10) -> list[page_index.PageValues] | None:
+    chunk = page_index.Chunk(CHUNK_START, 100, 200, null_count, (-5, 9), 30, 2, 0, True, None, None)
+    return page_index.values(data, chunk, page_index.Pages((14, 54, 80, 104), (0, 10, 20, 30)))
+
+
+def test_pages_are_described_by_bounds_and_by_no_or_only_nulls() -> None:
+    assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])) == [
+        ((-5, 0), 0),
+        (None, 10),
+        ((1, 9), 0),
+    ]
+    assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [3, 10, 0]), 13) == [
+        ((-5, 0), None),
+        (None, 10),
+        ((1, 9), 0),
+    ]
+    assert described(column_index([False, False, False], [-5, 0, 1], [0, 0, 9])) == [
+        ((-5, 0), None),
+        ((0, 0), None),
+        ((1, 9), None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0",
+        column_index([False, True], [-5, 0], [0, 0], [0, 10]),  # not every page
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 9, 1]),  # a page of nulls that has a value
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 1]),  # other nulls than the footer
+        column_index([False, False, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0]),  # all null, but not said to be
+        column_index([False, True, False], [-6, 0, 1], [0, 0, 9], [0, 10, 0]),  # below the footer's bounds
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 10], [0, 10, 0]),  # above them
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])[:-8],
+    ],
+)
+def test_a_column_index_that_contradicts_itself_or_the_footer_is_not_used(data: bytes) -> None:
+    assert described(data) is None
+
+
+@pytest.mark.usefixtures("eager")
+def test_an_index_of_other_pages_than_there_are_is_noticed_at_the_pages(make_table: MakeTable) -> None:
+    blob = parquet_bytes(CONTENT, **PAGED)
+    (start, stop), _, _, _ = index_spans(blob)
+    parsed = footer.parse_footer(pa.py_buffer(blob), len(blob))
+    chunk = Chunks(parsed.data, range(2), parsed.start).get(0, 0)
+    known = page_index.pages(blob[start:stop], chunk, 400)
+    assert known is not None
+    # Page 12 is said to begin one row late: its header counts ten rows, the index nine.
+    wrong = [(known.starts[page], known.size(page), known.rows[page] + (page == 12)) for page in range(40)]
+    index = b"\x19\xfc\x28" + b"".join(_location(item) for item in wrong) + b"\0"
+    assert len(index) <= stop - start
+    table = make_table(CONTENT.schema)
+    table.add(blob[:start] + index.ljust(stop - start, b"\0") + blob[stop:])
+    for row in (119, 120, 121, 125, 129, 130):
+        assert table.read(filter=col("a") == row).equals(CONTENT.slice(row, 1))
+
+
+def _location(item: tuple[int, int, int]) -> bytes:
+    return offset_index(item)[2:-1]
+
+
+@pytest.mark.skipif(not VERIFIES_PAGES, reason="this pyarrow does not verify the checksums of pages")
+@pytest.mark.usefixtures("eager")
+def test_damaged_pages_fail_with_the_file(make_table: MakeTable) -> None:
+    blob = bytearray(parquet_bytes(CONTENT, **PAGED, write_page_checksum=True))
+    (start, stop), _, _, _ = index_spans(bytes(blob))
+    parsed = footer.parse_footer(pa.py_buffer(bytes(blob)), len(blob))
+    known = page_index.pages(bytes(blob[start:stop]), Chunks(parsed.data, range(2), parsed.start).get(0, 0), 400)
+    assert known is not None
+    blob[known.starts[13] - 1] ^= 0xFF  # the last byte of the page with rows 120 to 130
+    table = make_table(CONTENT.schema)
+    table.add(bytes(blob))
+    with pytest.raises(DataError, match="id-part-0"):
+        table.read(filter=col("a") == 123)
+    assert table.read(filter=col("a") == 323).num_rows == 1
+
+
+def test_pyarrow_itself_reads_the_file_that_the_tests_write() -> None:
+    assert pq.read_table(pa.BufferReader(parquet_bytes(CONTENT, **PAGED))).equals(CONTENT)

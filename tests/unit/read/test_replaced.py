@@ -1,0 +1,181 @@
+"""An object that is replaced in the middle of a read: its old and new bytes are never put together."""
+
+from __future__ import annotations
+
+import http.server
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.read import file as file_read
+from delta_sharing_client.replica import Copies
+from delta_sharing_client.run.partitions import partition
+from delta_sharing_client.run.scan import execute
+from tests.unit.storages import Fault, Storage, Table, fast_options, parquet_bytes, rows_of
+
+MakeTable = Callable[..., Table]
+
+PLAIN = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+MONDAY, TUESDAY = "Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT"
+# What the storage says of the old and of the new object, and whether it looks at If-Match.
+SAID = {
+    "a strong ETag": ({"ETag": '"old"'}, {"ETag": '"new"'}, True),
+    "a strong ETag, If-Match ignored": ({"ETag": '"old"'}, {"ETag": '"new"'}, False),
+    "a weak ETag and a date": ({"ETag": 'W/"x"', "Last-Modified": MONDAY}, {"Last-Modified": TUESDAY}, True),
+    "a date": ({"Last-Modified": MONDAY}, {"Last-Modified": TUESDAY}, True),
+}
+Swap = Callable[[], None]
+
+
+def content(value: int, rows: int, row_group_size: int | None = None) -> bytes:
+    columns = {name: np.full(rows, value, np.int64) for name in ("a", "b", "c", "d")}
+    return parquet_bytes(pa.table(columns), row_group_size=row_group_size or rows, **PLAIN)
+
+
+@pytest.fixture(params=SAID)
+def make_swapped(request: pytest.FixtureRequest, make_table: MakeTable) -> Callable[..., tuple[Table, Swap]]:
+    """Make a table of one file whose rows are 1, and what replaces it by one of the same length whose rows are 2."""
+    old_headers, new_headers, honours = SAID[request.param]
+
+    def make(rows: int, row_group_size: int | None = None) -> tuple[Table, Swap]:
+        old, new = (content(value, rows, row_group_size) for value in (1, 2))
+        assert len(old) == len(new)
+        table = make_table(pa.schema([(name, pa.int64()) for name in ("a", "b", "c", "d")]))
+        table.add(old, name="f")
+        table.storage.headers["f"] = old_headers
+        table.storage.honours_match = honours
+
+        def swap() -> None:
+            table.storage.files["f"] = new
+            table.storage.headers["f"] = new_headers
+
+        return table, swap
+
+    return make
+
+
+def after(swap: Swap) -> Fault:
+    """Answer this request rightly, and the next one from the new object."""
+
+    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        swap()
+        return False
+
+    return fault
+
+
+def values(found: pa.Table) -> set[int]:
+    return {value for column in found.columns for value in column.unique().to_pylist()}
+
+
+MakeSwapped = Callable[..., tuple[Table, Swap]]
+
+
+def test_a_file_in_several_parts_is_read_anew(make_swapped: MakeSwapped) -> None:
+    table, swap = make_swapped(300_000)
+    table.storage.faults["f"] = [after(swap)]
+
+    found = table.read(options=fast_options(max_concurrent_requests=1))
+
+    assert (found.num_rows, values(found)) == (300_000, {2})
+
+
+def test_columns_are_not_read_with_another_objects_footer(make_swapped: MakeSwapped) -> None:
+    table, swap = make_swapped(300_000)
+    table.storage.faults["f"] = [after(swap)]
+
+    found = table.read(columns=["b"])
+
+    assert (found.num_rows, values(found)) == (300_000, {2})
+
+
+def test_it_fails_where_rows_were_given_out(make_swapped: MakeSwapped, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_read, "_FETCH_UNIT", 1)
+    table, swap = make_swapped(400_000, row_group_size=100_000)
+    options = fast_options(max_concurrent_requests=1, max_bytes_in_flight=1_000_000)
+    batches = execute(table.plan(columns=["b"], options=options))
+    first = next(batches)
+    swap()
+
+    with pytest.raises(DataError, match=r"was replaced while it was read.*share\.schema\.t.*id-f"):
+        list(batches)
+    assert first["b"].unique().to_pylist() == [1]
+
+
+def test_a_file_that_goes_on_changing_fails(make_swapped: MakeSwapped) -> None:
+    table, swap = make_swapped(300_000)
+    storage = table.storage
+    old, old_headers = storage.files["f"], storage.headers["f"]
+
+    def back() -> None:
+        storage.files["f"], storage.headers["f"] = old, old_headers
+
+    storage.faults["f"] = [after(swap), after(lambda: None), after(back)]
+
+    with pytest.raises(DataError, match="was replaced while it was read"):
+        table.read(columns=["b"])
+
+
+def test_a_local_copy_is_begun_anew(make_swapped: MakeSwapped, tmp_path: Path) -> None:
+    table, swap = make_swapped(400_000)
+    table.storage.faults["f"] = [after(swap)]
+    plan = table.plan(options=fast_options(max_concurrent_requests=1))
+
+    with Copies(plan.context, ScanReport()) as copies:
+        copies.files([(plan.tasks[0], tmp_path / "f")])
+
+    assert (tmp_path / "f").read_bytes() == content(2, 400_000)
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("then", [["b"], ["a", "b"], None], ids=["another column", "one more", "all"])
+def test_what_the_cache_holds_of_the_old_object_is_not_used(
+    make_swapped: MakeSwapped, tmp_path: Path, then: list[str] | None
+) -> None:
+    table, swap = make_swapped(300_000)
+    options = fast_options(cache_directory=str(tmp_path))
+    assert values(table.read(columns=["a"], options=options)) == {1}
+    swap()
+
+    for _ in range(2):
+        assert values(table.read(columns=then, options=options)) == {2}
+
+
+def test_a_fresh_url_is_asked_for(make_swapped: MakeSwapped) -> None:
+    table, swap = make_swapped(300_000)
+    table.storage.faults["f"] = [after(swap)]
+    urls = Fresh(table.storage)
+
+    assert values(rows_of(table.plan(urls=urls))) == {2}
+    assert urls.asked == 1
+    assert table.storage.requests[-1].target.endswith("=fresh")
+
+
+class Fresh:
+    def __init__(self, storage: Storage) -> None:
+        self.storage, self.asked = storage, 0
+
+    def url_for(self, key: str, rejected: str | None = None) -> str:
+        self.asked += 1
+        return self.storage.url("f", "fresh")
+
+
+def test_parts_of_one_file_are_of_one_version_of_it(make_swapped: MakeSwapped) -> None:
+    table, swap = make_swapped(400_000, row_group_size=50_000)
+    parts = [pickle.loads(pickle.dumps(part)) for part in partition(table.plan(), 4)]
+    assert len(parts) == 4
+    read = [pa.Table.from_batches(part.read()) for part in parts[:2]]
+    # How many row groups a part has follows their sizes, which differ a little between the versions of pyarrow.
+    assert [set(part["a"].to_pylist()) for part in read] == [{1}, {1}]
+    assert 100_000 <= sum(map(len, read)) <= 300_000
+    swap()
+
+    for part in parts[2:]:
+        with pytest.raises(DataError, match=r"was replaced while it was read.*id-f"):
+            list(part.read())

@@ -1,0 +1,508 @@
+"""A read that ends early: at once, from wherever, and without a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import http.server
+import itertools
+import os
+import pickle
+import queue
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.fetch.memory import Window
+from delta_sharing_client.fetch.queue import Workers
+from delta_sharing_client.read.decode import FileDecoder
+from delta_sharing_client.run.closing import Closing
+from delta_sharing_client.run.scan import Batches, execute
+from tests.memory import arrow_bytes
+from tests.unit.storages import Fault, Storage, Table, fast_options, status
+
+MakeTable = Callable[..., Table]
+
+ROOT = Path(__file__).resolve().parents[3]
+# A second is what is promised; the machine may be busy with other tests.
+SOON = 3.0
+FILES = 12
+
+
+@pytest.fixture
+def large(make_table: MakeTable) -> Table:
+    """Files that are fetched, decoded and waited for all at once."""
+    rows = pa.table({"id": np.random.default_rng(0).integers(0, 1 << 60, 100_000)})
+    table = make_table(rows.schema)
+    for _ in range(FILES):
+        table.add(rows, write={"row_group_size": 20_000, "compression": "none", "use_dictionary": False})
+    return table
+
+
+def begun(table: Table, **options: Any) -> Batches:
+    return execute(
+        table.plan(options=fast_options(**{"max_bytes_in_flight": 4_000_000, "batch_rows": 5_000, **options}))
+    )
+
+
+def working() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(("download", "decode"))]
+
+
+def nothing_is_left() -> None:
+    deadline = time.monotonic() + SOON
+    while working():
+        assert time.monotonic() < deadline, working()
+        time.sleep(0.002)
+
+
+def stalls(released: threading.Event, after: int | None) -> Fault:
+    """A fault: send ``after`` bytes of the body, or not even the status line, and wait."""
+
+    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        if after is not None:
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(data)))
+            handler.end_headers()
+            handler.wfile.write(data[:after])
+            handler.wfile.flush()
+        released.wait(20)
+        handler.close_connection = True
+        return True
+
+    return fault
+
+
+@pytest.fixture
+def released() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+# === Batches ===
+
+
+def test_closing_at_any_moment_never_hangs(large: Table) -> None:
+    chance = random.Random(1)
+    before = arrow_bytes()
+    for _ in range(25):
+        batches = begun(large)
+        for _ in range(chance.randrange(1, 8)):
+            next(batches)
+        time.sleep(chance.random() * 0.004)
+        began = time.monotonic()
+        batches.close()
+        assert time.monotonic() - began < SOON
+        nothing_is_left()
+    assert arrow_bytes() - before < 1_000_000
+
+
+def test_closing_while_files_wait_to_be_decoded_and_others_for_memory_does_not_hang(
+    large: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = FileDecoder.batches
+
+    def slowly(self: FileDecoder, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
+        time.sleep(0.05)
+        return decode(self, *args, **kwargs)
+
+    monkeypatch.setattr(FileDecoder, "batches", slowly)
+    batches = begun(large, max_bytes_in_flight=24_000_000)
+    next(batches)
+    closer = threading.Thread(target=batches.close, daemon=True)
+    closer.start()
+    closer.join(SOON)
+    assert not closer.is_alive()
+    nothing_is_left()
+
+
+def test_dropping_the_iterator_ends_the_read(large: Table) -> None:
+    batches = begun(large)
+    next(batches)
+    assert working()
+    del batches
+    nothing_is_left()
+
+
+def test_a_garbage_collection_on_a_thread_that_holds_the_locks_does_not_hang(large: Table) -> None:
+    batches = begun(large)
+    next(batches)
+    engine = batches._engine
+    assert engine is not None
+    resources = engine._resources
+    cycle: list[object] = [batches]
+    cycle.append(cycle)
+    del batches, cycle
+    ended = threading.Event()
+
+    def collect() -> None:
+        with contextlib.ExitStack() as held:
+            r = resources
+            for owner in (r.downloads, r.decoders, r.fetched, r.decoded, r.buffers, r.report, r.reader.transfers):
+                held.enter_context(owner._lock)  # type: ignore[attr-defined]
+            gc.collect()
+        ended.set()
+
+    threading.Thread(target=collect, daemon=True).start()
+    assert ended.wait(SOON)
+    nothing_is_left()
+
+
+def test_a_limit_ends_the_read(large: Table) -> None:
+    plan = large.plan(limit=150_000, options=fast_options(max_bytes_in_flight=4_000_000))
+    assert sum(batch.num_rows for batch in execute(plan)) == 150_000
+    assert not working()
+
+
+def test_an_error_in_a_file_ends_the_read(large: Table) -> None:
+    large.storage.faults["part-7.parquet"] = [status(404)] * 5
+    with pytest.raises(DataError, match="gone"):
+        for _ in begun(large):
+            pass
+    assert not working()
+
+
+def test_closing_from_another_thread_wakes_a_consumer_that_waits(large: Table, released: threading.Event) -> None:
+    large.storage.faults["part-0.parquet"] = [stalls(released, None)]
+    batches = begun(large, read_timeout=30)
+    found: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+
+    def consume() -> None:
+        try:
+            next(batches)
+        except BaseException as error:
+            found.put(error)
+
+    threading.Thread(target=consume, daemon=True).start()
+    while not large.storage.requests:
+        time.sleep(0.002)
+    began = time.monotonic()
+    batches.close()
+    error = found.get(timeout=SOON)
+    assert time.monotonic() - began < SOON
+    assert isinstance(error, UsageError)
+    assert "it was closed" in str(error)
+    nothing_is_left()
+
+
+@pytest.mark.parametrize("after", [None, 1000])
+def test_what_waits_for_a_server_is_woken(large: Table, released: threading.Event, after: int | None) -> None:
+    for part in range(1, FILES):
+        large.storage.faults[f"part-{part}.parquet"] = [stalls(released, after)]
+    batches = begun(large, read_timeout=30, max_bytes_in_flight=32_000_000)
+    next(batches)
+    while len(large.storage.requests) < 3:
+        time.sleep(0.002)
+    began = time.monotonic()
+    batches.close()
+    assert time.monotonic() - began < SOON
+    nothing_is_left()
+
+
+def test_a_closed_read_gives_no_rows_and_says_so(large: Table) -> None:
+    batches = begun(large)
+    next(batches)
+    batches.close()
+    batches.close()
+    with pytest.raises(UsageError, match="it was closed"):
+        next(batches)
+    never_begun = begun(large)
+    never_begun.close()
+    with pytest.raises(UsageError, match="it was closed"):
+        next(never_begun)
+
+
+def test_the_end_of_the_rows_stays_the_end(large: Table) -> None:
+    with begun(large) as batches:
+        assert sum(batch.num_rows for batch in batches) == FILES * 100_000
+        assert next(batches, None) is None
+    assert next(batches, None) is None
+
+
+def test_a_read_keeps_to_the_protocol_of_iterators(large: Table) -> None:
+    with contextlib.closing(begun(large)) as batches:
+        assert [batch.num_rows for batch in itertools.islice(batches, 3)] == [5_000] * 3
+        for batch in batches:  # goes on where it was left
+            assert batch["id"][0] != 0
+            break
+    limited = execute(large.plan(limit=7_000, options=fast_options(batch_rows=5_000)))
+    assert [batch.num_rows for batch in limited] == [5_000, 2_000]
+    limited.close()
+    assert [*limited] == []
+    assert iter(limited) is limited
+    nothing_is_left()
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+@pytest.mark.parametrize(
+    "end", ["closed", "error", pytest.param("interrupted", marks=pytest.mark.alone), "retried", "stale"]
+)
+def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, end: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {}
+    if end == "stale":
+        # What does not decode and comes from the cache may be the cache's fault: it is fetched once more.
+        options["cache_directory"] = str(tmp_path)
+        large.storage.files["part-7.parquet"] = bytes(len(large.storage.files["part-7.parquet"]))
+        with pytest.raises(DataError):
+            list(begun(large, **options))
+        gc.collect()
+    before = arrow_bytes()
+    if end == "error":
+        large.storage.faults["part-7.parquet"] = [status(404)] * 5
+    if end == "retried":
+        large.storage.faults["part-3.parquet"] = [stalls(threading.Event(), 1000), status(503)]
+    batches = begun(large, read_timeout=1, max_bytes_in_flight=32_000_000, **options)
+    try:
+        for number, _ in enumerate(batches):
+            if end == "closed" and number == 2:
+                batches.close()
+                break
+            if end == "interrupted" and number == 2:
+                timer = threading.Timer(0.02, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
+                timer.start()
+        if end == "interrupted":
+            timer.join()
+            time.sleep(SOON)
+    except (DataError, KeyboardInterrupt) as error:
+        kept = error
+        assert str(kept) or end == "interrupted"
+    nothing_is_left()
+    assert arrow_bytes() - before < 500_000
+
+
+def test_two_threads_that_take_batches_at_once_are_told(large: Table, released: threading.Event) -> None:
+    large.storage.faults["part-0.parquet"] = [stalls(released, None)]
+    batches = begun(large, read_timeout=30)
+    first: Future[int] = Future()
+
+    def consume() -> None:
+        first.set_result(next(batches).num_rows)
+
+    threading.Thread(target=consume, daemon=True).start()
+    while not large.storage.requests:
+        time.sleep(0.002)
+    with pytest.raises(UsageError, match="another thread"):
+        next(batches)
+    released.set()
+    assert first.result(SOON) == 5_000
+    batches.close()
+
+
+@pytest.mark.alone
+def test_ctrl_c_while_waiting_ends_the_read(large: Table, released: threading.Event) -> None:
+    large.storage.faults["part-0.parquet"] = [stalls(released, 1000)]
+    batches = begun(large, read_timeout=30)
+    timer = threading.Timer(0.1, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    assert time.monotonic() - began < SOON
+    timer.join()
+    nothing_is_left()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+@pytest.mark.alone
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_forked_off_holds_nothing_of_the_read_and_the_parent_reads_on(large: Table) -> None:
+    batches = begun(large)
+    rows = next(batches).num_rows
+    # As it is when another thread is in the middle of something.
+    assert batches._engine is not None
+    resources = batches._engine._resources
+    with resources.fetched._lock, resources.decoded._lock, resources.buffers._lock:
+        child = os.fork()
+    if not child:
+        code = 1
+        try:
+            try:
+                next(batches)
+            except UsageError as error:
+                code = 0 if "another process" in str(error) else 2
+            batches.close()
+            del batches
+            gc.collect()
+            left = [name for name in os.listdir("/proc/self/fd") if _peer(name).endswith(f":{large.storage.port:04X}")]
+            code = 3 if left else code
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 10
+    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        assert time.monotonic() < deadline, "the child hangs"
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(done[1]) == 0
+    assert rows + sum(batch.num_rows for batch in batches) == FILES * 100_000
+
+
+def _peer(name: str) -> str:
+    """Return the address, as the kernel writes it, that the descriptor ``name`` is connected to."""
+    try:
+        target = os.readlink(f"/proc/self/fd/{name}")
+    except OSError:
+        return ""
+    for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if target == f"socket:[{fields[9]}]":
+            return fields[2]
+    return ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+@pytest.mark.parametrize("where", ["here", "another thread"])
+def test_a_process_forked_off_may_exit_in_silence(large: Table, where: str) -> None:
+    """Also where a thread, which the child has not, is taking a batch."""
+    plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000))
+    script = textwrap.dedent("""
+        import os, pickle, sys, threading, warnings
+        from delta_sharing_client.run.scan import execute
+        warnings.simplefilter("ignore")
+        batches = execute(pickle.loads(sys.stdin.buffer.read()))
+        rows = next(batches).num_rows
+
+        def consume():
+            global rows
+            for batch in batches:
+                rows += batch.num_rows
+
+        consumer = threading.Thread(target=consume)
+        if sys.argv[1] == "another thread":
+            consumer.start()
+        children = []
+        for _ in range(2):
+            child = os.fork()
+            if not child:
+                sys.exit(0)
+            children.append(child)
+        codes = {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children}
+        if consumer.ident is None:
+            consume()
+        else:
+            consumer.join()
+        print(codes, rows)
+    """)
+    command = [sys.executable, "-c", script, where]
+    done = subprocess.run(command, input=pickle.dumps(plan), capture_output=True, timeout=30, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{{0}} {FILES * 100_000}\n".encode(), b"")
+
+
+def test_the_interpreter_ends_in_the_middle_of_a_read(large: Table, storage: Storage) -> None:
+    plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000))
+    for part in range(5, FILES):
+        storage.faults[f"part-{part}.parquet"] = [slow]
+    script = textwrap.dedent("""
+        import pickle, sys
+        from delta_sharing_client.run.scan import execute
+        batches = execute(pickle.loads(sys.stdin.buffer.read()))
+        next(batches)
+        keep = [batches]
+        keep.append(keep)
+        print("read")
+    """)
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=pickle.dumps(plan), capture_output=True, timeout=30, cwd=ROOT, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"read\n", b"")
+    assert time.monotonic() - began < 15
+
+
+def slow(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    time.sleep(20)
+    return False
+
+
+# === Windows and workers ===
+
+
+def test_a_stopped_window_tells_who_waits_and_grants_no_more() -> None:
+    window = Window(10)
+    first, second = window.acquire((0, 0), 10), window.acquire((1, 0), 10)
+    told: list[bool] = []
+    # A callback that gives something back, as those of a read do.
+    second.add_done_callback(lambda future: (told.append(future.cancelled()), window.release((0, 0))))  # type: ignore[func-returns-value]
+    window.stop()
+    assert first.done()
+    assert told == [True]
+    assert window.acquire((0, 1), 1).cancelled()
+
+
+def test_callbacks_of_what_a_stop_cancels_may_submit() -> None:
+    workers = Workers(1, "test")
+    release = threading.Event()
+    workers.submit((0,), 1, lambda: release.wait(5))
+    late: list[Future[int]] = []
+    waiting = workers.submit((1,), 1, lambda: 1)
+    waiting.add_done_callback(lambda _: late.append(workers.submit((2,), 1, lambda: 2)))
+    workers.stop()
+    release.set()
+    workers.join(time.monotonic() + SOON)
+    assert late[0].cancelled()
+
+
+def test_a_thread_that_is_stuck_is_not_waited_for_longer_than_the_deadline() -> None:
+    workers = Workers(1, "stuck")
+    release = threading.Event()
+    running = workers.submit((0,), 1, lambda: release.wait(20))
+    while not running.running():
+        time.sleep(0.001)
+    closing = Closing((workers,))
+    ended: list[str] = []
+    closing.keep(lambda: ended.append("kept"))
+    began = time.monotonic()
+    closing.close()
+    assert time.monotonic() - began < SOON
+    assert ended == ["kept"]
+    release.set()
+
+
+def test_the_interpreter_waits_for_an_end_that_another_thread_is_about() -> None:
+    script = """
+    import os, time
+    from delta_sharing_client.run.closing import Closing
+    class Slow:
+        def stop(self): pass
+        def join(self, deadline):
+            time.sleep(0.4)
+            os.write(1, b"joined")
+    Closing((Slow(),)).close(wait=False)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "joined", "")
+
+
+def test_what_is_kept_too_late_ends_at_once() -> None:
+    closing, ended = Closing(()), []
+    closing.keep(lambda: ended.append("in time"))
+    closing.close()
+    # As of a read that is closed by another thread while it begins: its progress bar would stay.
+    closing.keep(lambda: ended.append("late"))
+    assert ended == ["in time", "late"]

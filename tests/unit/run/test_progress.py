@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import http.server
+import importlib.util
+import io
+import logging
+import pickle
+import re
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+import delta_sharing_client.run.progress as module
+from delta_sharing_client.fetch.report import Progress, ScanReport
+from delta_sharing_client.replica import Copies
+from delta_sharing_client.run.partitions import partition
+from delta_sharing_client.run.progress import Bar, on_a_bar, on_one_line, one_line, progress_bar, watched
+from delta_sharing_client.run.scan import execute
+from tests.unit.storages import Table, fast_options, status
+
+MakeTable = Callable[..., Table]
+ROWS = 20_000
+
+
+@pytest.fixture
+def table(make_table: MakeTable) -> Table:
+    found = make_table(pa.schema([("a", pa.int64())]))
+    for _ in range(4):
+        found.add(pa.table({"a": range(ROWS)}), write={"compression": "none", "use_dictionary": False})
+    return found
+
+
+def slow(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    """A fault: the body comes in ten pieces, half a second in all."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    step = -(-len(data) // 10)
+    for at in range(0, len(data), step):
+        time.sleep(0.05)
+        handler.wfile.write(data[at : at + step])
+        handler.wfile.flush()
+    return True
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def read(table: Table, progress: Any, **options: Any) -> ScanReport:
+    plan, report = table.plan(options=fast_options(progress=progress, **options)), ScanReport()
+    batches = watched(report, execute(plan, report), title="reading t", wanted=progress)
+    assert sum(batch.num_rows for batch in batches) == 4 * ROWS
+    assert drawing() == []
+    return report
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Make standard error a terminal, from here on: pytest puts its own there for each test; return what it shows."""
+    out = Terminal()
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr(module, "_EVERY", 0.02)
+    return out
+
+
+def test_a_bar_is_shown_when_it_is_wanted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = terminal(monkeypatch)
+    read(table, True)
+    assert "reading t" in drawn.getvalue()
+    assert "signature" not in drawn.getvalue()
+
+
+def test_a_quick_read_shows_nothing_of_its_own_accord(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = terminal(monkeypatch)
+    read(table, None)
+    assert drawn.getvalue() == ""
+
+
+def test_a_long_read_shows_a_bar_before_its_first_file_is_done(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal(monkeypatch)
+    monkeypatch.setattr(module, "_PATIENCE", 0.1)
+    seen: list[Progress] = []
+    monkeypatch.setattr(module, "on_a_bar", lambda state, closed: module._told_to(seen.append, state, closed))
+    table.storage.faults["part-0.parquet"] = [slow]
+    plan, report = table.plan(options=fast_options()), ScanReport()
+    batches = watched(report, execute(plan, report), title="reading t", wanted=None)
+    assert sum(batch.num_rows for batch in batches) == 4 * ROWS
+    assert [found for found in seen if found.files_done == 0 and 0 < found.bytes_fetched < found.bytes_expected]
+
+
+def test_a_read_that_never_begins_draws_nothing_and_leaves_no_thread(
+    make_table: MakeTable, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = terminal(monkeypatch)
+    for plan in (make_table(pa.schema([("a", pa.int64())])).plan(), table.plan(), table.plan(limit=0)):
+        report = ScanReport()
+        batches = watched(report, execute(plan, report), title="reading t", wanted=True)
+        batches.close()
+        del batches
+    empty = execute(make_table(pa.schema([("a", pa.int64())])).plan(), report)
+    assert list(watched(report, empty, title="reading t", wanted=True)) == []
+    assert drawing() == []
+    assert drawn.getvalue() == ""
+
+
+def drawing() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "progress"]
+
+
+@pytest.mark.parametrize("wanted", [False, None])
+def test_nobody_watching_means_no_bar(table: Table, monkeypatch: pytest.MonkeyPatch, wanted: bool | None) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr(module, "_PATIENCE", 0.0)
+    read(table, wanted)
+    assert out.getvalue() == ""
+
+
+def test_in_a_log_lines_are_written_where_they_are_wanted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr(module, "_EVERY_LINE", 0.05)
+    table.storage.faults["part-0.parquet"] = [slow]
+    read(table, True)
+    *first, last = out.getvalue().splitlines()
+    assert first
+    assert all(line.startswith("reading t: ") and line.isprintable() for line in (*first, last))
+    assert "0.6 of 0.6 MB" in last
+
+
+def test_bytes_are_seen_as_they_arrive(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_EVERY", 0.01)
+    for part in range(4):
+        table.storage.faults[f"part-{part}.parquet"] = [slow]
+    seen: list[Progress] = []
+    report = read(table, seen.append)
+    fetched = [found.bytes_fetched for found in seen]
+    assert fetched == sorted(fetched)
+    assert len(set(fetched)) > 2
+    # Only whole columns of small files are read, so the first guess is right, and the last is no guess.
+    assert all(0.8 * report.bytes <= found.bytes_expected <= 1.6 * report.bytes for found in seen)
+    last = seen[-1]
+    assert (last.files_done, last.files_total, last.rows) == (4, 4, 4 * ROWS)
+    assert last.bytes_fetched == last.bytes_expected == report.bytes
+
+
+def test_a_function_that_fails_fails_no_read(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    def failing(progress: Progress) -> None:
+        raise KeyError("mine")
+
+    with caplog.at_level(logging.WARNING, "delta_sharing_client.run.progress"):
+        read(table, failing)
+    assert [record.getMessage() for record in caplog.records] == ["The progress of a read cannot be shown."]
+
+
+def test_a_part_of_a_read_travels_without_who_watches(table: Table) -> None:
+    plan = table.plan(options=fast_options(progress=lambda progress: None))
+    for part in partition(plan, 2):
+        assert pickle.loads(pickle.dumps(part)).files
+
+
+def test_the_bar_ends_when_the_read_is_given_up(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal(monkeypatch)
+    plan, report = table.plan(options=fast_options()), ScanReport()
+    batches = watched(report, execute(plan, report), title="reading t", wanted=True)
+    next(batches)
+    batches.close()
+    assert drawing() == []
+
+
+def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_EVERY", 0.01)
+    plan, report = table.plan(), ScanReport()
+    seen: list[Progress] = []
+    with progress_bar("copying it", seen.append, report), Copies(plan.context, report) as copies:
+        copies.files((task, tmp_path / str(place)) for place, task in enumerate(plan.tasks))
+    last = seen[-1]
+    assert (last.files_done, last.files_total) == (4, 4)
+    assert last.bytes_fetched == last.bytes_expected == sum(task.size for task in plan.tasks)
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_it_says_why_nothing_moves(table: Table, monkeypatch: pytest.MonkeyPatch, on_terminal: bool) -> None:
+    drawn = terminal(monkeypatch)
+    if not on_terminal:
+        monkeypatch.setattr(module, "_way_to_draw", lambda: on_one_line)
+    monkeypatch.setattr(module, "on_a_bar", lambda state, closed: on_a_bar(state, closed, wide(drawn)))
+    table.storage.faults["part-1.parquet"] = [status(503, {"Retry-After": "2"})]
+    read(table, True, max_concurrent_requests=1)
+    assert "the storage answered with HTTP status 503. Trying again in 2 s." in drawn.getvalue()
+
+
+def wide(out: Terminal) -> Console:
+    return Console(file=out, force_terminal=True, width=200)
+
+
+def test_a_listener_of_the_program_hears_it_too_and_stays() -> None:
+    heard: list[str] = []
+    report = ScanReport(on_wait=heard.append)
+    bar = Bar("t", report, draw=lambda state, closed: None, patience=0.0)
+    report.tell("busy")
+    bar.close()
+    report.tell("later")
+    assert heard == ["busy", "later"]
+
+
+def test_what_a_server_says_does_not_drive_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = terminal(monkeypatch)
+    report = ScanReport()
+    bar = Bar("t\x1b[2J", report, patience=0.0)
+    report.tell("gone\x1b[31m\u202e. Trying again in 2 s.")
+    while "gone" not in drawn.getvalue():
+        time.sleep(0.01)
+    bar.close()
+    assert "t\\x1b[2J" in drawn.getvalue()
+    assert "gone\\x1b[31m\\u202e" in drawn.getvalue()
+
+
+def test_a_notebook_without_widgets_gets_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=None))
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    assert module._someone_watches()
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ipywidgets" else found(name))
+    assert module._way_to_draw() is on_one_line
+    out, closed = io.StringIO(), threading.Event()
+    closed.set()
+    on_one_line(lambda: ("t", Progress(0, 2, 0, 8_000_000, 0, 1_500_000, 4_000_000)), closed, out)
+    lines = out.getvalue().split("\r")
+    assert re.fullmatch(r"t: 1\.5 of 4\.0 MB, [\d.,]+ MB/s", lines[1].rstrip())
+    assert lines[2].strip() == lines[3] == ""
+
+
+def test_a_line_tells_rate_and_time_left() -> None:
+    half = Progress(1, 2, 4_000_000, 8_000_000, 10, 2_000_000, 4_000_000)
+    assert one_line("t", half, 4.0) == "t: 2.0 of 4.0 MB, 0.5 MB/s, 4 s left"
+    assert one_line("t", None, 4.0) == "t: asking the server"
+
+
+@pytest.mark.parametrize(
+    ("fetched", "done", "expected"), [(100, 25, 100), (90, 80, 100), (130, 100, 130), (20, 40, 50), (0, 0, 100)]
+)
+def test_no_more_bytes_are_expected_than_the_files_have_unless_more_came(
+    fetched: int, done: int, expected: int
+) -> None:
+    report = ScanReport(bytes=fetched)
+    report.follow(lambda: (1, 4, done, 100))
+
+    assert report.progress is not None
+    assert report.progress.bytes_expected == expected

@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import DataError, TransportError, UsageError
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.plan.tasks import FileTask
+from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.run.closing import Closing
+from delta_sharing_client.run.engine import Engine
+from delta_sharing_client.run.scan import execute
+from tests.memory import arrow_bytes
+from tests.unit.storages import Table, fast_options, parquet_bytes, rows_of, status, wait_for
+from tests.versions import VERIFIES_PAGES
+
+MakeTable = Callable[..., Table]
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def numbered(start: int, stop: int) -> pa.Table:
+    ids = list(range(start, stop))
+    return pa.table({"id": ids, "name": [f"row {i}" for i in ids]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def table(make_table: MakeTable) -> Table:
+    found = make_table(SCHEMA)
+    for part in range(5):
+        found.add(numbered(part * 100, part * 100 + 100), stats={"numRecords": 100})
+    return found
+
+
+def test_all_rows_come_in_file_order(table: Table) -> None:
+    assert table.read().equals(numbered(0, 500))
+
+
+def test_small_files_take_one_request_each_and_nothing_twice(table: Table) -> None:
+    report = ScanReport()
+    table.read(report)
+    assert len(table.storage.requests) == 5 == report.requests
+    assert report.bytes == sum(len(data) for data in table.storage.files.values())
+    assert (report.files, report.rows, report.retries) == (5, 500, 0)
+    assert set(report.seconds) >= {"plan", "fetch", "decode", "total"}
+
+
+def test_no_request_carries_credentials_of_the_profile(table: Table) -> None:
+    table.read()
+    assert not any("Authorization" in request.headers for request in table.storage.requests)
+
+
+def test_columns_are_returned_in_the_order_asked_for(table: Table) -> None:
+    assert table.read(columns=["name", "id"]).column_names == ["name", "id"]
+
+
+def test_a_filter_column_that_is_not_selected_is_read_and_dropped(table: Table) -> None:
+    found = table.read(columns=["name"], filter=(col("id") >= 150) & (col("id") < 152))
+    assert found.to_pydict() == {"name": ["row 150", "row 151"]}
+
+
+def test_a_whole_file_that_is_decoded_in_several_pieces_keeps_its_bytes_for_all_of_them(make_table: MakeTable) -> None:
+    rows = pa.table({"id": range(800_000), "other": range(800_000, 1_600_000)})
+    table = make_table(rows.schema)
+    table.add(rows, write={"row_group_size": 40_000, "compression": "none", "use_dictionary": False})
+    assert table.storage.bytes_of("part-0.parquet") > 12 * 1024 * 1024
+    assert table.read().equals(rows)
+
+
+def test_an_empty_table_has_the_schema(make_table: MakeTable) -> None:
+    found = make_table(SCHEMA).read()
+    assert found.num_rows == 0
+    assert found.schema == SCHEMA
+
+
+def test_files_without_rows_are_no_batches(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(numbered(0, 0))
+    table.add(numbered(0, 3))
+    assert [batch.num_rows for batch in execute(table.plan())] == [3]
+
+
+def test_batches_are_no_longer_than_asked(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(numbered(0, 1000))
+    sizes = [batch.num_rows for batch in execute(table.plan(options=fast_options(batch_rows=300)))]
+    assert max(sizes) <= 300
+    assert sum(sizes) == 1000
+
+
+def test_run_lengths_that_stand_for_many_rows_are_not_unpacked_at_once(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Delta's own table of 2^31 rows has 8 MB; unpacked in one go it took 12 GB.
+    monkeypatch.setattr("delta_sharing_client.read.file._LARGE_UNIT", 1_000_000)
+    rows = 4_000_000
+    table = make_table(pa.schema([("id", pa.int32())]))
+    table.add(pa.table({"id": pa.repeat(pa.scalar(7, pa.int32()), rows)}))
+    before = arrow_bytes()
+    batches = execute(table.plan())
+    assert next(batches).num_rows < rows // 10
+    assert arrow_bytes() - before < rows
+    assert sum(batch.num_rows for batch in batches) > rows * 9 // 10
+
+
+def test_counting_rows_downloads_nothing_where_statistics_count_them(table: Table) -> None:
+    found = sum(batch.num_rows for batch in execute(table.plan(columns=[])))
+    assert found == 500
+    assert table.storage.requests == []
+
+
+def test_counting_rows_without_statistics_reads_only_footers(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(numbered(0, 100_000))
+    report = ScanReport()
+    assert sum(batch.num_rows for batch in execute(table.plan(columns=[]), report)) == 100_000
+    assert report.bytes < 10_000
+    assert len(table.storage.requests) == 1
+
+
+# === Limit ===
+
+
+def test_a_limit_opens_no_more_files_than_it_needs(table: Table) -> None:
+    report = ScanReport()
+    assert table.read(report, limit=110).equals(numbered(0, 110))
+    assert report.files_skipped == 3
+    assert len(table.storage.requests) == 2
+
+
+def test_a_limit_without_row_counts_opens_few_files(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(64):
+        table.add(numbered(part * 100, part * 100 + 100))
+    assert table.read(limit=10).equals(numbered(0, 10))
+    assert len(table.storage.requests) <= 4
+
+
+def test_a_limit_counts_rows_after_the_filter(table: Table) -> None:
+    assert table.read(filter=col("id") >= 399, limit=2)["id"].to_pylist() == [399, 400]
+
+
+def test_a_limit_of_zero_reads_nothing(table: Table) -> None:
+    assert table.read(limit=0).num_rows == 0
+    assert table.storage.requests == []
+
+
+def test_a_negative_limit_is_refused(table: Table) -> None:
+    with pytest.raises(UsageError, match="limit"):
+        table.plan(limit=-1)
+
+
+# === Bounds and cancellation ===
+
+
+def test_no_more_requests_are_in_flight_than_allowed(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(12):
+        table.add(numbered(part * 10, part * 10 + 10))
+    table.storage.latency = 0.02
+    found = rows_of(table.plan(options=fast_options(max_concurrent_requests=3)))
+    assert found.num_rows == 120
+    assert 1 < table.storage.most_in_flight <= 3
+
+
+def test_connections_are_kept_alive(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(12):
+        table.add(numbered(part * 10, part * 10 + 10))
+    rows_of(table.plan(options=fast_options(max_concurrent_requests=2)))
+    rows_of(table.plan(options=fast_options(max_concurrent_requests=2)))
+    assert len(table.storage.requests) == 24
+    assert table.storage.connections <= 2
+
+
+def test_a_consumer_that_takes_its_time_holds_downloads_back(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(20):
+        table.add(numbered(part * 1000, part * 1000 + 1000))
+    batches = execute(table.plan(options=fast_options(max_bytes_in_flight=1)))
+    next(batches)
+    time.sleep(0.2)
+    # The file being consumed, and at most one that was admitted when the first was done.
+    assert len(table.storage.requests) <= 2
+    assert sum(batch.num_rows for batch in batches) == 19_000
+
+
+def test_closing_the_iterator_stops_the_downloads(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(50):
+        table.add(numbered(part * 10, part * 10 + 10))
+    table.storage.latency = 0.05
+    batches = execute(table.plan(options=fast_options(max_concurrent_requests=2)))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    time.sleep(0.2)
+    after = len(table.storage.requests)
+    time.sleep(0.2)
+    assert len(table.storage.requests) == after < 20
+
+
+def test_threads_end_with_the_read(table: Table) -> None:
+    table.read()
+    deadline = time.monotonic() + 5
+    while any(t.name.startswith(("download", "decode")) for t in threading.enumerate()):
+        assert time.monotonic() < deadline, threading.enumerate()
+        gc.collect()
+        time.sleep(0.01)
+
+
+def test_an_error_names_table_and_file_and_hides_the_signature(table: Table) -> None:
+    del table.storage.files["part-2.parquet"]
+    with pytest.raises(DataError) as caught:
+        table.read()
+    text = str(caught.value)
+    assert "share.schema.t" in text
+    assert "id-part-2.parquet" in text
+    assert "vacuumed" in text
+    assert "signature" not in text
+
+
+def test_an_error_in_a_later_file_ends_the_read_early(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    for part in range(3):
+        table.add(numbered(part * 10, part * 10 + 10))
+    table.storage.faults["part-2.parquet"] = [status(404)]
+    with pytest.raises(DataError, match="id-part-2"):
+        table.read()
+
+
+def test_an_error_beyond_the_limit_does_not_matter(table: Table) -> None:
+    del table.storage.files["part-4.parquet"]
+    assert table.read(limit=50).num_rows == 50
+
+
+def test_an_unreadable_file_is_an_error(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(b"this is no Parquet file, but it is long enough to be one " * 3)
+    with pytest.raises(DataError, match="PAR1"):
+        table.read()
+
+
+@pytest.mark.skipif(not VERIFIES_PAGES, reason="this pyarrow does not verify the checksums of pages")
+def test_a_damaged_page_is_an_error(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    blob = bytearray(parquet_bytes(numbered(0, 1000), write_page_checksum=True, compression="NONE"))
+    blob[200] ^= 0xFF
+    table.add(bytes(blob))
+    with pytest.raises(DataError, match="id-part-0"):
+        table.read()
+
+
+def test_row_counts_that_contradict_the_log_are_an_error(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(numbered(0, 10), stats={"numRecords": 11})
+    with pytest.raises(DataError, match="11 rows"):
+        table.read()
+
+
+# === Tasks on their own ===
+
+
+def test_a_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: Path) -> None:
+    plan = table.plan(filter=col("id") >= 150)
+    path = tmp_path / "task.pickle"
+    part = dataclasses.replace(plan, tasks=plan.tasks[1:2])
+    path.write_bytes(pickle.dumps(part))
+    program = (
+        "import pickle, sys; from delta_sharing_client.run.scan import execute\n"
+        "print(sum(batch.num_rows for batch in execute(pickle.load(open(sys.argv[1], 'rb')))))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == sum(batch.num_rows for batch in execute(part)) == 50
+
+
+def test_several_tasks_are_read_in_order(table: Table) -> None:
+    plan = table.plan()
+    found = pa.Table.from_batches(execute(dataclasses.replace(plan, tasks=plan.tasks[3:])))
+    assert found.equals(numbered(300, 500))
+
+
+def test_row_groups_of_a_task_can_be_chosen(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(numbered(0, 100), write={"row_group_size": 10})
+    plan = table.plan()
+    task = type(plan.tasks[0])(**{**_fields(plan.tasks[0]), "row_groups": (2, 5)})
+    found = pa.Table.from_batches(execute(dataclasses.replace(plan, tasks=[task])))
+    assert found["id"].to_pylist() == [*range(20, 30), *range(50, 60)]
+
+
+def _fields(task: object) -> dict[str, object]:
+    return {name: getattr(task, name) for name in task.__struct_fields__}  # type: ignore[attr-defined]
+
+
+def test_nothing_that_prints_shows_a_signature(table: Table) -> None:
+    plan = table.plan()
+    assert "signature" not in repr(plan.tasks)
+    assert "signature" not in repr(plan)
+
+
+def test_a_url_that_is_no_http_is_refused(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    add = table.add(numbered(0, 10))
+    add.path = "file:///etc/passwd"
+    with pytest.raises(Exception, match="https"):
+        table.read()
+
+
+def test_a_server_that_is_not_there_is_a_transport_error(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    add = table.add(numbered(0, 10))
+    add.path = "http://127.0.0.1:1/part?X-Amz-Signature=secret-signature"
+    with pytest.raises(TransportError) as caught:
+        rows_of(table.plan(options=fast_options(max_attempts=2)))
+    assert "signature" not in str(caught.value)
+
+
+def test_progress_is_told_after_each_file(table: Table) -> None:
+    seen = []
+    report = ScanReport(on_progress=seen.append)
+    table.read(report)
+    assert [progress.files_done for progress in seen] == [1, 2, 3, 4, 5]
+    assert seen[-1].bytes_done == seen[-1].bytes_total == sum(map(len, table.storage.files.values()))
+
+
+def ahead_of_the_first(make_table: MakeTable, parts: int, wanted: int, seconds: float) -> list[int]:
+    """Read ``parts`` files, two at a time, the first of which is answered some ``seconds`` after ``wanted`` were asked
+    for; return how many had been by then."""
+    table = make_table(SCHEMA)
+    for part in range(parts):
+        table.add(numbered(part * 10, part * 10 + 10))
+    asked: list[int] = []
+
+    def waits(*_: object) -> bool:
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: len(table.storage.requests) >= wanted)
+        time.sleep(seconds)
+        asked.append(len(table.storage.requests))
+        return False
+
+    table.storage.faults["part-0.parquet"] = [waits]
+    assert rows_of(table.plan(options=fast_options(max_concurrent_requests=2))).equals(numbered(0, 10 * parts))
+    return asked
+
+
+def test_a_file_that_is_kept_waiting_keeps_no_other_from_being_read(make_table: MakeTable) -> None:
+    # Two at a time means four files ahead; here more than that are read while the first one is not.
+    assert ahead_of_the_first(make_table, 8, wanted=8, seconds=0.0) == [8]
+
+
+def test_files_that_are_here_before_their_turn_are_bounded_in_number(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delta_sharing_client.run.scan._MOST_AHEAD", 2)
+    # The reader looks for more a few times a second.
+    assert ahead_of_the_first(make_table, 16, wanted=8, seconds=0.6) == [8]
+
+
+def test_the_first_rows_do_not_wait_until_all_that_is_read_ahead_is_opened(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(SCHEMA)
+    for part in range(100):
+        table.add(numbered(part * 2, part * 2 + 2))
+    opened, before = [], []
+    open_file, result = Engine.open, Closing.result
+
+    def opening(self: Engine, first: int, tasks: Sequence[FileTask], *args: Any) -> Any:
+        opened.extend(range(first, first + len(tasks)))
+        return open_file(self, first, tasks, *args)
+
+    def waiting(self: Closing, *args: Any) -> Any:
+        before.append(len(opened))
+        return result(self, *args)
+
+    monkeypatch.setattr(Engine, "open", opening)
+    monkeypatch.setattr(Closing, "result", waiting)
+    assert rows_of(table.plan(options=fast_options(max_concurrent_requests=40))).equals(numbered(0, 200))
+    assert before[0] == 32
+    assert opened == list(range(100))

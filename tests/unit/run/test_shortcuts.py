@@ -1,0 +1,157 @@
+"""Every shortcut can be switched off, and no row changes: the same reads with each of them off, and with all."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.fetch.queue import Downloads
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.outputs.pandas import to_pandas
+from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.read import file as file_read
+from delta_sharing_client.read import pages
+from delta_sharing_client.read.decode import FileDecoder
+from delta_sharing_client.run.scan import execute
+from delta_sharing_client.shortcuts import SHORTCUTS, Shortcuts
+from tests.unit.storages import Storage, Table, fast_options, metadata
+from tests.vectors import encode_inline
+
+ROWS = 20_000
+FIRST = 15_000
+NAMES = [field.name for field in dataclasses.fields(Shortcuts)]
+CONTENT = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "text": pa.array([None if i % 5 == 4 else f"text {i} {i * 7919 % 10_007}" for i in range(ROWS)]),
+        "real": pa.array([i * 0.37 for i in range(ROWS)]),
+        "flag": pa.array([i % 3 == 0 for i in range(ROWS)]),
+        "list": pa.array([[i, None] if i % 2 else [] for i in range(ROWS)], pa.list_(pa.field("element", pa.int64()))),
+    }
+)
+READS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "needle": {"filter": (col("id") >= FIRST) & (col("id") < FIRST + 50)},
+    "needle by text": {"filter": col("text") == "text 10000 3039"},
+    "some columns": {"columns": ["text", "real"], "filter": col("id") > 19_900},
+    "limit": {"limit": 100},
+}
+
+
+@pytest.fixture
+def table(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Table:
+    # However little is saved: otherwise so small a file is read whole.
+    for module, name in ((file_read, "_SMALL"), (pages, "_LEAST"), (pages, "_WORK")):
+        monkeypatch.setattr(module, name, 0)
+    monkeypatch.setattr(pages, "_ROUND_TRIP", -(1 << 40))
+    found = Table(storage, metadata(CONTENT.schema))
+    gone = encode_inline(DeletionVector.from_positions([3, FIRST + 4, 19_999]))
+    write = {"write_page_index": True, "row_group_size": 10_000, "data_page_size": 512, "use_dictionary": False}
+    for _ in range(2):
+        found.add(CONTENT, deletion_vector=gone, write=write)
+    return found
+
+
+def read(table: Table) -> tuple[dict[str, pa.Table], list[pd.DataFrame], ScanReport]:
+    found, frames, reports = {}, [], {name: ScanReport() for name in READS}
+    for name, request in READS.items():
+        plan = table.plan(options=fast_options(), **request)
+        found[name] = pa.Table.from_batches(execute(plan, reports[name]), plan.output_schema)
+        frames.append(to_pandas(plan.output_schema, execute(plan), "numpy", plan.known_rows))
+    return found, frames, reports["needle"]
+
+
+@pytest.mark.parametrize("off", [*([name] for name in NAMES), NAMES], ids=[*NAMES, "all"])
+def test_no_row_changes_without_it(table: Table, monkeypatch: pytest.MonkeyPatch, off: list[str]) -> None:
+    rows, frames, needle = read(table)
+    for name in off:
+        monkeypatch.setattr(SHORTCUTS, name, False)
+    plain_rows, plain_frames, without = read(table)
+    assert plain_rows == rows
+    assert rows["needle"]["id"].to_pylist() == 2 * [FIRST + i for i in range(50) if i != 4]
+    for frame, plain in zip(frames, plain_frames, strict=True):
+        pd.testing.assert_frame_equal(frame, plain)
+    if "page_stubs" in off:
+        # It does switch: without stubs more is fetched.
+        assert without.bytes > 2 * needle.bytes
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_small_file_is_the_same_whoever_decodes_it(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    """Vectors, partitions, predicates, several row groups, and what is refused: decoded by the thread that fetched it,
+    and by another one."""
+    rows = [{"id": i, "text": f"text {i}", "part": "x"} for i in range(1000)]
+    decoded_by: list[str] = []
+    original = FileDecoder.batches
+
+    def batches(self: FileDecoder, *args: Any, **kwargs: Any) -> Any:
+        decoded_by.append(threading.current_thread().name.partition("-")[0])
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(Downloads, "stays", lambda self: stays)
+    monkeypatch.setattr(FileDecoder, "batches", batches)
+    content = pa.Table.from_pylist([{"id": row["id"], "text": row["text"]} for row in rows])
+    table = Table(storage, metadata(content.schema))
+    gone = DeletionVector.from_positions([0, 7, 999])
+    table.add(content, deletion_vector=encode_inline(gone))
+    table.add(content, write={"row_group_size": 300})
+    table.add(content, write={"row_group_size": 300}, deletion_vector=encode_inline(gone))
+    table.add(content)
+    visible = [row["id"] for row in rows if row["id"] not in (0, 7, 999)]
+
+    found = table.read()
+
+    everything = list(range(1000))
+    assert found["id"].to_pylist() == visible + everything + visible + everything
+    assert found["text"].to_pylist() == [f"text {i}" for i in found["id"].to_pylist()]
+    assert set(decoded_by) == ({"download", "decode"} if stays else {"decode"})
+    assert table.read(filter=col("id") < 8)["id"].to_pylist() == 2 * [*range(1, 7), *range(8)]
+    table.add(content, deletion_vector=encode_inline(DeletionVector.from_positions([1000])))
+    with pytest.raises(DataError, match="the vector is of another file"):
+        table.read()
+
+
+@pytest.mark.parametrize("form", ["as it is", "in another order", "said to be required", "with notes", "renamed"])
+def test_a_batch_is_handed_on_whole_only_where_it_is_ours(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    content = pa.table({"id": pa.array(range(100), pa.int64()), "text": [f"text {i}" for i in range(100)]})
+    written = {
+        "as it is": content,
+        "in another order": content.select(["text", "id"]),
+        "said to be required": content.cast(
+            pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
+        ),
+        "with notes": content.cast(
+            pa.schema([pa.field("id", pa.int64(), metadata={"note": "x"}), ("text", pa.string())], {"of": "the file"})
+        ),
+        "renamed": content.rename_columns(["ID", "text"]),
+    }[form]
+    made: list[int] = []
+    build = pa.RecordBatch.from_arrays
+
+    class Counting:
+        RecordBatch = type(
+            "RecordBatch", (), {"from_arrays": staticmethod(lambda *a, **k: (made.append(1), build(*a, **k))[1])}
+        )
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pa, name)
+
+    monkeypatch.setattr("delta_sharing_client.read.decode.pa", Counting())
+    table = Table(storage, metadata(content.schema))
+    table.add(written)
+    plan = table.plan(options=fast_options())
+    (found,) = execute(plan)
+    assert found.schema.equals(plan.output_schema, check_metadata=True)
+    assert pa.Table.from_batches([found]).equals(content)
+    assert bool(made) == (form != "as it is")

@@ -1,0 +1,341 @@
+"""A tiny storage that speaks HTTP ranges, counts, and misbehaves on order; and tables made in a line."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.server
+import io
+import json
+import re
+import socket
+import socketserver
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.long_listing import LongListing
+from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
+from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
+from delta_sharing_client.delta.snapshot import Snapshot
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.request import ScanRequest, TableState
+from delta_sharing_client.plan.snapshot import plan_snapshot
+from delta_sharing_client.plan.tasks import ScanPlan
+from delta_sharing_client.run.scan import execute
+
+Fault = Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]
+
+
+@dataclasses.dataclass
+class Request:
+    """One request as it came: path without query, the whole target, the Range header, all headers."""
+
+    name: str
+    target: str
+    range: str | None
+    headers: dict[str, str]
+
+
+class Storage:
+    """Files by name. ``faults[name]`` are called one after the other, each for one request; true: it has answered."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.requests: list[Request] = []
+        self.sent = 0
+        self.connections = 0
+        self.latency = 0.0
+        self.ranges = True
+        self.valid_signature: str | None = None
+        # What else an answer says of a file; with ``honours_match`` a request's If-Match is compared with its ETag.
+        self.headers: dict[str, dict[str, str]] = {}
+        self.honours_match = True
+        self.faults: dict[str, list[Fault]] = {}
+        self.lock = threading.Lock()
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.port = 0
+
+    def put(self, name: str, data: bytes) -> str:
+        self.files[name] = data
+        return self.url(name)
+
+    def url(self, name: str, signature: str = "secret-signature") -> str:
+        return f"http://127.0.0.1:{self.port}/{name}?X-Amz-Signature={signature}"
+
+    def requested(self, name: str) -> list[str | None]:
+        return [request.range for request in self.requests if request.name == name]
+
+    def bytes_of(self, name: str) -> int:
+        return len(self.files[name])
+
+
+def _handler(storage: Storage) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            with storage.lock:
+                storage.connections += 1
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            name = self.path.partition("?")[0].lstrip("/")
+            with storage.lock:
+                storage.requests.append(Request(name, self.path, self.headers.get("Range"), dict(self.headers)))
+                storage.in_flight += 1
+                storage.most_in_flight = max(storage.most_in_flight, storage.in_flight)
+                faults = storage.faults.get(name, [])
+                fault = faults.pop(0) if faults else None
+            try:
+                if storage.latency:
+                    time.sleep(storage.latency)
+                data, named = storage.files.get(name), storage.headers.get(name, {})
+                if fault is not None and fault(self, data or b""):
+                    return None
+                if storage.valid_signature is not None and not self.path.endswith(storage.valid_signature):
+                    return respond(self, 403, b"<Error>Request has expired</Error>")
+                if data is None:
+                    return respond(self, 404, b"")
+                wanted = self.headers.get("If-Match")
+                if storage.honours_match and wanted is not None and wanted != named.get("ETag"):
+                    return respond(self, 412, b"")
+                return self.send(data, named)
+            finally:
+                with storage.lock:
+                    storage.in_flight -= 1
+
+        def send(self, data: bytes, named: Mapping[str, str]) -> None:
+            span = byte_span(self.headers.get("Range"), len(data)) if storage.ranges else None
+            if span is None:
+                respond(self, 200, data, named)
+            elif span[0] >= len(data):
+                respond(self, 416, b"")
+            else:
+                start, stop = span
+                about = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}", **named}
+                respond(self, 206, data[start:stop], about)
+            with storage.lock:
+                storage.sent += len(data) if span is None else span[1] - span[0]
+
+    return Handler
+
+
+def byte_span(header: str | None, size: int) -> tuple[int, int] | None:
+    if header is None:
+        return None
+    match = re.fullmatch(r"bytes=(\d*)-(\d*)", header)
+    assert match is not None, header
+    if not match[1]:
+        return max(0, size - int(match[2])), size
+    return int(match[1]), min(size, int(match[2]) + 1) if match[2] else size
+
+
+def respond(
+    handler: http.server.BaseHTTPRequestHandler, status: int, body: bytes, headers: Mapping[str, str] | None = None
+) -> None:
+    handler.send_response(status)
+    for name, value in (headers or {}).items():
+        handler.send_header(name, value)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    try:
+        handler.wfile.write(body)
+    except OSError:
+        handler.close_connection = True
+
+
+def status(code: int, headers: Mapping[str, str] | None = None) -> Fault:
+    """A fault: answer with ``code``."""
+
+    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        respond(handler, code, b"<Error>secret-signature</Error>", headers)
+        return True
+
+    return fault
+
+
+def cut(after: int) -> Fault:
+    """A fault: send ``after`` bytes of the right answer, then reset the connection."""
+
+    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        span = byte_span(handler.headers.get("Range"), len(data))
+        start, stop = span or (0, len(data))
+        handler.send_response(206 if span else 200)
+        if span:
+            handler.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
+        handler.send_header("Content-Length", str(stop - start))
+        handler.end_headers()
+        handler.wfile.write(data[start:stop][:after])
+        handler.wfile.flush()
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+        handler.close_connection = True
+        time.sleep(0.05)  # what was sent must arrive before the reset discards it
+        return True
+
+    return fault
+
+
+class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # clients that hang up are part of the tests
+
+
+@contextlib.contextmanager
+def running_storage() -> Iterator[Storage]:
+    """A storage that answers while the block runs."""
+    found = Storage()
+    server = _Server(("127.0.0.1", 0), _handler(found))
+    found.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# === Tables ===
+
+
+def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def metadata(
+    schema: pa.Schema | str, partition_columns: Sequence[str] = (), configuration: Mapping[str, str] | None = None
+) -> Metadata:
+    text = schema if isinstance(schema, str) else schema_to_json(from_arrow_schema(schema))
+    return Metadata(
+        "00000000-0000-0000-0000-000000000001",
+        text,
+        partition_columns=list(partition_columns),
+        configuration=dict(configuration or {}),
+    )
+
+
+def table_state(metadata: Metadata, protocol: Protocol | None = None, **fields: Any) -> TableState:
+    return TableState(
+        **{"name": "share.schema.t", "version": None, **fields}, protocol=protocol or Protocol(1), metadata=metadata
+    )
+
+
+@dataclasses.dataclass
+class Table:
+    """A shared table on a ``Storage``: add files, then read."""
+
+    storage: Storage
+    metadata: Metadata
+    adds: list[AddFile] = dataclasses.field(default_factory=list)
+
+    def add(
+        self, data: pa.Table | bytes, *, name: str | None = None, stats: Any = None, write: Any = None, **fields: Any
+    ) -> AddFile:
+        name = name or f"part-{len(self.adds)}.parquet"
+        blob = data if isinstance(data, bytes) else parquet_bytes(data, **(write or {}))
+        if stats is not None:
+            fields["stats"] = json.dumps(stats)
+        add = AddFile(path=self.storage.put(name, blob), size=len(blob), file_id=f"id-{name}", **fields)
+        self.adds.append(add)
+        return add
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot.from_actions(3, [Protocol(1), self.metadata, *self.adds])
+
+    def plan(self, *, options: ReadOptions | None = None, urls: Any = None, **request: Any) -> ScanPlan:
+        if request.get("columns") is not None:
+            request["columns"] = tuple(tuple(name.split(".")) for name in request["columns"])
+        snapshot = self.snapshot()
+        table = table_state(snapshot.metadata, snapshot.protocol, version=snapshot.version, urls=urls)
+        return plan_snapshot(table, snapshot.files, ScanRequest(**request), options or fast_options())
+
+    def read(self, report: ScanReport | None = None, **request: Any) -> pa.Table:
+        return rows_of(self.plan(**request), report)
+
+
+def rows_of(plan: ScanPlan, report: ScanReport | None = None) -> pa.Table:
+    batches = list(execute(plan, report))
+    for batch in batches:
+        assert batch.schema.equals(plan.output_schema), "a batch does not have the planned schema"
+        batch.validate(full=True)
+    return pa.Table.from_batches(batches, plan.output_schema)
+
+
+def fast_options(**changes: Any) -> ReadOptions:
+    return ReadOptions(**{"max_attempts": 4, "max_retry_seconds": 10.0, "read_timeout": 5.0, **changes})
+
+
+# === Long listings ===
+
+SOON = 5.0
+ERROR = {"endStreamAction": {"errorMessage": "the listing broke", "httpStatusErrorCode": 400}}
+
+
+def hold(server: LongListing, at: int) -> threading.Event:
+    """Have ``server`` send what it listed before file ``at``, and wait there."""
+    released = threading.Event()
+
+    def before(number: int) -> None:
+        if number == at:
+            released.wait(30)
+
+    server.stops.add(at)
+    server.before = before
+    return released
+
+
+def numbers(rows: pa.Table | pa.RecordBatch) -> list[int]:
+    return [int(number) for number in rows["number"].to_pylist()]
+
+
+def failing_consumer(batches: Iterator[pa.RecordBatch]) -> Future[BaseException]:
+    """Read ``batches`` on a thread of its own; the future is what ends it, and without a result if all were read."""
+    found: Future[BaseException] = Future()
+
+    def consume() -> None:
+        try:
+            for _ in batches:
+                pass
+        except BaseException as error:
+            found.set_result(error)
+
+    threading.Thread(target=consume, daemon=True).start()
+    return found
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def listing_threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith(("listing", "download", "decode"))]
+
+
+def nothing_is_left(server: LongListing) -> None:
+    """The threads are gone, and the server has noticed that nobody reads its answer."""
+    wait_for(lambda: not listing_threads())
+    if server.answers:
+        # It only does when it sends more.
+        server.before = lambda number: None
+        wait_for(lambda: not server.answers)
