@@ -145,7 +145,7 @@ class Batches(Iterator[pa.RecordBatch]):
 
 
 def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None) -> Batches:
-    """Return the rows of ``plan``: files in plan order, rows in file order, batches exactly the plan's ``output_schema``.
+    """Return the rows of ``plan``: files in plan order, rows in file order, batches of its ``output_schema``.
 
     Downloads and decoding run ahead on threads, within the limits of the plan's options, and so does the listing of a
     plan that is a stream. Closing the iterator, an error and the plan's row limit break off all that is in flight. The
