@@ -2,7 +2,7 @@
 
 The first page is the README, the command reference is made from the program, the API reference from the public names.
 Notebooks, results, changes and the guide for contributors come from where they lie. Links between files of the
-repository lead to the pages that they became, or to the file at the project's forge.
+repository lead to the pages that they became, or to the file in the repository if ``PROJECT_HOME`` says where that is.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "reporting.md",
     "benchmarks/RESULTS.md": "benchmarks.md",
 }
-LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
+# A link or a picture; its text may hold one level of brackets.
+LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 # Each name of the public API once, in the order in which people meet them.
 API = {
     "Clients and tables": ("SharingClient", "SharedTable", "TableDetails", "Profile", "Share", "Schema", "Table"),
@@ -50,26 +52,26 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Turn links into the repository into links of the site."""
-    return LINK.sub(lambda found: _link(found[0], page.file.src_uri, config["repo_url"], files), markdown)
+    return LINK.sub(lambda found: _link(*found.groups(), page.file.src_uri, config["repo_url"] or "", files), markdown)
 
 
-def _link(target: str, page: str, repository: str, files: Any) -> str:
-    base = repository.rstrip("/") + "/"
+def _link(text: str, target: str, page: str, home: str, files: Any) -> str:
+    if ":" in target or target.startswith("#"):
+        return f"[{text}]({target})"
     source = next((path for path, name in PAGES.items() if name == page), f"docs/{page}")
     if page.startswith("notebooks/"):
         source = page
-    found = re.fullmatch(re.escape(base) + r"(?:blob|raw)/main/(.*)", target)
-    if found is None and (":" in target or target.startswith(("#", "data:"))):
-        return target
-    path, _, anchor = (found[1] if found else target).partition("#")
-    path = path if found else posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-    name = PAGES.get(path, path.removeprefix("docs/") if path.startswith("docs/") else path)
+    path, _, anchor = target.partition("#")
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    name = PAGES.get(path, path.removeprefix("docs/"))
     name = re.sub(r"^(notebooks/.*)\.ipynb$", r"\1.md", name)
-    if files.get_file_from_path(name) is None:
-        name = f"{base}blob/main/{path}"
-    else:
+    if files.get_file_from_path(name) is not None:
         name = posixpath.relpath(name, posixpath.dirname(page) or ".")
-    return f"{name}#{anchor}" if anchor else name
+    elif home:
+        name = f"{home.rstrip('/')}/blob/main/{path}"
+    else:
+        return text
+    return f"[{text}]({name}#{anchor})" if anchor else f"[{text}]({name})"
 
 
 # === Made pages ===

@@ -81,8 +81,11 @@ def _remove_left_behind(target: Path) -> None:
     """Remove what processes that were killed had written of ``target``; one that is at work holds its file locked."""
     for entry in os.scandir(target.parent):
         if entry.name.startswith(f".{target.name}.") and entry.name.endswith(_TEMPORARY_SUFFIX):
-            with contextlib.suppress(OSError), open(entry.path, "r+b") as stream:
-                if try_lock(stream.fileno()):
+            with contextlib.suppress(OSError):
+                with open(entry.path, "r+b") as stream:
+                    left_behind = try_lock(stream.fileno())
+                # Windows removes no open file. Nobody takes this name again: each writer makes one of its own.
+                if left_behind:
                     os.unlink(entry.path)
 
 

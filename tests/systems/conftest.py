@@ -1,0 +1,34 @@
+"""What differs between Linux, macOS and Windows: paths, signals, the event loop, locks on files.
+
+These tests need the installed package and nothing else of the repository: a release runs them with its wheel on each
+system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client import testing
+
+ROWS = pa.table({"id": pa.array(range(1000), pa.int64()), "name": pa.array([f"größe {i}" for i in range(1000)])})
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[testing.Server]:
+    """A server with the table ``s.d.t``, whose 1,000 rows are ``ROWS``."""
+    with testing.running({"s.d.t": ROWS}) as running:
+        yield running
+
+
+@pytest.fixture
+def profile(server: testing.Server, tmp_path: Path) -> Path:
+    """Its profile, in a folder whose name needs care: a space, a ``#``, a ``%`` and letters beyond ASCII."""
+    folder = tmp_path / "Döner & 100 % #1 数"
+    folder.mkdir()
+    path = folder / "my share.share"
+    path.write_bytes(server.profile_path.read_bytes())
+    return path

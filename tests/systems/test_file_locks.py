@@ -1,0 +1,58 @@
+"""One process at a time, across processes: what a lock on a file promises on each system."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.file_lock import FileLock
+
+HOLDER = """
+import pathlib, sys
+from delta_sharing_client.file_lock import FileLock
+with FileLock(pathlib.Path(sys.argv[1]), "Taken."):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    return tmp_path / "größe 100 %.lock"
+
+
+def _holder(lock: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "held"
+    return process
+
+
+def test_another_process_is_refused_until_the_holder_lets_go(lock: Path) -> None:
+    holder = _holder(lock)
+    with pytest.raises(UsageError, match=r"Taken\."), FileLock(lock, "Taken."):
+        pass
+    holder.communicate("", timeout=60)
+
+    with FileLock(lock, "Taken."):
+        pass
+
+
+def test_a_holder_that_is_killed_lets_go(lock: Path) -> None:
+    holder = _holder(lock)
+    holder.kill()
+    holder.communicate(timeout=60)
+
+    with FileLock(lock, "Taken."):
+        pass
+
+
+def test_the_same_process_is_refused_as_well(lock: Path) -> None:
+    with FileLock(lock, "Taken."), pytest.raises(UsageError, match=r"Taken\."), FileLock(lock, "Taken."):
+        pass

@@ -1,0 +1,93 @@
+"""Files are read and written where the system says, whatever their names look like."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.cli import main
+
+WINDOWS = sys.platform == "win32"
+
+
+def test_a_profile_is_found_at_a_path_of_the_system(profile: Path) -> None:
+    # With a drive and backslashes on Windows; the last # ends the path.
+    assert len(ds.load_as_pandas(f"{profile}#s.d.t")) == 1000
+    assert len(ds.SharingClient(profile).table("s.d.t").scan(limit=3).to_pandas()) == 3
+
+
+def test_a_profile_is_found_below_the_home_directory(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(profile.parent))
+
+    assert len(ds.load_as_pandas(f"~/{profile.name}#s.d.t", limit=1)) == 1
+
+
+def test_a_profile_with_the_line_ends_and_the_mark_of_an_editor_is_read(profile: Path) -> None:
+    text = profile.read_text(encoding="utf-8").replace("{", "{\r\n").replace("}", "\r\n}\r\n")
+    profile.write_bytes(b"\xef\xbb\xbf" + text.encode())
+
+    assert len(ds.load_as_pandas(f"{profile}#s.d.t", limit=1)) == 1
+
+
+def test_a_file_is_written_replaced_and_has_the_rights_of_a_new_file(profile: Path) -> None:
+    target = profile.parent / "größe.parquet"
+    (profile.parent / "plain").touch()
+    for limit in (10, 20):
+        assert main(["-p", str(profile), "read", "s.d.t", "--limit", str(limit), "--to", str(target)]) == 0
+        assert pq.read_table(target).num_rows == limit
+
+    assert sorted(path.name for path in profile.parent.iterdir()) == ["größe.parquet", "my share.share", "plain"]
+    if not WINDOWS:
+        assert stat.S_IMODE(target.stat().st_mode) == stat.S_IMODE((profile.parent / "plain").stat().st_mode)
+
+
+def test_text_files_have_the_same_bytes_on_every_system(profile: Path) -> None:
+    for name in ("rows.csv", "rows.jsonl"):
+        assert main(["-p", str(profile), "read", "s.d.t", "--limit", "2", "--to", str(profile.parent / name)]) == 0
+
+    assert (profile.parent / "rows.csv").read_bytes().count(b"\r") == 0
+    assert "größe 1" in (profile.parent / "rows.jsonl").read_bytes().decode()
+
+
+def test_a_local_copy_can_be_read_updated_and_moved(profile: Path) -> None:
+    folder = profile.parent / "a copy #2 %41"
+    table = ds.SharingClient(profile).table("s.d.t")
+    table.replicate(folder)
+    table.replicate(folder)
+    moved = folder.rename(profile.parent / "moved")
+
+    rows = sum(pq.read_table(path).num_rows for path in moved.rglob("*.parquet") if "_delta_log" not in path.parts)
+    assert rows == 1000
+    table.replicate(moved)
+
+
+def test_the_cache_works_in_such_a_folder(profile: Path) -> None:
+    options = ds.ReadOptions(cache_directory=profile.parent / "cache")
+    for _ in range(2):
+        assert len(ds.load_as_pandas(f"{profile}#s.d.t", options=options)) == 1000
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = profile.parent / "no" / "such" / "folder" / "x.parquet"
+    assert main(["-p", str(profile), "read", "s.d.t", "--to", str(target)]) == 2
+
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert "annot write" in told
+
+
+def test_a_table_below_a_file_url_with_a_drive_is_that_folder(tmp_path: Path) -> None:
+    from delta_sharing_client.delta.paths import resolve
+
+    file = tmp_path / "a b" / "part-0.parquet"
+
+    assert resolve(tmp_path, file.as_uri()) == file
+    assert resolve(tmp_path, "a%20b/part-0.parquet") == file
+    assert os.path.isabs(resolve(tmp_path, file.as_uri()))

@@ -1,0 +1,98 @@
+"""Ctrl-C and the end of a process, as each system delivers them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delta_sharing_client import testing
+
+WINDOWS = sys.platform == "win32"
+# A new group ignores Ctrl-C on Windows; Ctrl-Break is what can be sent to it, and Python lets it end a process at once.
+BREAK = """
+import signal, sys
+if hasattr(signal, "SIGBREAK"):
+    signal.signal(signal.SIGBREAK, signal.default_int_handler)
+"""
+READ = f"""{BREAK}
+import threading
+import delta_sharing_client as ds
+try:
+    ds.load_as_pandas(sys.argv[1] + "#s.d.t")
+except KeyboardInterrupt:
+    print("interrupted", [thread.name for thread in threading.enumerate() if not thread.daemon])
+    sys.exit(7)
+"""
+
+
+@pytest.fixture
+def slow(server: testing.Server) -> Iterator[testing.Server]:
+    server.reset_stats()
+    server.set_fault("slow=30")
+    yield server
+    server.clear_faults()
+
+
+def test_ctrl_c_ends_a_read_that_waits(slow: testing.Server) -> None:
+    process = _started([sys.executable, "-c", READ, str(slow.profile_path)])
+    _wait_for_a_request(slow)
+    begun = time.monotonic()
+    _interrupt(process)
+    output, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 7, errors
+    assert "interrupted ['MainThread']" in output
+    # Far below the 30 seconds for which the server is silent.
+    assert time.monotonic() - begun < 15
+
+
+def test_ctrl_c_ends_the_command_without_a_traceback_and_leaves_no_file(slow: testing.Server, tmp_path: Path) -> None:
+    target = tmp_path / "rows.parquet"
+    program = f"{BREAK}\nfrom delta_sharing_client.cli import main\nsys.exit(main(sys.argv[1:]))"
+    arguments = ["-p", str(slow.profile_path), "read", "s.d.t", "--to", str(target)]
+    process = _started([sys.executable, "-c", program, *arguments])
+    _wait_for_a_request(slow)
+    _interrupt(process)
+    _, errors = process.communicate(timeout=60)
+
+    assert process.returncode != 0
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_is_killed_leaves_nothing_that_is_in_the_way(slow: testing.Server, tmp_path: Path) -> None:
+    target = tmp_path / "rows.parquet"
+    arguments = ["-p", str(slow.profile_path), "read", "s.d.t", "--to", str(target)]
+    command = [sys.executable, "-m", "delta_sharing_client.cli", *arguments]
+    process = _started(command)
+    _wait_for_a_request(slow)
+    process.kill()
+    process.communicate(timeout=60)
+    slow.clear_faults()
+
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+def _wait_for_a_request(server: testing.Server) -> None:
+    end = time.monotonic() + 60
+    while not server.stats()["requests"]:
+        assert time.monotonic() < end, "the read sent no request"
+        time.sleep(0.05)
+    time.sleep(0.2)  # so that its thread waits for the answer
+
+
+def _started(command: list[str]) -> subprocess.Popen[str]:
+    # A group of its own: on Windows the signal goes to a whole group, and pytest must not hear it.
+    options = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)} if WINDOWS else {}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.CTRL_BREAK_EVENT if WINDOWS else signal.SIGINT)  # type: ignore[attr-defined,unused-ignore]
