@@ -2,14 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pyroaring
+from hypothesis import strategies as st
+
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file, z85_encode
 
 
-def encode_inline(vector: DeletionVector) -> DeletionVectorDescriptor:
-    """Return an inline descriptor that carries ``vector``."""
+def encode_inline(vector: DeletionVector, *, text_padding: bool = False) -> DeletionVectorDescriptor:
+    """Return an inline descriptor that carries ``vector``, padded as Delta does it or as ``in_padded_text``."""
     file, (stored,) = encode_file([vector], "file:///vector")
     offset = stored.offset or 0
     # In a file, the bytes stand between their size and their checksum.
     data = file[offset + 4 : offset + 4 + stored.size_in_bytes]
-    return DeletionVectorDescriptor("i", z85_encode(data + bytes(-len(data) % 4)), len(data), vector.cardinality)
+    text = in_padded_text(data) if text_padding else z85_encode(data + bytes(-len(data) % 4))
+    return DeletionVectorDescriptor("i", text, len(data), vector.cardinality)
+
+
+def in_padded_text(data: bytes) -> str:
+    """Return the Z85 text of ``data`` as delta-kernel-rs writes it: missing bytes are "#" in front of the last group.
+
+    The Rust library z85 (3.0, README, "padding") puts zero bytes before the last bytes and overwrites as many of the
+    group's characters, which are zeros.
+    """
+    whole = len(data) // 4 * 4
+    missing = -len(data) % 4
+    if not missing:
+        return z85_encode(data)
+    return z85_encode(data[:whole]) + "#" * missing + z85_encode(bytes(missing) + data[whole:])[missing:]
+
+
+# === Every form of a bitmap ===
+
+CONTAINER = 1 << 16
+_ARRAY_LIMIT = 4096
+KINDS = {"array", "run", "bitset", "0 over", "1 over", "2 over", "3 over", "limit"}
+
+
+def container_values() -> st.SearchStrategy[list[int]]:
+    """Values of one container, of a form that ``bitmaps`` may store as array, runs or bitset."""
+    scattered = st.lists(st.integers(0, CONTAINER - 1), min_size=1, max_size=20)
+    run = st.tuples(st.integers(0, CONTAINER - 1), st.integers(1, 9000))
+    runs = st.lists(run, min_size=1, max_size=4).map(
+        lambda pairs: [value for start, rows in pairs for value in range(start, min(start + rows, CONTAINER))]
+    )
+    # Every other value, so that runs do not pay, around the count at which an array becomes a bitset.
+    many = st.integers(_ARRAY_LIMIT - 1, _ARRAY_LIMIT + 2).map(lambda count: list(range(1, 2 * count, 2)))
+    return scattered | runs | many
+
+
+@st.composite
+def bitmaps(draw: st.DrawFn, keys: Sequence[int]) -> pyroaring.BitMap64:
+    """A bitmap of some of the containers ``keys``, where the first value of container k is k * 65,536."""
+    found = pyroaring.BitMap64()
+    for key in draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)):
+        found |= pyroaring.BitMap64([key * CONTAINER + value for value in draw(container_values())])
+    if draw(st.booleans()):
+        found.run_optimize()
+    return found
+
+
+def kinds(bitmap: pyroaring.BitMap64, size: int, keys: Sequence[int]) -> set[str]:
+    """Return which of ``KINDS`` a bitmap of the containers ``keys`` and of ``size`` serialized bytes has."""
+    counts = bitmap.get_statistics()
+    found = {kind for kind in ("array", "run", "bitset") if counts[f"n_{kind}_containers"]}
+    if any(bitmap.range_cardinality(key * CONTAINER, (key + 1) * CONTAINER) == _ARRAY_LIMIT + 1 for key in keys):
+        found.add("limit")
+    return found | {f"{size % 4} over"}

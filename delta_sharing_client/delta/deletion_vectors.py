@@ -2,7 +2,7 @@
 
 ::
 
-    inline (i)     Z85 text of the serialized bitmap, padded to 4 bytes
+    inline (i)     Z85 text of the serialized bitmap, padded to 4 bytes with zeros, or in the text with "#"
     file (u, p)    version byte 1 | (size u32 BE | serialized bitmap | CRC-32 u32 BE)*
 
 A serialized bitmap is a 64-bit Roaring bitmap ("Deletion Vector Format"; RoaringFormatSpec) in one of two forms::
@@ -44,6 +44,7 @@ _SIZE_BYTES = 4
 _CHECKSUM_BYTES = 4
 _LARGEST_SIZE = (1 << 31) - 1  # sizeInBytes and offset are Java ints
 _UUID_CHARACTERS = 20
+_UUID_BYTES = 16
 
 
 class DeletionVector:
@@ -133,11 +134,15 @@ def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
     _check_numbers(descriptor)
     if descriptor.storage_type != "i":
         raise DataError(f"An inline deletion vector has the storage type 'i', found {descriptor.storage_type!r}.")
-    # Size, layout and cardinality, below, tell whether the low bits of a last group that is too large are the vector.
-    data = z85_decode(descriptor.path_or_inline_dv, lenient_end=True)
+    data = z85_decode(descriptor.path_or_inline_dv)
     size = descriptor.size_in_bytes
-    if not size <= len(data) < size + 4:
-        raise DataError(f"An inline deletion vector of sizeInBytes {size} padded to 4 bytes, found {len(data)} bytes.")
+    # Delta pads the bytes with zeros, delta-kernel-rs the text: it has exactly the bytes then.
+    expected = size if len(data) % 4 else size + -size % 4
+    if len(data) != expected:
+        raise DataError(
+            f"An inline deletion vector must hold the {size} bytes of its sizeInBytes, and at most 3 more up to a "
+            f"multiple of 4; found {len(data)} bytes."
+        )
     return _decode(memoryview(data)[:size], descriptor.cardinality)
 
 
@@ -216,7 +221,10 @@ def relative_path(descriptor: DeletionVectorDescriptor) -> str:
     # The prefix becomes a directory name; one that climbs out of the table would read somebody else's file.
     if prefix in (".", "..") or any(character in "/\\\0" for character in prefix):
         raise DataError(f"The prefix of a deletion vector file must be one directory name, found {prefix!r}.")
-    name = f"deletion_vector_{uuid.UUID(bytes=z85_decode(encoded))}.bin"
+    data = z85_decode(encoded)
+    if len(data) != _UUID_BYTES:
+        raise DataError(f"A deletion vector file is named by a UUID of {_UUID_BYTES} bytes, found {len(data)}.")
+    name = f"deletion_vector_{uuid.UUID(bytes=data)}.bin"
     return f"{prefix}/{name}" if prefix else name
 
 
@@ -272,36 +280,47 @@ _CHARACTERS = np.frombuffer(_ALPHABET, dtype=np.uint8)
 _NO_DIGIT = 255
 _DIGITS = np.full(256, _NO_DIGIT, dtype=np.uint8)
 _DIGITS[_CHARACTERS] = np.arange(85, dtype=np.uint8)
+_PADDING = "#"
 _POWERS = np.array([85**4, 85**3, 85**2, 85, 1], dtype=np.uint64)
 
 
-def z85_decode(text: str, *, lenient_end: bool = False) -> bytes:
+def z85_decode(text: str) -> bytes:
     """Return the bytes that ``text`` stands for: 4 for every 5 characters.
 
-    With ``lenient_end`` the last five characters may exceed 32 bits, of which the low ones count: a writer is known
-    that pads so, and other readers take them so. The caller then checks by other means what it got.
+    The last five characters may stand for fewer bytes: each ``#`` that they begin with is one that is missing. That is
+    the padding of the Rust library "z85", which delta-kernel-rs writes with. It is no Z85 of ZeroMQ's RFC 32, where no
+    group begins with ``#`` since it would exceed 32 bits, so one text never means two things.
 
     Raises
     ------
     DataError
-        The length is not a multiple of 5, a character is not in the alphabet, or five characters exceed 32 bits.
+        The length is not a multiple of 5, a character is not in the alphabet, or a group exceeds its bytes.
     """
     if len(text) % 5:
         raise DataError(f"Z85 text must have a length that is a multiple of 5, found {len(text)} characters.")
     # Characters above Latin-1 become "?"s that are legal digits, so anything that is not ASCII is refused first.
     if not text.isascii():
         raise DataError("Z85 text must consist of its 85 ASCII characters, found a character that is not ASCII.")
+    tail = text[-5:]
+    missing = len(tail) - len(tail.lstrip(_PADDING))
+    if missing > 3:
+        raise DataError(f'The last five Z85 characters may begin with at most 3 "#" as padding, found {missing}.')
+    # The padding counts nothing; its bytes are cut off below.
+    text = text[: len(text) - len(tail)] + "0" * missing + tail[missing:]
     digits = _DIGITS[np.frombuffer(text.encode("ascii"), dtype=np.uint8)]
     wrong = np.flatnonzero(digits == _NO_DIGIT)
     if wrong.size:
         at = int(wrong[0])
         raise DataError(f"Z85 text must consist of its 85 characters, found {text[at]!r} at position {at}.")
     words = digits.reshape(-1, 5).astype(np.uint64) @ _POWERS
-    too_large = np.flatnonzero(words[: len(words) - lenient_end] > 0xFFFFFFFF)
+    too_large = np.flatnonzero(words > 0xFFFFFFFF)
     if too_large.size:
         at = int(too_large[0]) * 5
         raise DataError(f"Each five Z85 characters must fit in 32 bits, those at position {at} do not.")
-    return (words & np.uint64(0xFFFFFFFF)).astype(">u4").tobytes()
+    data = words.astype(">u4").tobytes()
+    if any(data[len(data) - 4 : len(data) - 4 + missing]):
+        raise DataError(f"The last {5 - missing} Z85 characters must fit in the bytes they stand for ({4 - missing}).")
+    return data[:-4] + data[len(data) - 4 + missing :] if missing else data
 
 
 def z85_encode(data: bytes) -> str:

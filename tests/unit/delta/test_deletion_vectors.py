@@ -5,6 +5,7 @@ import struct
 import tracemalloc
 import uuid
 import zlib
+from functools import partial
 
 import numpy as np
 import pyroaring
@@ -27,7 +28,7 @@ from delta_sharing_client.delta.deletion_vectors import (
 )
 from delta_sharing_client.errors import DataError, UsageError
 from tests.unit.delta.native_bitmaps import native_inline
-from tests.vectors import encode_inline
+from tests.vectors import encode_inline, in_padded_text
 
 EXAMPLE = [3, 4, 7, 11, 18, 29]
 EXAMPLE_FILE = "ab^-aqEH.-t@S}K{vb[*k^"
@@ -116,6 +117,28 @@ def position_sets(draw) -> set[int]:
     return values
 
 
+def bitmap_of(*containers: tuple[int, int, bytes], keys_first: bytes | None = None) -> bytes:
+    """A portable vector of one bucket of plain containers (key, count, body), with right offsets."""
+    header = struct.pack("<II", 12346, len(containers))
+    header += b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
+    at = len(header) + 4 * len(containers)
+    for _, _, body in containers:
+        header += struct.pack("<I", at)
+        at += len(body)
+    bucket = header + b"".join(body for _, _, body in containers)
+    return struct.pack("<IQ", PORTABLE_MAGIC, 1) + (keys_first or struct.pack("<I", 0)) + bucket
+
+
+def run_bitmap(count: int, *pairs: tuple[int, int]) -> bytes:
+    body = struct.pack("<H", len(pairs)) + b"".join(struct.pack("<HH", *pair) for pair in pairs)
+    bucket = struct.pack("<IBHH", 12347, 1, 0, count - 1) + body
+    return struct.pack("<IQI", PORTABLE_MAGIC, 1, 0) + bucket
+
+
+def array(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}H", *values)
+
+
 # === Examples of the specification and of real tables ===
 
 
@@ -159,7 +182,7 @@ def test_bytes_of_a_real_file_decode_to_rows_0_and_9():
 
 
 @settings(deadline=None, max_examples=60)
-@given(position_sets(), st.sampled_from([encode_inline, native_inline]))
+@given(position_sets(), st.sampled_from([encode_inline, native_inline, partial(encode_inline, text_padding=True)]))
 def test_inline_vectors_survive_and_agree_with_an_independent_decoder(values, encode):
     descriptor = encode(DeletionVector.from_positions(values))
     assert descriptor.cardinality == len(values)
@@ -188,6 +211,15 @@ def test_bitmaps_of_pyroaring_decode(values, with_runs):
         bitmap.run_optimize()
     data = struct.pack("<I", PORTABLE_MAGIC) + bitmap.serialize()
     assert set(decode_inline(inline(data, len(values))).positions().tolist()) == values
+
+
+@pytest.mark.parametrize("rows", [4095, 4096, 4097, 4098, 65536])
+def test_containers_around_the_limit_of_arrays_decode(rows):
+    # Two containers: where the first one ends decides where the second begins.
+    values = [*range(0, rows * 2, 2), 200_000, 200_002] if rows < 65536 else [*range(65536), 200_000]
+    bitmap = pyroaring.BitMap64(values)
+    data = struct.pack("<I", PORTABLE_MAGIC) + bitmap.serialize()
+    assert decode_inline(inline(data, len(values))).positions().tolist() == values
 
 
 def test_bitmaps_of_big_endian_native_form_decode():
@@ -339,35 +371,37 @@ def test_descriptor_numbers_out_of_range_are_refused(fields, reason):
 @pytest.mark.parametrize("size", [40, 48])
 def test_inline_size_that_is_not_the_texts_is_refused(size):
     descriptor = encode_inline(DeletionVector.from_positions(EXAMPLE))
-    with pytest.raises(DataError, match=f"sizeInBytes {size}"):
+    with pytest.raises(DataError, match=f"the {size} bytes of its sizeInBytes"):
         decode_inline(changed(descriptor, size_in_bytes=size))
 
 
-def with_a_last_group_of_33_bits(text: str) -> str:
-    """Add 2^32 to what the last five characters stand for; the low 32 bits stay."""
-    alphabet = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-    number = int.from_bytes(z85_decode(text[-5:]), "big") + (1 << 32)
-    digits = [number // 85**power % 85 for power in (4, 3, 2, 1, 0)]
-    assert number < 85**5
-    return text[:-5] + "".join(alphabet[digit] for digit in digits)
+# The third is what delta-kernel-rs writes for a vector of 26 bytes; low bits of the last group would be the row 28168.
+@pytest.mark.parametrize(
+    ("data", "rows"),
+    [(run_bitmap(4, (3, 3)), [3, 4, 5, 6]), (run_bitmap(1, (9, 0)), [9]), (bitmap_of((0, 1, array(3))), [3])],
+    ids=["27 bytes", "27 bytes, one row", "26 bytes"],
+)
+def test_a_last_group_padded_in_the_text_is_read_as_its_writer_meant_it(data, rows):
+    text = in_padded_text(data)
+    assert text[-5] == "#"
+    assert decode_inline(DeletionVectorDescriptor("i", text, len(data), len(rows))).positions().tolist() == rows
+    for size in (len(data) - 1, len(data) + 1, len(data) + 2, 0):
+        with pytest.raises(DataError, match=f"the {size} bytes of its sizeInBytes"):
+            decode_inline(DeletionVectorDescriptor("i", text, size, len(rows)))
 
 
-def test_a_last_group_beyond_32_bits_is_read_when_size_and_cardinality_agree():
-    vector = DeletionVector.from_positions([2, 5, 7, 9])
-    descriptor = encode_inline(vector)
-    odd = changed(descriptor, path_or_inline_dv=with_a_last_group_of_33_bits(descriptor.path_or_inline_dv))
-    assert decode_inline(odd) == vector
-    for fields in ({"cardinality": 3}, {"size_in_bytes": odd.size_in_bytes - 4}):
+def test_the_text_that_delta_kernel_rs_writes_for_row_3_is_row_3():
+    data = bitmap_of((0, 1, array(3)))
+    assert in_padded_text(data).endswith("##093")
+    assert decode_inline(inline(data, 1)).positions().tolist() == [3]
+
+
+@pytest.mark.parametrize("last", ["%nSc1", "$0000", "####0", "#####", "###31", "##~00"])
+def test_any_other_last_group_beyond_its_bytes_is_refused(last):
+    text = encode_inline(DeletionVector.from_positions([2, 5, 7, 9])).path_or_inline_dv
+    for size in range(len(text) // 5 * 4 - 4, len(text) // 5 * 4 + 1):
         with pytest.raises(DataError):
-            decode_inline(changed(odd, **fields))
-
-
-def test_only_the_last_group_may_exceed_32_bits():
-    descriptor = encode_inline(DeletionVector.from_positions([2, 5, 7, 9]))
-    head = with_a_last_group_of_33_bits("00000")
-    odd = changed(descriptor, path_or_inline_dv=head + descriptor.path_or_inline_dv[5:])
-    with pytest.raises(DataError, match="at position 0"):
-        decode_inline(odd)
+            decode_inline(DeletionVectorDescriptor("i", text[:-5] + last, size, 4))
 
 
 def test_inline_decoder_refuses_stored_vectors():
@@ -380,28 +414,6 @@ def test_misprinted_example_of_the_design_document_is_refused():
     text = "^Bg9^0rr9100000000000XQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
     with pytest.raises(DataError, match="cookie"):
         decode_inline(DeletionVectorDescriptor("i", text, 44, 6))
-
-
-def bitmap_of(*containers: tuple[int, int, bytes], keys_first: bytes | None = None) -> bytes:
-    """A portable vector of one bucket of plain containers (key, count, body), with right offsets."""
-    header = struct.pack("<II", 12346, len(containers))
-    header += b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
-    at = len(header) + 4 * len(containers)
-    for _, _, body in containers:
-        header += struct.pack("<I", at)
-        at += len(body)
-    bucket = header + b"".join(body for _, _, body in containers)
-    return struct.pack("<IQ", PORTABLE_MAGIC, 1) + (keys_first or struct.pack("<I", 0)) + bucket
-
-
-def run_bitmap(count: int, *pairs: tuple[int, int]) -> bytes:
-    body = struct.pack("<H", len(pairs)) + b"".join(struct.pack("<HH", *pair) for pair in pairs)
-    bucket = struct.pack("<IBHH", 12347, 1, 0, count - 1) + body
-    return struct.pack("<IQI", PORTABLE_MAGIC, 1, 0) + bucket
-
-
-def array(*values: int) -> bytes:
-    return struct.pack(f"<{len(values)}H", *values)
 
 
 @pytest.mark.parametrize(
@@ -483,7 +495,8 @@ def test_prefix_that_leaves_the_table_is_refused(prefix):
 
 
 @pytest.mark.parametrize(
-    ("storage", "text"), [("u", "short"), ("u", "~" * 20), ("i", EXAMPLE_FILE), ("p", EXAMPLE_FILE)]
+    ("storage", "text"),
+    [("u", "short"), ("u", "~" * 20), ("u", "0" * 15 + "##093"), ("i", EXAMPLE_FILE), ("p", EXAMPLE_FILE)],
 )
 def test_text_without_a_uuid_is_refused(storage, text):
     with pytest.raises(DataError):

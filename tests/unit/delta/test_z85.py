@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.delta.deletion_vectors import z85_decode, z85_encode
 from delta_sharing_client.errors import DataError, UsageError
+from tests.vectors import in_padded_text
 
 
 def test_the_example_of_the_zeromq_rfc_converts_both_ways():
@@ -23,6 +24,30 @@ def test_largest_group_is_four_ff_bytes_and_one_more_is_refused():
     assert z85_decode("%nSc0") == b"\xff" * 4
     with pytest.raises(DataError, match="32 bits, those at position 5"):
         z85_decode("00000%nSc1")
+
+
+def test_each_leading_padding_of_the_last_group_is_a_missing_byte():
+    assert z85_decode("HelloWorld##093") == bytes.fromhex("864FD26FB559F75B0300")
+    assert z85_decode("###30") == b"\xff"
+    assert z85_decode("##960") == b"\xff\xff"
+    assert z85_decode("#rr90") == b"\xff\xff\xff"
+
+
+@pytest.mark.parametrize("tail", ["###31", "##961", "#rr91"])
+def test_a_padded_group_beyond_its_bytes_is_refused(tail):
+    with pytest.raises(DataError, match="must fit in the bytes they stand for"):
+        z85_decode("Hello" + tail)
+
+
+@pytest.mark.parametrize("text", ["####0", "#####", "Hello####0"])
+def test_a_last_group_of_no_byte_is_refused(text):
+    with pytest.raises(DataError, match='at most 3 "#"'):
+        z85_decode(text)
+
+
+def test_only_the_last_group_is_padded():
+    with pytest.raises(DataError, match="32 bits, those at position 5"):
+        z85_decode("Hello##093World")
 
 
 @pytest.mark.parametrize(
@@ -45,6 +70,11 @@ def test_text_outside_the_format_is_refused_with_the_place(text, reason):
 def test_bytes_that_are_no_multiple_of_four_are_refused():
     with pytest.raises(UsageError, match="found 5"):
         z85_encode(b"12345")
+
+
+@given(st.binary(max_size=64))
+def test_bytes_survive_the_padding_in_the_text(data):
+    assert z85_decode(in_padded_text(data)) == data
 
 
 @given(st.binary(max_size=64).map(lambda data: data + bytes(-len(data) % 4)))
