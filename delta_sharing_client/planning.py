@@ -39,7 +39,8 @@ from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
 from delta_sharing_client.protocol import windows
-from delta_sharing_client.protocol.messages import TableAction, TableHead
+from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.lines import TableAction
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import (
     ChangesQuery,

@@ -24,7 +24,8 @@ import urllib3.exceptions
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.options import ReadOptions
 
-RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+# Gateways have statuses of their own (509, 520 to 530). What is not implemented (501) will not be in a moment.
+RETRIED_STATUSES = frozenset({408, 425, 429, *range(500, 600)} - {501})
 # What storages answer once a signature has expired: S3 and Azure 403, Google 400, proxies before them 401 and 410.
 EXPIRED_STATUSES = frozenset({400, 401, 403, 410})
 # What requests, urllib3 and the standard library below them raise, by its bases. A RequestException is an OSError; a

@@ -27,7 +27,7 @@ from delta_sharing_client.plan.columns import (
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, whole_number
 from delta_sharing_client.planning import read_commits
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.protocol.messages import TableHead
+from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient

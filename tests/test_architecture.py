@@ -34,7 +34,7 @@ NOUNS_WITH_ONE_READER = {
     "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",
     "protocol/auth.py": "sign-in",
-    "protocol/pages.py": "an answer, from the bytes of its lines to checked actions",
+    "protocol/pages.py": "an answer from the network: its pages, polls and resumptions",
     "read/decode.py": "bytes to batches, without a download",
     "run/engine.py": "the files of one scan, opened by themselves or in runs, and the end of them all",
     "run/listing.py": "the files of a read while they are listed, and the thread that follows the listing",

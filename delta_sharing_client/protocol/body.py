@@ -4,12 +4,12 @@ server refused, as an exception (protocol: 4xx and 5xx answers carry ``errorCode
 from __future__ import annotations
 
 import dataclasses
+import html
 import re
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import msgspec
 import requests
 
 from delta_sharing_client.errors import (
@@ -20,15 +20,22 @@ from delta_sharing_client.errors import (
     RequestError,
     TransportError,
 )
-from delta_sharing_client.protocol.messages import ErrorAnswer
+from delta_sharing_client.protocol.messages import error_of
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import LIBRARY_ERRORS, Transient, network_failure
 
 # What ``body_chunks`` decodes, for the ``Accept-Encoding`` header.
 ACCEPTED_ENCODINGS = "gzip, deflate"
+_DECODED = ("gzip", "x-gzip", "deflate")
 MAX_LINE_BYTES = 256 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _INFLATED_BYTES = 1024 * 1024
+# The content codings there are (RFC 9110, 8.4.1, and its registry), beside those that are decoded. Any other word, such
+# as "utf-8", is no coding, and a server that writes it has encoded nothing.
+_OTHER_ENCODINGS = frozenset(
+    ("aes128gcm", "br", "bzip2", "compress", "dcb", "dcz", "exi", "lz4", "lzma", "snappy", "x-compress", "xz", "zstd")
+)
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_FOUND_CODE = "RESOURCE_DOES_NOT_EXIST"
 _MAX_CODE = 100
 _MAX_SHOWN = 500
@@ -36,7 +43,9 @@ _MAX_KEPT = 16_384
 # What Databricks ends its messages with, and its support asks for.
 _TRACE = re.compile(r"\[Trace Id: [^\]]{1,200}\]")
 
-_decoder = msgspec.json.Decoder(ErrorAnswer)
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>|<h1[^>]*>(.*?)</h1>", re.IGNORECASE | re.DOTALL)
+_HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|body|h1)\b", re.IGNORECASE)
+_TAG = re.compile(r"<[^>]*>")
 
 
 def body_chunks(
@@ -46,13 +55,13 @@ def body_chunks(
     *,
     limit: int | None = None,
 ) -> Iterator[bytes]:
-    """Yield the body as it arrives; a compressed one is complete only where its decoder says so.
+    """Yield the body as it arrives, without a byte order mark; a compressed one ends only where its decoder says so.
 
     Raises ``Transient`` if the body breaks off before its stated end or before that of its compression,
     ``ProtocolError`` if it is longer than ``limit`` bytes, or compressed in a way that was not asked for.
     """
     total = 0
-    for chunk in _decoded(response, _received(response, doing, table), doing, table):
+    for chunk in _without_mark(_decoded(response, _received(response, doing, table), doing, table)):
         total += len(chunk)
         if limit is not None and total > limit:
             raise ProtocolError(f"{doing}: the answer is longer than {limit} bytes.", table=table)
@@ -70,6 +79,18 @@ def start_of_body(response: requests.Response, limit: int) -> bytes:
     except (Transient, DeltaSharingError):
         pass  # the status is what matters; the text is a courtesy
     return body[:limit]
+
+
+def _without_mark(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    start = b""
+    rest = iter(chunks)
+    for chunk in rest:
+        start += chunk
+        if len(start) >= len(_BYTE_ORDER_MARK):
+            break
+    if start := start.removeprefix(_BYTE_ORDER_MARK):
+        yield start
+    yield from rest
 
 
 def _received(response: requests.Response, doing: str, table: str | None) -> Iterator[bytes]:
@@ -90,11 +111,13 @@ def _received(response: requests.Response, doing: str, table: str | None) -> Ite
 
 
 def _decoded(response: requests.Response, chunks: Iterator[bytes], doing: str, table: str | None) -> Iterable[bytes]:
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
-    if encoding in ("", "identity"):
+    named = [name.strip() for name in response.headers.get("Content-Encoding", "").lower().split(",")]
+    encodings = [name for name in named if name in _DECODED or name in _OTHER_ENCODINGS]
+    if not encodings:
         return chunks
-    if encoding in ("gzip", "x-gzip", "deflate"):
-        return _inflated(chunks, encoding == "deflate", doing, table)
+    if len(encodings) == 1 and encodings[0] in _DECODED:
+        return _inflated(chunks, encodings[0] == "deflate", doing, table)
+    encoding = ", ".join(encodings)
     raise ProtocolError(
         f"{doing}: expected an answer in one of the encodings {ACCEPTED_ENCODINGS}, found {encoding[:40]!r}.",
         table=table,
@@ -202,22 +225,25 @@ class Refusal:
     message: str = ""
 
     @classmethod
-    def read(cls, status: int, body: bytes, secrets: Iterable[str] = ()) -> Refusal:
-        """Read the body of an answer with an error ``status``: JSON whatever its content type, else text."""
-        try:
-            answer = _decoder.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            answer = ErrorAnswer()
-        message = answer.message or ""
-        if answer.code is None and answer.message is None:
-            message = body.decode("utf-8", "replace")
-        code = None if answer.code is None else scrub(answer.code, secrets)[:_MAX_CODE]
-        return cls(status=status, code=code, message=scrub(message.strip(), secrets))
+    def read(cls, status: int, body: bytes, secrets: Iterable[str] = (), challenge: str | None = None) -> Refusal:
+        """Read the body of an answer with an error ``status``: JSON whatever its content type, else text.
+
+        Of a page of HTML the title is told. ``challenge`` is the header ``WWW-Authenticate``, which is told where the
+        body says nothing.
+        """
+        code, message = error_of(body)
+        if code is None and message is None:
+            message = _page(body.decode("utf-8", "replace"))
+        if challenge and not message:
+            message = f"the server answers with the challenge {' '.join(challenge.split())}"
+        code = None if code is None else scrub(code, secrets)[:_MAX_CODE]
+        return cls(status=status, code=code, message=scrub((message or "").strip(), secrets))
 
     def error(self, doing: str, *, table: str | None, auth_hint: str = "") -> DeltaSharingError:
         """Return the exception; ``doing`` says what was asked ("Listing the shares"), ``auth_hint`` what to do about
         refused credentials."""
-        facts = ", ".join(str(fact) for fact in (self.status, self.code) if fact is not None)
+        code = None if self.code == str(self.status) else self.code
+        facts = ", ".join(str(fact) for fact in (self.status, code) if fact is not None)
         failed = f"{doing} failed ({facts})" if facts else f"{doing} failed"
         shown = _shortened(" ".join(self.message.split()))
         text = f"{failed}: {shown}" if shown else failed
@@ -232,6 +258,16 @@ class Refusal:
             kind = NotFoundError
         kept = self.message[:_MAX_KEPT] or None
         return kind(text, status=self.status, error_code=self.code, server_message=kept, table=table)
+
+
+def _page(text: str) -> str:
+    """Return a text, or what to say of it where it is a page of HTML."""
+    if not _HTML.match(text):
+        return text
+    found = _TITLE.search(text)
+    title = " ".join(html.unescape(_TAG.sub(" ", found[1] or found[2] or "")).split()) if found else ""
+    page = f"a page of HTML with the title '{title[:_MAX_CODE]}'" if title else "a page of HTML without a title"
+    return f"{page} came in place of JSON, perhaps from a proxy or a login page between here and the server"
 
 
 def _shortened(message: str) -> str:

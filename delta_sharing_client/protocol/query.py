@@ -15,9 +15,12 @@ from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import ProtocolError, RequestError, UsageError
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.messages import AnswerKind, TableAction, TableHead, capabilities
+from delta_sharing_client.protocol.answers import AnswerRules, TableHead
+from delta_sharing_client.protocol.lines import AnswerKind, TableAction
+from delta_sharing_client.protocol.loose import Loosened
+from delta_sharing_client.protocol.messages import capabilities
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.protocol.pages import AnswerRules, Page, Pages
+from delta_sharing_client.protocol.pages import Page, Pages
 from delta_sharing_client.protocol.rest import RestClient
 
 _MAX_INT32 = 2**31 - 1
@@ -251,15 +254,17 @@ def table_metadata(
     transport = rest.operation()
 
     def attempt() -> TableHead:
-        page = Page(transport, request, transport.attempt(request), rules)
+        loosened = Loosened(request.doing)
+        page = Page(transport, request, transport.attempt(request), rules, loosened)
         try:
-            if page.status is not None or next(page.actions(), None) is not None:
+            if page.answer.status is not None or next(page.actions(), None) is not None:
                 raise ProtocolError(
                     f"{request.doing}: expected a protocol and a metaData line, found more.", table=str(table)
                 )
-            return page.head
+            return page.answer.head
         finally:
             page.close()
+            loosened.tell()
 
     return transport.repeat(attempt)
 

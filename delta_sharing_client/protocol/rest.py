@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from delta_sharing_client.errors import DeltaSharingError, NotFoundError, ProtocolError, RequestError, about_table
+from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode
 from delta_sharing_client.protocol.messages import (
+    VERSION_HEADER,
     ItemsPage,
     SchemaItem,
     ShareAnswer,
@@ -19,14 +22,15 @@ from delta_sharing_client.protocol.messages import (
     TableItem,
     TemporaryCredentials,
     TemporaryCredentialsAnswer,
+    version_header,
 )
 from delta_sharing_client.protocol.names import Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.transport import Request, Transport
-from delta_sharing_client.redact import scrub
 
-VERSION_HEADER = "Delta-Table-Version"
 _MAX_EMPTY_PAGES = 1000
 _UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -82,7 +86,7 @@ class RestClient(Transport):
 
     def list_shares(self) -> list[Share]:
         """List Shares: all pages."""
-        items = self._list(("shares",), ItemsPage[ShareItem], "Listing the shares")
+        items = self._list(("shares",), ShareItem, "Listing the shares")
         return [_share(item) for item in items]
 
     def get_share(self, share: str) -> Share:
@@ -96,14 +100,14 @@ class RestClient(Transport):
         """List Schemas in a Share: all pages."""
         path = ("shares", check_name(share, "share"), "schemas")
         with self._advised(lambda: self._near_schema(share)):
-            items = self._list(path, ItemsPage[SchemaItem], f"Listing the schemas of share {share}")
+            items = self._list(path, SchemaItem, f"Listing the schemas of share {share}")
         return [Schema(item.name, item.share or share, item.id, item.display_name) for item in items]
 
     def list_tables(self, share: str, schema: str) -> list[Table]:
         """List Tables in a Schema: all pages."""
         path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), "tables")
         with self._advised(lambda: self._near_schema(share, schema)):
-            items = self._list(path, ItemsPage[TableItem], f"Listing the tables of schema {share}.{schema}")
+            items = self._list(path, TableItem, f"Listing the tables of schema {share}.{schema}")
         return [_table(item, share, schema) for item in items]
 
     def list_all_tables(self, share: str) -> list[Table]:
@@ -111,7 +115,7 @@ class RestClient(Transport):
         path = ("shares", check_name(share, "share"), "all-tables")
         doing = f"Listing all tables of share {share}"
         try:
-            items = self._list(path, ItemsPage[TableItem], doing)
+            items = self._list(path, TableItem, doing)
         except RequestError as error:
             if error.status not in _UNKNOWN_ENDPOINT:
                 raise
@@ -119,8 +123,8 @@ class RestClient(Transport):
             return [t for schema in self.list_schemas(share) for t in self.list_tables(share, schema.name)]
         for item in items:
             if not item.schema:
-                raise ProtocolError(f"{doing}: the server names no schema for table {item.name!r}.")
-        return [_table(item, share, item.schema or "") for item in items]
+                _log.warning("%s: table %r is left out, because the server names no schema for it.", doing, item.name)
+        return [_table(item, share, item.schema) for item in items if item.schema]
 
     def table_version(self, table: TableName, starting_timestamp: str | None = None) -> int:
         """Query Table Version: the current version, or the earliest at or after ``starting_timestamp`` (ISO 8601).
@@ -162,23 +166,26 @@ class RestClient(Transport):
 
     def _json(self, request: Request, answer: type[T]) -> T:
         _, body = self.fetch(request)
+        loosened = Loosened(request.doing)
         try:
-            return msgspec.json.decode(body, type=answer)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return decode(body, answer, loosened)
+        except MALFORMED as error:
             found = f"({error})" if body.strip() else "(an empty body)"
             raise ProtocolError(
                 f"{request.doing}: the answer is not the JSON that the protocol defines {found}.", table=request.table
             ) from None
+        finally:
+            loosened.tell()
 
-    def _list(self, path: tuple[str, ...], page: type[ItemsPage[T]], doing: str) -> list[T]:
+    def _list(self, path: tuple[str, ...], kind: type[T], doing: str) -> list[T]:
         items: list[T] = []
         tokens = PageTokens(doing)
         within = self.operation()
         token = None
         while True:
             params: dict[str, str] = {} if token is None else {"pageToken": token}
-            answer = within._json(Request(method="GET", path=path, doing=doing, params=params), page)
-            items.extend(answer.items or [])
+            answer = within._json(Request(method="GET", path=path, doing=doing, params=params), ItemsPage)
+            items.extend(_items(answer.items or [], kind, doing))
             token = tokens.next(answer.next_page_token, is_empty=not answer.items)
             if token is None:
                 return items
@@ -239,19 +246,6 @@ class PageTokens:
         return token
 
 
-def version_header(headers: Mapping[str, str], doing: str, table: str, secrets: Collection[str] = ()) -> int | None:
-    """Return the ``Delta-Table-Version`` of an answer, ``None`` if it has none; ``ProtocolError`` if malformed."""
-    text = headers.get(VERSION_HEADER)
-    if text is None:
-        return None
-    digits = text.strip()
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 19:
-        raise ProtocolError(
-            f"{doing}: {VERSION_HEADER} is {scrub(text, secrets)[:40]!r}; expected a version.", table=table
-        )
-    return int(digits)
-
-
 def _table_request(
     method: str,
     table: TableName,
@@ -272,6 +266,23 @@ def _table_request(
         headers=headers or {},
         body=body,
     )
+
+
+def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
+    """Return the items that can be read. The log names the others; ``ProtocolError`` if all of them are broken."""
+    items: list[T] = []
+    loosened = Loosened(doing)
+    broken = ""
+    for number, raw in enumerate(listed, 1):
+        try:
+            items.append(decode(raw, kind, loosened))
+        except MALFORMED as error:
+            broken = f"item {number} of the answer cannot be read: {error}"
+            _log.warning("%s: %s. It is left out.", doing, broken)
+    loosened.tell()
+    if broken and not items:
+        raise ProtocolError(f"{doing}: {broken}, nor can any other; ask the data provider.")
+    return items
 
 
 def _nearest(given: str, names: list[str], otherwise: str) -> str | None:

@@ -290,7 +290,9 @@ class Transport:
         raise failure  # out here: the library's error knows the request, and so the token
 
     def _failure(self, response: requests.Response, request: Request) -> DeltaSharingError | Transient:
-        refusal = Refusal.read(response.status_code, start_of_body(response, _MAX_ERROR_BYTES), self.secrets())
+        challenge = response.headers.get("WWW-Authenticate")
+        body = start_of_body(response, _MAX_ERROR_BYTES)
+        refusal = Refusal.read(response.status_code, body, self.secrets(), challenge)
         error = refusal.error(request.doing, table=request.table, auth_hint=self._auth.hint())
         if response.status_code in RETRIED_STATUSES:
             return Transient(error, retry_after(response.headers.get("Retry-After")))

@@ -14,7 +14,7 @@ from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.protocol.messages import TableHead
+from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.run.partitions import Partition, partition, read_cost
 from delta_sharing_client.spark.admission import Budget
 from delta_sharing_client.spark.follower import Follower, with_way_out

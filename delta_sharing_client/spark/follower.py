@@ -27,7 +27,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.messages import TableHead
+from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.spark.admission import BASE, Budget, Position, VersionFiles, admit, file_id
 from delta_sharing_client.spark.offsets import ADVICE, AnyOffset, Beginning, Offset, check_order, check_restart
 from delta_sharing_client.spark.options import DEFAULT_MAX_FILES, SparkOptions

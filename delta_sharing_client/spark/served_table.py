@@ -35,7 +35,7 @@ from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, Table
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.planning import plan_change_feed, plan_table
-from delta_sharing_client.protocol.messages import TableHead
+from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,

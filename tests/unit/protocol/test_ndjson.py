@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.errors import ProtocolError
-from delta_sharing_client.protocol import pages
+from delta_sharing_client.protocol import lines as wire_lines
 from delta_sharing_client.protocol.body import split_blocks
-from delta_sharing_client.protocol.messages import Line
+from delta_sharing_client.protocol.lines import Line
 
 decode = msgspec.json.Decoder(Line).decode
 # Whole lines, and pieces of which some make a line, or two lines, or half of one.
@@ -83,17 +83,17 @@ def test_lines_decoded_at_once_are_those_decoded_one_by_one(lines):
         expected = [decode(line) for line in text.split(b"\n")]
     except (msgspec.MsgspecError, UnicodeDecodeError):
         expected = None
-    assert pages._decoded_at_once(text) == expected
+    assert wire_lines._decoded_at_once(text) == expected
 
 
 @pytest.mark.parametrize("between", [b",", b",5,", b""])
 @pytest.mark.parametrize("halves", [(b'{"new":[1', b"2]}"), (b'{"new":[[1]', b"[2]]}"), (b'{"new":', b"3}")])
 def test_a_line_that_holds_two_does_not_make_up_for_one_that_is_broken(halves, between):
     text = b"{}" + between + b"{}\n" + b"\n".join(halves)
-    assert pages._decoded_at_once(text) is None
+    assert wire_lines._decoded_at_once(text) is None
 
 
 def test_what_is_beyond_the_nesting_of_one_line_is_left_to_it():
     text = b"\n".join([b"{}", b'{"new":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
-    assert pages._decoded_at_once(text) is None
-    assert pages._decoded_at_once(b'{"new":"' + b"x" * 5_000_000 + b'"}') is None
+    assert wire_lines._decoded_at_once(text) is None
+    assert wire_lines._decoded_at_once(b'{"new":"' + b"x" * 5_000_000 + b'"}') is None

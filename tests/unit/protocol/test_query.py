@@ -20,7 +20,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
 )
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.protocol import body, pages
+from delta_sharing_client.protocol import body, lines, pages
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
@@ -252,7 +252,7 @@ def test_malformed_line_is_refused_naming_it(server, rest, table, wire, line, re
 def test_files_before_a_malformed_line_are_given_out_before_its_error(
     server, rest, table, wire, monkeypatch, wrong, at_once
 ):
-    monkeypatch.setattr(pages.SHORTCUTS, "lines_at_once", at_once)
+    monkeypatch.setattr(lines.SHORTCUTS, "lines_at_once", at_once)
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *map(wire.delta_file, "abc"), wrong, wire.delta_file("d")))
     actions = query_table(rest, table).actions
     assert [next(actions).file_id for _ in range(3)] == ["a", "b", "c"]

@@ -110,7 +110,7 @@ def test_the_rows_are_those_of_the_whole_list(
     scan = table(files).scan(limit=limit, filter="id < 7 AND number <> 2")
     streamed = scan.to_arrow()
     monkeypatch.setattr("delta_sharing_client.reads.SHORTCUTS.streamed_listing", False)
-    monkeypatch.setattr("delta_sharing_client.protocol.pages.SHORTCUTS.lines_at_once", False)
+    monkeypatch.setattr("delta_sharing_client.protocol.lines.SHORTCUTS.lines_at_once", False)
     whole = scan.to_arrow()
     assert streamed.equals(whole)
     assert streamed.num_rows == whole.num_rows == min(7 * (files - (files > 2)), 10**9 if limit is None else limit)

@@ -1,0 +1,312 @@
+"""What may stand where in an answer: first protocol and metadata, then files, last the end-of-stream action.
+
+Pure: typed lines go in, checked actions come out (protocol, "JSON Wrapper Object In Each Line", "Query Table Metadata",
+"Read Data from a Table", "Read Change Data Feed from a Table").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from delta_sharing_client.delta.actions import Metadata, Protocol, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol.lines import (
+    NOTHING,
+    AnswerKind,
+    EndStreamAction,
+    FileLine,
+    FileReader,
+    Line,
+    QueryStatus,
+    Subject,
+    TableAction,
+    format_of,
+    read_metadata,
+    read_protocol,
+)
+from delta_sharing_client.protocol.loose import Loosened
+from delta_sharing_client.protocol.messages import (
+    CHANGES_OF_VIEWS,
+    END_STREAM_ACTION,
+    VERSION_HEADER,
+    promises,
+    version_header,
+)
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.retry import RETRIED_STATUSES, Transient
+
+# What a line may hold: the attribute of ``Line``, and the key on the wire.
+_KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TableHead:
+    """The first two lines of an answer, and its headers: the table as of a version.
+
+    Attributes
+    ----------
+    version:
+        The snapshot's version; of changes, the first version of the range.
+    response_format:
+        The format that the lines have: ``PARQUET`` or ``DELTA``.
+    protocol, metadata:
+        As in the Delta log. A parquet-format answer gets reader version 1, without features.
+    metadata_version:
+        The version that the server states for ``metadata``, if it does.
+    table_size, num_files:
+        Bytes and files of the table, where the server tells.
+    location, auxiliary_locations, access_modes:
+        For directory access; no ``access_modes`` means ``url``.
+    is_view:
+        Whether these are the changes of a view, which has no versions; ``version`` is 0 then.
+    """
+
+    version: int
+    response_format: ResponseFormat
+    protocol: Protocol
+    metadata: Metadata
+    metadata_version: int | None = None
+    table_size: int | None = None
+    num_files: int | None = None
+    location: str | None = None
+    auxiliary_locations: tuple[str, ...] = ()
+    access_modes: tuple[str, ...] = ()
+    is_view: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRules:
+    """What an answer must keep to.
+
+    ``formats`` are those that were asked for; ``version`` is the one asked for; files before
+    ``starting_version`` are an error, files after ``ending_version`` are dropped (the server may send them).
+    A missing version header means the version asked for; the change data feed of a view has none (``may_be_view``).
+    """
+
+    table: TableName
+    kind: AnswerKind
+    formats: tuple[ResponseFormat, ...]
+    version: int | None = None
+    starting_version: int | None = None
+    ending_version: int | None = None
+    needs_url_access: bool = True
+    may_be_view: bool = False
+
+
+class Answer:
+    """Checks the lines of one answer, in their order: ``begin`` once, ``take`` for all others, ``finish`` at the end.
+
+    Attributes
+    ----------
+    head:
+        Protocol, metadata and version; set by ``begin``.
+    status:
+        In place of a head where the query still runs.
+    end:
+        The end-of-stream action, once it came.
+    min_expiration:
+        When the first URL so far expires, in epoch milliseconds.
+    """
+
+    head: TableHead
+
+    def __init__(self, subject: Subject, rules: AnswerRules, headers: Mapping[str, str], loosened: Loosened) -> None:
+        self.status: QueryStatus | None = None
+        self.end: EndStreamAction | None = None
+        self.min_expiration: int | None = None
+        self._subject = subject
+        self._rules = rules
+        self._headers = headers
+        self._loosened = loosened
+        self._number = 0
+        self._is_view = promises(headers, CHANGES_OF_VIEWS)
+
+    # --- the head ---
+
+    def begin(self, lines: Iterator[Line]) -> None:
+        """Read the first two lines; of an answer that has no head yet, all of them (``status``)."""
+        first = self._next(lines)
+        if first is not None and first.query is not None:
+            self._only_one(first)
+            self.status = first.query
+            while (line := self._next(lines)) is not None:
+                if line.end is None:
+                    raise self._malformed("queryStatus must be the only line")
+            return
+        first = self._not_the_end(first, "protocol")
+        if first.protocol is None:
+            raise self._malformed("the first line must hold protocol")
+        found = format_of(first.protocol)
+        if found is None:
+            raise self._malformed("protocol needs minReaderVersion or deltaProtocol")
+        # Servers that do not know the header answer in parquet, and the protocol wants clients to take that.
+        if found not in (*self._rules.formats, ResponseFormat.PARQUET):
+            raise ProtocolError(
+                f"{self._subject.doing}: asked for the {' or '.join(sorted(f.value for f in self._rules.formats))} "
+                f"response format, found {found.value}.",
+                table=self._subject.table,
+            )
+        protocol = read_protocol(first.protocol, found, self._subject.table, self._loosened)
+        described = self._not_the_end(self._next(lines), "metaData").metadata
+        if described is None:
+            raise self._malformed("the second line must hold metaData")
+        self.head = TableHead(
+            version=self._version(described.version),
+            response_format=found,
+            protocol=protocol,
+            metadata=read_metadata(described, found, self._subject.table),
+            metadata_version=described.version,
+            table_size=described.size,
+            num_files=described.num_files,
+            location=described.location,
+            auxiliary_locations=tuple(described.auxiliary_locations or ()),
+            access_modes=tuple(described.access_modes or ()),
+            is_view=self._is_view,
+        )
+        self._check_head(self.head)
+        self._read = FileReader(found, self._rules.kind).read
+
+    def _next(self, lines: Iterator[Line]) -> Line | None:
+        """Return the next line that says something we know, ``None`` at the end."""
+        for line in lines:
+            self._number += 1
+            if line != NOTHING:
+                return line
+        return None
+
+    def _not_the_end(self, line: Line | None, expected: str) -> Line:
+        if line is not None and line.end is not None:
+            self._end_of_stream(line.end)  # an error report may be all there is
+        if line is None or line.end is not None:
+            raise self._subject.incomplete(f"it has no {expected} line")
+        self._only_one(line)
+        return line
+
+    def _version(self, metadata_version: int | None) -> int:
+        rules, subject = self._rules, self._subject
+        if self._is_view:
+            if not rules.may_be_view or rules.starting_version is not None or rules.ending_version is not None:
+                raise UsageError(
+                    f"{subject.doing}: this is a view, whose changes have no versions; ask for them between two "
+                    "timestamps, and not as a stream."
+                )
+            return 0
+        version = version_header(self._headers, subject.doing, subject.table, subject.secrets())
+        for fallback in (metadata_version, rules.version, rules.starting_version):
+            version = fallback if version is None else version
+        if version is None:
+            raise ProtocolError(f"{subject.doing}: the answer has no {VERSION_HEADER} header.", table=subject.table)
+        return version
+
+    def _check_head(self, head: TableHead) -> None:
+        rules, doing = self._rules, self._subject.doing
+        if rules.version is not None and head.version != rules.version:
+            raise ProtocolError(
+                f"{doing}: asked for version {rules.version}, found version {head.version}.", table=self._subject.table
+            )
+        modes = {mode.lower() for mode in head.access_modes}
+        if rules.needs_url_access and modes and "url" not in modes:
+            raise UnsupportedFeatureError(
+                f"{doing}: the table is shared by directory access only (accessModes {', '.join(sorted(modes))}), not "
+                "by file URLs; ask the provider for access by url, or read its directory.",
+                feature="directory access",
+                table=self._subject.table,
+            )
+
+    # --- what follows it ---
+
+    def take(self, lines: Iterator[Line], give: Callable[[TableAction], object]) -> None:
+        """Call ``give`` with each action of ``lines``.
+
+        Raises ``Transient`` or ``RequestError`` if the server reports an error in its end-of-stream action,
+        ``ProtocolError`` for what may not stand there; each after the actions of the lines before.
+        """
+        rules, head, read = self._rules, self.head, self._read
+        changes = rules.kind is AnswerKind.CHANGES
+        first, last = rules.starting_version, rules.ending_version
+        for line in lines:
+            self._number += 1
+            file = line.file
+            if file is None and line == NOTHING:
+                # Fields that a client does not know are never needed to read an answer (protocol, "Protocol").
+                continue
+            if self.end is not None:
+                raise self._malformed("endStreamAction must be the last line")
+            several = line.add or line.cdf or line.remove or line.protocol or line.metadata or line.end or line.query
+            if file is None or several is not None:
+                file = self._only_file(line)
+                if file is None:
+                    other = self._other(line)
+                    if other is not None:
+                        give(other)
+                    continue
+            action = read(line)
+            if isinstance(action, str):
+                raise self._malformed(action)
+            expires = file.expiration_timestamp
+            if expires is not None and (self.min_expiration is None or expires < self.min_expiration):
+                self.min_expiration = expires
+            if changes:
+                version = file.version
+                if head.is_view:
+                    if version is not None or file.timestamp is None:
+                        raise self._malformed("each file of a view's changes has a timestamp and no version")
+                elif version is None:
+                    raise self._malformed("each file of a range of versions needs its version")
+                elif last is not None and version > last:
+                    continue
+                elif first is not None and version < first:
+                    raise self._malformed(f"a file of version {version} is before the range that starts at {first}")
+            give(action)
+
+    def finish(self) -> None:
+        """Raise ``Transient`` where an answer that has no more lines must have some."""
+        if self.end is None and promises(self._headers, END_STREAM_ACTION):
+            raise self._subject.incomplete("it ended without the endStreamAction that its header promises")
+
+    def _only_file(self, line: Line) -> FileLine | None:
+        return line.add or line.cdf or line.remove if self._only_one(line) in {"add", "cdf", "remove"} else None
+
+    def _only_one(self, line: Line) -> str:
+        found = [name for name in _KEYS if getattr(line, name) is not None]
+        if len(found) == 1:
+            return found[0]
+        keys = ", ".join(_KEYS[name] for name in found) or "none of them"
+        raise self._malformed(f"expected exactly one of {', '.join(_KEYS.values())}; found {keys}")
+
+    def _other(self, line: Line) -> TableAction | None:
+        head, table = self.head, self._subject.table
+        if line.end is not None:
+            self._end_of_stream(line.end)
+            return None
+        action: VersionedMetadata | VersionedProtocol
+        if line.metadata is not None:
+            metadata = read_metadata(line.metadata, head.response_format, table)
+            action, is_same = VersionedMetadata(line.metadata.version, metadata), metadata == head.metadata
+        elif line.protocol is not None:
+            protocol = read_protocol(line.protocol, head.response_format, table, self._loosened)
+            action, is_same = VersionedProtocol(line.protocol.version, protocol), protocol == head.protocol
+        else:
+            raise self._malformed("queryStatus must be the only line")
+        if self._rules.kind is AnswerKind.CHANGES:
+            last = self._rules.ending_version
+            return None if last is not None and action.version is not None and action.version > last else action
+        if not is_same:
+            raise self._malformed(f"a snapshot has one {'protocol' if line.metadata is None else 'metaData'}")
+        return None
+
+    def _end_of_stream(self, end: EndStreamAction) -> None:
+        if end.error_message:
+            error = self._subject.refused(end.error_message, end.http_status_error_code)
+            raise Transient(error) if end.http_status_error_code in RETRIED_STATUSES else error
+        self.end = end
+        expires = end.min_url_expiration_timestamp
+        if expires is not None and (self.min_expiration is None or expires < self.min_expiration):
+            self.min_expiration = expires
+
+    def _malformed(self, reason: str) -> ProtocolError:
+        return self._subject.malformed(self._number, reason)

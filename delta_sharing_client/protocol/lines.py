@@ -1,0 +1,426 @@
+"""The lines of a query's answer: what each may hold, decoded block by block, and files as actions.
+
+Pure: blocks of bytes go in, typed lines and actions come out (protocol, "API Response Actions", both formats). What may
+stand where is ``protocol.answers``; the bytes come from ``protocol.pages``. Unknown fields are ignored, because the
+protocol lets servers add them; ``null`` means absent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Union, cast
+
+import msgspec
+
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    Count,
+    FileAction,
+    Format,
+    Long,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    VersionedMetadata,
+    VersionedProtocol,
+)
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol.body import Block, Refusal
+from delta_sharing_client.protocol.loose import MALFORMED, Loosened
+from delta_sharing_client.redact import scrub
+from delta_sharing_client.retry import Transient
+from delta_sharing_client.shortcuts import SHORTCUTS
+
+PARQUET_FORMAT_VERSION = 1
+MAX_COLUMNS = 100_000
+_FEATURES_VERSION = 3
+_INTERNED = 1 << 16
+_MAX_BLANK_LINES = 10_000
+_MOST_AT_ONCE = 4 * 1024 * 1024
+_ERROR_CODES = (b'"errorCode"', b'"error_code"')
+
+PartitionValues = dict[str, Union[str, None]]
+_NO_VALUES: PartitionValues = {}
+
+
+# === What a line may hold ===
+
+
+class ProtocolLine(msgspec.Struct, rename="camel"):
+    """``protocol``: ``minReaderVersion`` in parquet format, ``deltaProtocol`` in delta format."""
+
+    min_reader_version: Union[Long, None] = None
+    delta_protocol: Union[Protocol, None] = None
+    version: Union[Count, None] = None
+
+
+class MetadataLine(msgspec.Struct, rename="camel"):
+    """``metaData``: the fields themselves in parquet format, ``deltaMetadata`` in delta format."""
+
+    delta_metadata: Union[Metadata, None] = None
+    id: Union[str, None] = None
+    schema_string: Union[str, None] = None
+    format: Format = Format()
+    partition_columns: Union[list[str], None] = None
+    configuration: Union[dict[str, Union[str, None]], None] = None
+    name: Union[str, None] = None
+    description: Union[str, None] = None
+    version: Union[Count, None] = None
+    size: Union[Count, None] = None
+    num_files: Union[Count, None] = None
+    location: Union[str, None] = None
+    auxiliary_locations: Union[list[str], None] = None
+    access_modes: Union[list[str], None] = None
+
+
+class SingleAction(msgspec.Struct, gc=False):
+    """``deltaSingleAction``: one file action in the form of the Delta log, its path being a URL."""
+
+    add: Union[AddFile, None] = None
+    remove: Union[RemoveFile, None] = None
+    cdc: Union[AddCdcFile, None] = None
+
+
+class FileLine(msgspec.Struct, rename="camel", gc=False):
+    """``file`` of both formats, and ``add``, ``cdf`` and ``remove`` of the parquet format."""
+
+    id: str
+    url: Union[str, None] = None
+    partition_values: Union[PartitionValues, None] = None
+    size: Union[Count, None] = None
+    stats: Union[str, None] = None
+    version: Union[Count, None] = None
+    timestamp: Union[Long, None] = None
+    expiration_timestamp: Union[Long, None] = None
+    deletion_vector_file_id: Union[str, None] = None
+    delta_single_action: Union[SingleAction, None] = None
+
+
+class EndStreamAction(msgspec.Struct, rename="camel"):
+    """``endStreamAction``: the last line of an answer."""
+
+    refresh_token: Union[str, None] = None
+    next_page_token: Union[str, None] = None
+    min_url_expiration_timestamp: Union[Long, None] = None
+    error_message: Union[str, None] = None
+    http_status_error_code: Union[Long, None] = None
+
+
+class QueryStatus(msgspec.Struct, rename="camel"):
+    """``queryStatus``: the state of an asynchronous query; an absent ``status`` is pending."""
+
+    query_id: Union[str, None] = None
+    status: Union[str, None] = None
+    message: Union[str, None] = None
+    error_message: Union[str, None] = None
+
+
+class Line(msgspec.Struct, rename={"metadata": "metaData", "end": "endStreamAction", "query": "queryStatus"}, gc=False):
+    """One line of an answer: exactly one of the fields is set ("JSON Wrapper Object In Each Line")."""
+
+    protocol: Union[ProtocolLine, None] = None
+    metadata: Union[MetadataLine, None] = None
+    file: Union[FileLine, None] = None
+    add: Union[FileLine, None] = None
+    cdf: Union[FileLine, None] = None
+    remove: Union[FileLine, None] = None
+    end: Union[EndStreamAction, None] = None
+    query: Union[QueryStatus, None] = None
+
+
+TableAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
+
+
+class AnswerKind(enum.Enum):
+    """What an answer may hold: the files of one snapshot, or the changes of a range of versions."""
+
+    SNAPSHOT = "snapshot"
+    CHANGES = "changes"
+
+
+# === Lines, decoded ===
+
+NOTHING = Line()
+"""A line that holds nothing that a client knows; a blank one, too."""
+_decode = msgspec.json.Decoder(Line).decode
+_decode_list = msgspec.json.Decoder(list[Union[Line, int]]).decode
+_BETWEEN = secrets.randbits(62)
+_SEPARATOR = b",%d," % _BETWEEN
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What an answer is about, for its errors: what was asked ("Querying s.d.t"), the table, the secrets to mask, and
+    the answer's status and content type."""
+
+    doing: str
+    table: str
+    secrets: Callable[[], list[str]]
+    status: int
+    content_type: str
+
+    def malformed(self, number: int, reason: str) -> ProtocolError:
+        """Return the error of line ``number``, the first being 1."""
+        return ProtocolError(f"{self.doing}: line {number} of the answer is malformed: {reason}.", table=self.table)
+
+    def incomplete(self, reason: str) -> Transient:
+        """Return the failure of an answer that does not go to its end."""
+        text = f"{self.doing} failed: the answer is not complete, {reason}."
+        return Transient(TransportError(text, table=self.table))
+
+    def refused(self, message: str, status: int | None) -> DeltaSharingError:
+        """Return the error of a server that gives up within an answer."""
+        said = scrub(message, self.secrets())
+        return Refusal(status=status, message=said).error(self.doing, table=self.table)
+
+
+class Lines:
+    """Decodes the blocks of one answer; what is not quite in the protocol's form is counted in ``loosened``."""
+
+    def __init__(self, subject: Subject, loosened: Loosened) -> None:
+        self._subject = subject
+        self._loosened = loosened
+        self._count = 0
+        self._blank = 0
+        self._is_answer = False
+
+    def of(self, block: Block) -> Iterator[Line]:
+        """Return the lines of the next block, ``NOTHING`` for each that says nothing.
+
+        Raises, each after the lines before, ``ProtocolError`` for a malformed line, ``Transient`` for one that is cut
+        off, and the error that the server reports in one.
+        """
+        # The first lines tell whether this is an answer at all, and are looked at one by one.
+        decoded = _decoded_at_once(block.text) if self._is_answer and SHORTCUTS.lines_at_once else None
+        if decoded is None:
+            return self._one_by_one(block)
+        self._count += len(decoded)
+        return iter(decoded)
+
+    def _one_by_one(self, block: Block) -> Iterator[Line]:
+        for raw in block.lines:
+            self._count += 1
+            try:
+                line = _decode(raw)
+            except MALFORMED as error:
+                line = self._second_look(raw, block.complete, error)
+            if line == NOTHING:
+                self._check_error(raw)
+            else:
+                self._is_answer = True
+            yield line
+
+    def _second_look(self, raw: bytes, complete: bool, problem: Exception) -> Line:
+        text, number = raw.strip(), self._count
+        if not text:
+            self._blank += 1
+            if self._blank > _MAX_BLANK_LINES:
+                raise self._subject.malformed(number, f"more than {_MAX_BLANK_LINES} lines are blank") from None
+            return NOTHING
+        try:
+            return self._loosened.decode(text, Line)
+        except MALFORMED:
+            pass
+        if not complete and text.startswith(b"{"):
+            raise self._subject.incomplete(f"it is cut off in line {number}") from None
+        if not self._is_answer and not text.startswith(b"{"):
+            raise self._another_page(text) from None
+        raise self._subject.malformed(number, scrub(str(problem))) from None
+
+    def _check_error(self, raw: bytes) -> None:
+        """Raise what the server reports; some send an error with a status that means success."""
+        if any(code in raw for code in _ERROR_CODES):
+            refusal = Refusal.read(self._subject.status, raw, self._subject.secrets())
+            raise refusal.error(self._subject.doing, table=self._subject.table)
+
+    def _another_page(self, start: bytes) -> ProtocolError:
+        subject = self._subject
+        text = scrub(start[:60].decode("utf-8", "replace"), subject.secrets())
+        return ProtocolError(
+            f"{subject.doing}: expected lines of JSON, found {scrub(subject.content_type)[:60]} that begins with "
+            f"{text!r}; check the endpoint of the profile, and whether a proxy or a login page answers in its place.",
+            table=subject.table,
+        )
+
+
+def _decoded_at_once(text: bytes) -> list[Line] | None:
+    """Return the lines of ``text``; ``None`` where each must be looked at by itself, to name the one that is wrong."""
+    if len(text) > _MOST_AT_ONCE or any(code in text for code in _ERROR_CODES):
+        return None
+    # One list, with a number between any two lines that no line can hold: nobody knows it. So no line is two lines, and
+    # no two lines are one.
+    joined = text.replace(b"\n", _SEPARATOR)
+    breaks = (len(joined) - len(text)) // (len(_SEPARATOR) - 1)
+    try:
+        found = _decode_list(b"[%b]" % joined)
+    except MALFORMED:
+        return None
+    lines, between = found[::2], found[1::2]
+    plain = between == [_BETWEEN] * breaks and set(map(type, lines)) == {Line}
+    return cast("list[Line]", lines) if plain else None
+
+
+# === Lines as actions ===
+
+
+def format_of(line: ProtocolLine) -> ResponseFormat | None:
+    """Return the format that a protocol line is written in, ``None`` if in neither."""
+    if line.delta_protocol is not None:
+        return ResponseFormat.DELTA
+    return ResponseFormat.PARQUET if line.min_reader_version is not None else None
+
+
+def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str, loosened: Loosened) -> Protocol:
+    """Return the protocol action of a line; ``UnsupportedFeatureError`` for a newer version of the parquet format."""
+    if expected is ResponseFormat.DELTA:
+        if line.delta_protocol is None:
+            raise ProtocolError("Expected deltaProtocol in a protocol line of a delta answer.", table=table)
+        protocol = line.delta_protocol
+        if protocol.min_reader_version == _FEATURES_VERSION and protocol.reader_features is None:
+            # The reference server leaves an empty list out.
+            loosened.note("'readerFeatures' is missing at 'minReaderVersion' 3, which is read as none")
+            return msgspec.structs.replace(protocol, reader_features=[])
+        return protocol
+    if line.min_reader_version is None:
+        raise ProtocolError("Expected minReaderVersion in a protocol line of a parquet answer.", table=table)
+    if line.min_reader_version > PARQUET_FORMAT_VERSION:
+        raise UnsupportedFeatureError(
+            f"The answer needs a client of protocol version {line.min_reader_version}, this one implements "
+            f"{PARQUET_FORMAT_VERSION}; upgrade delta-sharing-client.",
+            feature=f"minReaderVersion {line.min_reader_version}",
+            table=table,
+        )
+    return Protocol(min_reader_version=PARQUET_FORMAT_VERSION)
+
+
+def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metadata:
+    """Return the metadata action of a line. ``UnsupportedFeatureError`` for files of another format than Parquet,
+    ``ProtocolError`` for more columns than a reader should have to believe in."""
+    metadata = _metadata(line, expected, table)
+    provider = metadata.format.provider
+    if provider.lower() != "parquet":
+        raise UnsupportedFeatureError(
+            f"Expected a table of Parquet files, found the format '{provider[:40]}'; ask the provider for a copy.",
+            feature=f"format.provider {provider[:40]}",
+            table=table,
+        )
+    # Counted before anything is made of them; a comment's quotation marks are escaped in there.
+    fields = metadata.schema_string.count('"name"')
+    if fields > MAX_COLUMNS:
+        raise ProtocolError(
+            f"Expected a schema of at most {MAX_COLUMNS:,} columns and fields, found {fields:,}; ask the provider for "
+            "a view of fewer.",
+            table=table,
+        )
+    return metadata
+
+
+def _metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metadata:
+    if expected is ResponseFormat.DELTA:
+        if line.delta_metadata is None:
+            raise ProtocolError("Expected deltaMetadata in a metaData line of a delta answer.", table=table)
+        return line.delta_metadata
+    if line.id is None or line.schema_string is None:
+        raise ProtocolError("Expected id and schemaString in a metaData line of a parquet answer.", table=table)
+    configuration = line.configuration
+    return Metadata(
+        id=line.id,
+        schema_string=line.schema_string,
+        format=line.format,
+        partition_columns=line.partition_columns or [],
+        configuration=None if configuration is None else {k: v for k, v in configuration.items() if v is not None},
+        name=line.name,
+        description=line.description,
+    )
+
+
+class FileReader:
+    """Turns file lines into actions. One for each answer: it shares equal partition values among its files."""
+
+    def __init__(self, response_format: ResponseFormat, kind: AnswerKind) -> None:
+        self._known: dict[tuple[tuple[str, str | None], ...], PartitionValues] = {}
+        self._kind = kind
+        self.read: Callable[[Line], FileAction | str] = (
+            self._read_delta if response_format is ResponseFormat.DELTA else self._read_parquet
+        )
+        """Return the action of a line that holds a file, or a clause saying what is wrong with it."""
+
+    def _read_delta(self, line: Line) -> FileAction | str:
+        file = line.file
+        single = file.delta_single_action if file is not None else None
+        if file is None or single is None:
+            return "a delta answer wraps its files as file.deltaSingleAction"
+        add, remove, cdc = single.add, single.remove, single.cdc
+        action: FileAction
+        if add is not None and remove is None and cdc is None:
+            action = add
+            add.partition_values = self._shared(add.partition_values)
+            add.shared_deletion_vector_id = file.deletion_vector_file_id
+            if add.size < 0 and file.size is not None:
+                add.size = file.size
+        elif self._kind is AnswerKind.SNAPSHOT:
+            return "a snapshot holds add actions only"
+        elif remove is not None and add is None and cdc is None:
+            action = remove
+            remove.shared_deletion_vector_id = file.deletion_vector_file_id
+            if remove.partition_values is not None:
+                remove.partition_values = self._shared(remove.partition_values)
+            if remove.size is None:
+                remove.size = file.size
+        elif cdc is not None and add is None and remove is None:
+            action = cdc
+            cdc.partition_values = self._shared(cdc.partition_values)
+            if cdc.size < 0 and file.size is not None:
+                cdc.size = file.size
+        else:
+            return "deltaSingleAction must hold exactly one of add, remove and cdc"
+        action.file_id = file.id
+        action.shared_version = file.version
+        action.shared_timestamp = file.timestamp
+        action.shared_expiration = file.expiration_timestamp
+        return action
+
+    def _read_parquet(self, line: Line) -> FileAction | str:
+        file = line.file or line.add
+        if file is not None:
+            if file.url is None:
+                return "a parquet answer gives each file a url"
+            return AddFile(
+                path=file.url,
+                partition_values=self._shared(file.partition_values or {}),
+                size=-1 if file.size is None else file.size,
+                stats=file.stats,
+                file_id=file.id,
+                shared_version=file.version,
+                shared_timestamp=file.timestamp,
+                shared_expiration=file.expiration_timestamp,
+            )
+        if self._kind is AnswerKind.SNAPSHOT:
+            return "a snapshot holds files only"
+        file = line.remove or line.cdf
+        if file is None or file.url is None:
+            return "a parquet answer gives each file a url"
+        values = self._shared(file.partition_values or {})
+        action: FileAction
+        if line.remove is not None:
+            action = RemoveFile(path=file.url, partition_values=values, size=file.size, stats=file.stats)
+        else:
+            action = AddCdcFile(path=file.url, partition_values=values, size=-1 if file.size is None else file.size)
+        action.file_id = file.id
+        action.shared_version = file.version
+        action.shared_timestamp = file.timestamp
+        action.shared_expiration = file.expiration_timestamp
+        return action
+
+    def _shared(self, values: PartitionValues) -> PartitionValues:
+        if not values:
+            return _NO_VALUES
+        # A million files have few partitions: one dict each saves most of their memory. Nobody changes actions.
+        if len(self._known) >= _INTERNED:
+            self._known.clear()
+        return self._known.setdefault(tuple(values.items()), values)

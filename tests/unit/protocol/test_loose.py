@@ -1,0 +1,267 @@
+"""Answers whose values have another form than the protocol's, and servers that answer in other words."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from delta_sharing_client.errors import AuthError, ProtocolError, RequestError, TransportError
+from delta_sharing_client.protocol import loose
+from delta_sharing_client.protocol.lines import Line
+from delta_sharing_client.protocol.loose import Loosened, decode
+from delta_sharing_client.protocol.query import QueryRequest, query_table
+
+QUERY = "/shares/s/schemas/d/tables/t/query"
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet(monkeypatch):
+    monkeypatch.setattr(loose, "_said", set())
+
+
+VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 4, "cardinality": 2}
+ADD = {
+    "path": "https://x/f",
+    "partitionValues": {"p": "5", "q": "1.50", "r": "true", "s": None},
+    "size": 573,
+    "modificationTime": 1700000000000,
+    "dataChange": True,
+    "stats": '{"numRecords":1.50,"minValues":{"a":12345678901234567890}}',
+    "deletionVector": VECTOR,
+    "baseRowId": 0,
+}
+PLAIN = {"file": {"id": "12", "version": 3, "expirationTimestamp": 9, "deltaSingleAction": {"add": ADD}}}
+
+
+def loosely(value, key=""):
+    """The same in every other form that means the same thing alone."""
+    if isinstance(value, dict):
+        return {name: loosely(inner, name) for name, inner in value.items()}
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, int):
+        return str(value)
+    if key in ("stats", "id", "p", "q", "r"):
+        return f"<{value}>"  # as JSON of its own, below
+    return value
+
+
+def test_loose_scalars_mean_what_well_formed_ones_do():
+    text = json.dumps(loosely(PLAIN))
+    for quoted, bare in (
+        (json.dumps(f"<{ADD['stats']}>"), ADD["stats"]),
+        ('"<12>"', "12"),
+        ('"<5>"', "5"),
+        ('"<1.50>"', "1.50"),
+        ('"<true>"', "true"),
+    ):
+        assert quoted in text
+        text = text.replace(quoted, bare)
+    counted = Loosened("Reading")
+
+    line = counted.decode(text.encode(), Line)
+
+    assert line == decode(json.dumps(PLAIN).encode(), Line, Loosened("Reading"))
+    assert sum(counted.counts.values()) == 13
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [('"573"', 573), ("573.0", 573), ("5.73e2", 573), ('"0"', 0), ("9223372036854775807", 2**63 - 1)],
+)
+def test_numbers_have_several_spellings_and_one_meaning(text, size):
+    raw = b'{"file":{"id":"f","size":%s}}' % text.encode()
+    assert decode(raw, Line, Loosened("Reading")).file.size == size
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"5 7"', '" 5"', '"5.0"', "5.5", '"big"', '""', "[5]", "true", '"-1"', "1e400", '"9223372036854775808"', '"٣"'],
+)
+def test_what_could_mean_more_than_one_thing_is_refused(text):
+    raw = b'{"file":{"id":"f","size":%s}}' % text.encode()
+    with pytest.raises(loose.MALFORMED):
+        decode(raw, Line, Loosened("Reading"))
+
+
+@pytest.mark.parametrize("raw", [b'{"file":{"id":{"a":1}}}', b'{"file":{"id":[1]}}', b'{"file":[]}', b'{"file":"x"}'])
+def test_structures_are_no_text(raw):
+    with pytest.raises(loose.MALFORMED):
+        decode(raw, Line, Loosened("Reading"))
+
+
+def test_a_loose_answer_is_read_counted_and_said_once(server, rest, table, wire, caplog):
+    files = [{"file": {"id": n, "size": "5", "deltaSingleAction": {"add": {"path": f"https://x/{n}"}}}} for n in (1, 2)]
+    head = wire.delta_head(wrapper={"numFiles": "2"}, partitionColumns=None)
+    head[1]["metaData"]["deltaMetadata"]["schemaString"] = json.loads(
+        head[1]["metaData"]["deltaMetadata"]["schemaString"]
+    )
+    server.on("POST", QUERY, wire.ndjson(*head, *files))
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            answer = query_table(rest, table)
+            found = [(action.file_id, action.size) for action in answer.actions]
+            assert found == [("1", 5), ("2", 5)]
+            assert (answer.head.num_files, answer.head.metadata.partition_columns) == (2, [])
+            assert json.loads(answer.head.metadata.schema_string)["type"] == "struct"
+    (said,) = caplog.messages
+    assert "'size' is no whole number (2 times)" in said
+    assert "'id' is no text (2 times)" in said
+    assert "'partitionColumns' is null" in said
+
+
+def test_empty_reader_features_may_be_left_out(server, rest, table, wire, caplog):
+    head = wire.delta_head()
+    head[0]["protocol"]["deltaProtocol"] = {"minReaderVersion": 3, "minWriterVersion": 7}
+    server.on("POST", QUERY, wire.ndjson(*head, wire.delta_file("f")))
+
+    answer = query_table(rest, table)
+    assert [action.file_id for action in answer.actions] == ["f"]
+    assert answer.head.protocol.reader_features == []
+    assert "'readerFeatures' is missing" in caplog.text
+
+
+def test_a_broken_item_does_not_hide_the_others(server, rest, wire, caplog):
+    items = [
+        {"name": "a", "id": 7, "properties": {"n": 1, "list": [1, {"x": 2.50}], "text": "t", "none": None}},
+        {"id": "nameless"},
+        "b",
+        {"name": 5},
+    ]
+    server.on("GET", "/shares", wire.as_json({"items": items, "nextPageToken": None}))
+
+    shares = rest.list_shares()
+
+    assert [(share.name, share.id) for share in shares] == [("a", "7"), ("5", None)]
+    assert shares[0].properties == {"n": "1", "list": '[1, {"x": 2.5}]', "text": "t", "none": None}
+    assert "item 2 of the answer cannot be read" in caplog.text
+    assert "item 3 of the answer cannot be read" in caplog.text
+
+    server.on("GET", "/shares", wire.as_json({"items": [{"id": "nameless"}]}))
+    with pytest.raises(ProtocolError, match="item 1 of the answer cannot be read"):
+        rest.list_shares()
+
+
+def test_a_table_without_a_schema_does_not_hide_the_others(server, rest, wire, caplog):
+    items = [{"name": "a", "schema": "d"}, {"name": "b"}]
+    server.on("GET", "/shares/s/all-tables", wire.as_json({"items": items}))
+
+    assert [table.name for table in rest.list_all_tables("s")] == ["a"]
+    assert "table 'b' is left out" in caplog.text
+
+
+def test_byte_order_marks_are_no_content(server, rest, table, wire):
+    reply = wire.as_json({"items": [{"name": "a"}]})
+    reply.body = b"\xef\xbb\xbf" + reply.body
+    server.on("GET", "/shares", reply)
+    lines = wire.ndjson(*wire.delta_head(), wire.delta_file("f"), framing="chunked")
+    lines.body = b"\xef\xbb\xbf" + lines.body
+    server.on("POST", QUERY, lines)
+
+    assert [share.name for share in rest.list_shares()] == ["a"]
+    assert [action.file_id for action in query_table(rest, table).actions] == ["f"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "none", "application/json", "aws-chunked", "binary, identity"])
+def test_an_encoding_that_is_none_encodes_nothing(server, rest, wire, encoding):
+    reply = wire.as_json({"items": [{"name": "a"}]})
+    reply.headers["Content-Encoding"] = encoding
+    server.on("GET", "/shares", reply)
+
+    assert [share.name for share in rest.list_shares()] == ["a"]
+
+
+@pytest.mark.parametrize("state", ["PENDING", "Running", "queued", "IN_PROGRESS", "in-progress", "inProgress", None])
+def test_a_query_that_runs_is_waited_for_whatever_it_is_called(server, rest, table, wire, state):
+    server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": "q", "status": state}}))
+    whole = wire.ndjson(*wire.delta_head(), wire.delta_file("f"))
+    server.on("POST", "/shares/s/schemas/d/tables/t/queries/q", whole)
+
+    assert [action.file_id for action in query_table(rest, table, QueryRequest(asynchronous=True)).actions] == ["f"]
+
+
+@pytest.mark.parametrize("state", ["failed", "FAILED", "Error", "canceled", "TIMED_OUT", "expired"])
+@pytest.mark.parametrize("field", ["message", "errorMessage"])
+def test_a_query_that_failed_says_why(server, rest, table, wire, state, field):
+    status = {"queryId": "q", "status": state, field: "the warehouse is gone"}
+    server.on("POST", QUERY, wire.ndjson({"queryStatus": status}))
+
+    with pytest.raises(RequestError, match=rf"\({state}\): the warehouse is gone"):
+        query_table(rest, table, QueryRequest(asynchronous=True))
+
+
+def test_an_error_within_the_lines_is_the_error(server, rest, table, wire):
+    trouble = {"errorCode": "INTERNAL_ERROR", "message": "the disk is gone"}
+    files = [wire.delta_file(str(number)) for number in range(2000)]
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *files, trouble))
+
+    with pytest.raises(RequestError, match=r"INTERNAL_ERROR\): the disk is gone"):
+        list(query_table(rest, table).actions)
+
+
+# === Refusals ===
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"errorCode": "A", "message": "because"}, r"\(400, A\): because\."),
+        ({"error_code": 7, "message": "because"}, r"\(400, 7\): because\."),
+        ({"error": {"code": "A", "message": "because"}}, r"\(400, A\): because\."),
+        ({"error": {"code": 400, "message": "because", "status": "A"}}, r"\(400, A\): because\."),
+        ({"error": "A", "error_description": "because"}, r"\(400, A\): because\."),
+        ({"errors": [{"code": "A", "detail": "because"}, {}]}, r"\(400, A\): because\."),
+        ({"errorCode": "A", "errorSummary": "because", "errorCauses": []}, r"\(400, A\): because\."),
+        ({"type": "about:blank", "title": "Bad", "status": 400, "detail": "because"}, r"\(400\): because\."),
+        ({"Message": "because"}, r"\(400\): because\."),
+        ({"fault": {"faultstring": "because", "detail": {"errorcode": "x"}}}, r"\(400\): because\."),
+        ({"timestamp": 1, "status": 400, "error": "Bad Request", "message": "because"}, "Bad Request.*: because"),
+        ({"unknown": "because"}, "because"),
+    ],
+)
+def test_the_reason_of_an_error_is_shown_wherever_it_stands(server, rest, wire, body, expected):
+    server.on("GET", "/shares", wire.as_json(body, status=400))
+
+    with pytest.raises(RequestError, match=expected):
+        rest.list_shares()
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (
+            "<!DOCTYPE html>\n<html><head><title>502 Bad\n Gateway &amp; more</title></head></html>",
+            "502 Bad Gateway & more",
+        ),
+        ("<html><body><h1>Access <b>denied</b></h1></body></html>", "Access denied"),
+        ("<HTML></HTML>", "without a title"),
+    ],
+)
+def test_a_page_of_a_proxy_is_named_as_such(server, rest, wire, page, expected):
+    server.on("GET", "/shares", wire.Reply(403, page.encode(), {"Content-Type": "text/html"}))
+
+    with pytest.raises(AuthError, match="a page of HTML") as caught:
+        rest.list_shares()
+    assert expected in str(caught.value)
+    assert "<" not in str(caught.value)
+
+
+def test_the_challenge_of_a_server_is_shown_where_it_says_nothing_else(server, rest, wire):
+    challenge = 'Bearer error="invalid_token", error_description="The token expired"'
+    server.on("GET", "/shares", wire.Reply(401, b"", {"WWW-Authenticate": challenge}))
+
+    with pytest.raises(AuthError, match="The token expired"):
+        rest.list_shares()
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 505, 507, 509, 511, 520, 522, 524, 530, 599])
+def test_what_may_pass_is_tried_again(server, rest, wire, status):
+    server.on("GET", "/shares", wire.Reply(status, b""), wire.as_json({"items": []}))
+    assert rest.list_shares() == []
+
+    server.on("GET", "/shares", wire.Reply(status, b"<html><title>Oh</title></html>"))
+    with pytest.raises((RequestError, TransportError), match=r"a page of HTML with the title 'Oh'.* Tried 4 times"):
+        rest.list_shares()
