@@ -18,7 +18,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Union
+from urllib.parse import quote_plus
 
 import msgspec
 import requests
@@ -28,7 +29,8 @@ from delta_sharing_client import optional
 from delta_sharing_client.connections import Network, Session, Watch, sending
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, body_chunks
+from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks
+from delta_sharing_client.protocol.messages import error_of
 from delta_sharing_client.protocol.profile import (
     BasicLogin,
     BearerToken,
@@ -38,7 +40,7 @@ from delta_sharing_client.protocol.profile import (
     Profile,
     check_sendable,
 )
-from delta_sharing_client.redact import Secret, scrub
+from delta_sharing_client.redact import Secret
 from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
     RETRIED_STATUSES,
@@ -55,9 +57,12 @@ _LIFE_IF_UNKNOWN = 300.0
 _ASSERTION_SECONDS = 120
 _MAX_TOKEN_BYTES = 1 << 20
 _MAX_TOKENS = 64
-_MAX_CODE = 100
+_MAX_MESSAGE = 500
 _FETCHING = "Fetching an OAuth token"
 _ASK_FOR_NEW = "ask the data provider for a new profile file"
+
+# What a form holds: a name may stand for several values.
+_Form = dict[str, Union[str, tuple[str, ...]]]
 
 _log = logging.getLogger(__name__)
 
@@ -154,6 +159,7 @@ class _SharedToken:
 
     def __init__(self, token: _Token | None = None) -> None:
         self.token = token
+        self.way: int | None = None  # of several ways to prove who we are, the one that was accepted
         self._fetching = threading.Lock()
         self._failures = 0
         self._failure: DeltaSharingError | None = None
@@ -243,7 +249,10 @@ class TokenAuth(SharingAuth):
         given, token = self._credentials, _shared_token(self._credentials).token
         known = [] if token is None else [token.value.reveal()]
         if isinstance(given, ClientCredentials) and given.client_secret is not None:
-            known += [_basic(given.client_id, given.client_secret).removeprefix("Basic "), given.client_secret.reveal()]
+            known += [
+                *(header.removeprefix("Basic ") for header in _basic_headers(given)),
+                given.client_secret.reveal(),
+            ]
         return known
 
     def hint(self) -> str:
@@ -263,16 +272,33 @@ class TokenAuth(SharingAuth):
         return Tries(self._options, deadline).call(lambda: self._attempt(deadline))
 
     def _attempt(self, deadline: Deadline) -> _Token:
+        shared = _shared_token(self._credentials)
+        ways = _grants(self._credentials)
+        refused: AuthError | None = None
+        for way in range(len(ways)) if shared.way is None else (shared.way,):
+            try:
+                token = self._ask(*ways[way], deadline)
+            except AuthError as error:
+                refused = refused or error
+                if error.status not in (400, 401, 403):
+                    break
+            else:
+                shared.way = way
+                return token
+        assert refused is not None
+        raise refused
+
+    def _ask(self, header: dict[str, str], form: _Form, deadline: Deadline) -> _Token:
         asked_at = time.time()
-        header, form = _grant(self._credentials)
         response, body = self._post(header, form, deadline)
         answer = _decode_token(body)
         status = response.status_code
-        if status != 200 or answer is None or not answer.access_token:
+        if not 200 <= status < 300 or answer is None or not answer.access_token:
             # What proved who we are is worth something for a while, too.
-            secrets = [*self.secrets(), form.get("assertion", ""), form.get("client_assertion", "")]
-            code = scrub(answer.error, secrets)[:_MAX_CODE] if answer and answer.error else None
-            error = AuthError(_failure(status, code, answer, secrets), status=status, error_code=code)
+            secrets = [*self.secrets(), str(form.get("assertion", "")), str(form.get("client_assertion", ""))]
+            known = status >= 300 or error_of(body) != (None, None)
+            refusal = Refusal.read(status, body if known else b"", secrets, response.headers.get("WWW-Authenticate"))
+            error = AuthError(_failure(refusal), status=status, error_code=refusal.code)
             if status in RETRIED_STATUSES:
                 raise Transient(error, retry_after(response.headers.get("Retry-After")))
             raise error
@@ -284,9 +310,7 @@ class TokenAuth(SharingAuth):
             return _Token.living(answer.access_token, asked_at, _seconds(answer.expires_in))
         raise problem
 
-    def _post(
-        self, header: dict[str, str], form: dict[str, str], deadline: Deadline
-    ) -> tuple[requests.Response, bytes]:
+    def _post(self, header: dict[str, str], form: _Form, deadline: Deadline) -> tuple[requests.Response, bytes]:
         given = self._credentials
         try:
             with (
@@ -312,39 +336,49 @@ class TokenAuth(SharingAuth):
 class _TokenAnswer(msgspec.Struct):
     access_token: str | None = None
     expires_in: Any = None
-    error: str | None = None
-    error_description: str | None = None
 
 
-def _failure(status: int, code: str | None, answer: _TokenAnswer | None, secrets: list[str]) -> str:
-    said = [code, scrub(answer.error_description or "", secrets)[:300] if answer else None]
+def _failure(refusal: Refusal) -> str:
+    message = " ".join(refusal.message.split())
+    said = [refusal.code, message[:_MAX_MESSAGE].rstrip(".")]
     reason = ": ".join(part for part in said if part) or "the answer holds no 'access_token'"
     return (
-        f"The token endpoint of the profile gave no token ({status}): {reason}. Check what the profile says of the "
-        "client: id, secret or key, scope and audience."
+        f"The token endpoint of the profile gave no token ({refusal.status}): {reason}. Check what the profile says of "
+        "the client: id, secret or key, scope, audience and resource."
     )
 
 
-def _grant(given: Credentials) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the ``Authorization`` header, if any, and the form of a request for a token."""
+def _grants(given: Credentials) -> list[tuple[dict[str, str], _Form]]:
+    """Return the ``Authorization`` header, if any, and the form of a request for a token; several to try in turn, where
+    the profile leaves open how its client shows its secret."""
     if isinstance(given, PrivateKeyJwt):
         assertion = _signed(given)
-        return {}, {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
+        return [({}, {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion})]
     if not isinstance(given, ClientCredentials):
         raise ProfileError(f"Credentials of the kind {type(given).__name__} fetch no token.")
-    form = {"grant_type": "client_credentials", "scope": given.scope, "audience": given.audience}
-    header = {}
+    named = (("scope", given.scope), ("audience", given.audience), ("resource", given.resource))
+    form: _Form = {"grant_type": "client_credentials"}
+    form.update((name, value) for name, value in named if value)
+    client: _Form = {"client_id": given.client_id}
     if given.assertion is not None:
-        form |= {
-            "client_id": given.client_id,
-            "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
-            "client_assertion": given.assertion.reveal(),
-        }
-    elif given.client_secret is not None and given.secret_in_body:
-        form |= {"client_id": given.client_id, "client_secret": given.client_secret.reveal()}
-    elif given.client_secret is not None:
-        header = {"Authorization": _basic(given.client_id, given.client_secret)}
-    return header, {name: value for name, value in form.items() if value}
+        kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+        return [({}, form | client | {"client_assertion_type": kind, "client_assertion": given.assertion.reveal()})]
+    if given.client_secret is None:
+        raise ProfileError("The client of the profile has neither a secret nor an assertion.")
+    ways = [] if given.secret_in_body else [({"Authorization": header}, form) for header in _basic_headers(given)]
+    # RFC 6749, 2.3.1: every server must take the header, and may take the body. Some take the body only.
+    if given.secret_in_body is not False:
+        ways.append(({}, form | client | {"client_secret": given.client_secret.reveal()}))
+    return ways
+
+
+def _basic_headers(given: ClientCredentials) -> list[str]:
+    """Return the header of a client with its secret: as connectors write it, and encoded as RFC 6749, 2.3.1 has it."""
+    assert given.client_secret is not None
+    encoded = Secret(quote_plus(given.client_secret.reveal()))
+    return list(
+        dict.fromkeys((_basic(given.client_id, given.client_secret), _basic(quote_plus(given.client_id), encoded)))
+    )
 
 
 def _signed(given: PrivateKeyJwt) -> str:

@@ -1,7 +1,7 @@
 """Profile files: where a sharing server is, and how to authenticate there (protocol, "Profile File Format").
 
 The version 2 of the format is told by the connectors only. ``bearerTokenFile``, ``clientAssertionFile``,
-``tokenEndpointAuthMethod`` and ``privateKey.privateKey`` are ours.
+``tokenEndpointAuthMethod``, ``resource`` and ``privateKey.privateKey`` are ours.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ class BasicLogin:
 class ClientCredentials:
     """An OAuth 2.0 client that fetches its tokens itself (profile version 2, type ``oauth_client_credentials``).
 
-    It proves itself by a secret, in the header or, where ``secret_in_body``, in the body; or, where there is an
-    ``assertion``, by a token of another issuer (RFC 7523, section 2.2).
+    It proves itself by a secret, in the header or, where ``secret_in_body``, in the body (``None``: by whichever the
+    endpoint takes); or, where there is an ``assertion``, by a token of another issuer (RFC 7523, section 2.2).
+    ``resource`` are the URIs of what the token is for (RFC 8707).
     """
 
     token_endpoint: str
@@ -129,8 +130,9 @@ class ClientCredentials:
     client_secret: Secret | None
     scope: str | None = None
     audience: str | None = None
-    secret_in_body: bool = False
+    secret_in_body: bool | None = None
     assertion: SecretSource | None = None
+    resource: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -349,8 +351,8 @@ def _basic(read: _Fields) -> BasicLogin:
 
 
 def _client_credentials(read: _Fields) -> ClientCredentials:
-    method = read.optional_text("tokenEndpointAuthMethod") or "client_secret_basic"
-    if method not in ("client_secret_basic", "client_secret_post"):
+    method = read.optional_text("tokenEndpointAuthMethod")
+    if method not in (None, "client_secret_basic", "client_secret_post"):
         raise ProfileError(
             f"'tokenEndpointAuthMethod' of the profile {read.where} is {method!r}; expected 'client_secret_basic' or "
             "'client_secret_post'."
@@ -362,8 +364,9 @@ def _client_credentials(read: _Fields) -> ClientCredentials:
         client_secret=None if federated else Secret(read.text("clientSecret")),
         scope=read.optional_text("scope"),
         audience=read.optional_text("audience"),
-        secret_in_body=method == "client_secret_post",
+        secret_in_body=None if method is None else method == "client_secret_post",
         assertion=read.secret("clientAssertion") if federated else None,
+        resource=read.texts("resource"),
     )
 
 
@@ -449,6 +452,14 @@ class _Fields:
     def optional_text(self, name: str) -> str | None:
         value = self.fields.get(name)
         return None if value is None or value == "" else self.text(name)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return one or several texts; none where the field is missing."""
+        value = self.fields.get(name)
+        if not isinstance(value, (list, tuple)):
+            one = self.optional_text(name)
+            return () if one is None else (one,)
+        return tuple(_Fields({name: item}, self.where).text(name) for item in value)
 
     def secret(self, name: str) -> SecretSource:
         """Return the secret ``name``: text, a function, or the path of a file under ``name`` with ``File`` after it."""

@@ -175,4 +175,5 @@ def _credentials(profile: Profile) -> dict[str, str | None] | None:
 
 
 def _is_plain(credentials: ClientCredentials) -> bool:
-    return credentials.audience is None and credentials.assertion is None and not credentials.secret_in_body
+    ours = (credentials.audience, credentials.assertion, credentials.resource, credentials.secret_in_body)
+    return not any(ours)

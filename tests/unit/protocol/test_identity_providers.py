@@ -1,0 +1,256 @@
+"""Token endpoints as Entra ID, Okta, Keycloak, Databricks and others have them: what they want and how they refuse it.
+
+What each checks and answers is taken from its documentation and from bodies that its users post.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from urllib.parse import parse_qs, unquote_plus
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from delta_sharing_client.errors import AuthError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol import auth
+from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.protocol.rest import RestClient
+
+OPTIONS = ReadOptions(max_attempts=2, connect_timeout=2, read_timeout=2)
+SECRET = "sec%ret+~8Q/ =&ü"
+KEY = rsa.generate_private_key(65537, 2048)
+PEM = KEY.private_bytes(
+    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+).decode()
+
+
+@pytest.fixture(autouse=True)
+def no_tokens_of_other_tests():
+    auth._tokens.clear()
+
+
+class Refused(Exception):
+    """A refusal with its status and body."""
+
+
+class Provider:
+    """A token endpoint at ``/token``; the fields are those of an error of this provider."""
+
+    def __init__(self, server, wire) -> None:
+        self.asked = []
+        self.wire = wire
+        self.path = "/token"
+        server.on("POST", self.path, self.answer)
+        server.on("GET", "/shares", wire.as_json({"items": []}))
+
+    def answer(self, seen):
+        form = parse_qs(seen.body, strict_parsing=True)
+        self.asked.append(form)
+        try:
+            self.check(form, seen.headers.get("authorization"))
+        except Refused as refused:
+            status, body = refused.args
+            return self.wire.as_json(body, status=status)
+        return self.given()
+
+    def given(self):
+        return self.wire.as_json({"token_type": "Bearer", "expires_in": 3599, "access_token": "granted"})
+
+    def check(self, form, header):
+        raise NotImplementedError
+
+
+def posted(form, header):
+    """Client and secret of a body."""
+    return (form["client_id"][0], form["client_secret"][0]) if header is None and "client_secret" in form else None
+
+
+def basic(header, *, decoding):
+    """Client and secret of a header, form-encoded as RFC 6749 has it, or as they are."""
+    if not (header or "").startswith("Basic "):
+        return None
+    client, _, secret = base64.b64decode(header[6:]).decode().partition(":")
+    return (unquote_plus(client), unquote_plus(secret)) if decoding else (client, secret)
+
+
+class Entra(Provider):
+    """v2 endpoints want a scope, ``.../.default``; v1 endpoints a resource. They take the body."""
+
+    def check(self, form, header):
+        if form.get("scope") != ["api://sharing/.default"] and form.get("resource") != ["api://sharing"]:
+            text = "AADSTS90014: The required field 'scope' is missing from the credential."
+            raise Refused(400, {"error": "invalid_request", "error_description": text, "error_codes": [90014]})
+        if posted(form, header) != ("the-client", SECRET):
+            text = (
+                "AADSTS7000215: Invalid client secret provided. Ensure the secret being sent in the request is the "
+                "client secret value.\r\nTrace ID: 0e1d\r\nCorrelation ID: 7c2f\r\nTimestamp: 2026-08-01 10:00:00Z"
+            )
+            body = {"error": "invalid_client", "error_description": text, "error_codes": [7000215], "trace_id": "0e1d"}
+            raise Refused(401, body)
+
+
+class Okta(Provider):
+    """Wants the header, not encoded, and a scope that it knows; errors have two shapes."""
+
+    def check(self, form, header):
+        if basic(header, decoding=False) != ("the-client", SECRET):
+            raise Refused(
+                401, {"errorCode": "invalid_client", "errorSummary": "Invalid value for 'client_id' parameter."}
+            )
+        if form.get("scope") != ["tables"]:
+            text = "One or more scopes are not configured for the authorization server resource."
+            raise Refused(400, {"error": "invalid_scope", "error_description": text})
+
+
+class Keycloak(Provider):
+    """Decodes the header, as RFC 6749 has it; takes an audience."""
+
+    def check(self, form, header):
+        if basic(header, decoding=True) != ("the-client", SECRET):
+            text = "Invalid client or Invalid client credentials"
+            raise Refused(401, {"error": "unauthorized_client", "error_description": text})
+        if form.get("audience") != ["sharing"]:
+            raise Refused(400, {"error": "invalid_request", "error_description": "Audience not found"})
+
+
+class Databricks(Provider):
+    """Wants the header and the scope ``all-apis``; answers 201 here, as a gateway before it may."""
+
+    def check(self, form, header):
+        if basic(header, decoding=False) != ("the-client", SECRET) or form.get("scope") != ["all-apis"]:
+            text = "Client authentication failed"
+            raise Refused(401, {"error": "invalid_client", "error_description": text})
+
+    def given(self):
+        return self.wire.as_json({"access_token": "granted", "expires_in": "3600"}, status=201)
+
+
+class Jwts(Provider):
+    """A grant that the client signs (RFC 7523, 2.1), for a resource."""
+
+    def check(self, form, header):
+        try:
+            claims = jwt.decode(form["assertion"][0], KEY.public_key(), ["RS256"], audience="https://login.test")
+        except jwt.PyJWTError as error:
+            raise Refused(400, {"error": "invalid_grant", "error_description": f"{error}."}) from None
+        if claims["resource"] != "https://sharing.test" or claims["exp"] > time.time() + 300:
+            raise Refused(400, {"error": "invalid_target"})
+
+
+def profile(server, **fields):
+    return {
+        "shareCredentialsVersion": 2,
+        "type": "oauth_client_credentials",
+        "endpoint": server.endpoint,
+        "tokenEndpoint": f"{server.endpoint}/token",
+        "clientId": "the-client",
+        "clientSecret": SECRET,
+        **fields,
+    }
+
+
+def list_shares(fields):
+    return RestClient(Profile.load(fields), OPTIONS).list_shares()
+
+
+@pytest.mark.parametrize(
+    ("provider", "fields", "requests"),
+    [
+        (Entra, {"scope": "api://sharing/.default"}, 3),
+        (Entra, {"scope": "api://sharing/.default", "tokenEndpointAuthMethod": "client_secret_post"}, 1),
+        (Entra, {"resource": "api://sharing", "tokenEndpointAuthMethod": "client_secret_post"}, 1),
+        (Okta, {"scope": "tables"}, 1),
+        (Keycloak, {"audience": "sharing"}, 2),
+        (Databricks, {"scope": "all-apis"}, 1),
+        (Databricks, {"scope": "all-apis", "tokenEndpointAuthMethod": "client_secret_basic"}, 1),
+    ],
+)
+def test_each_provider_gives_a_token_and_the_way_to_it_is_remembered(server, wire, provider, fields, requests):
+    endpoint = provider(server, wire)
+
+    assert list_shares(profile(server, **fields)) == []
+    assert len(endpoint.asked) == requests
+    assert server.seen[-1].headers["authorization"] == "Bearer granted"
+
+    for shared in auth._tokens.values():
+        shared.token = None
+    assert list_shares(profile(server, **fields)) == []
+    assert len(endpoint.asked) == requests + 1
+
+
+@pytest.mark.parametrize(
+    ("provider", "fields", "expected"),
+    [
+        (Entra, {}, r"\(400\): invalid_request: AADSTS90014: The required field 'scope' is missing"),
+        (
+            Entra,
+            {"scope": "api://sharing/.default", "clientSecret": "wrong"},
+            r"\(401\): invalid_client: AADSTS7000215: Invalid client secret provided.*Trace ID: 0e1d Correlation",
+        ),
+        (Okta, {"clientId": "another"}, r"\(401\): invalid_client: Invalid value for 'client_id' parameter\. Check"),
+        (Okta, {"scope": "all"}, r"\(400\): invalid_scope: One or more scopes are not configured"),
+        (Keycloak, {"clientSecret": "wrong"}, r"unauthorized_client: Invalid client or Invalid client credentials\. "),
+        (Keycloak, {"tokenEndpointAuthMethod": "client_secret_basic"}, "invalid_request: Audience not found|unauthor"),
+        (Databricks, {"scope": "all-apis", "clientSecret": "wrong"}, "invalid_client: Client authentication failed"),
+    ],
+)
+def test_the_reason_of_each_provider_is_shown_and_no_secret(server, wire, provider, fields, expected):
+    provider(server, wire)
+
+    with pytest.raises(AuthError, match=expected) as caught:
+        list_shares(profile(server, **fields))
+    assert SECRET not in str(caught.value) + repr(vars(caught.value))
+    assert all(seen.path == "/token" for seen in server.seen)
+
+
+def test_several_resources_are_several_fields(server, wire):
+    endpoint = Entra(server, wire)
+    fields = {"resource": ["api://sharing", "api://more"], "scope": "api://sharing/.default"}
+
+    list_shares(profile(server, **fields))
+
+    assert endpoint.asked[-1]["resource"] == ["api://sharing", "api://more"]
+
+
+def signed(server, **fields):
+    settings = {
+        "tokenEndpoint": f"{server.endpoint}/token",
+        "clientId": "the-client",
+        "issuer": "https://login.test",
+        "audience": "https://sharing.test",
+        "privateKey": {"privateKey": PEM},
+        **fields,
+    }
+    kind = {"shareCredentialsVersion": 2, "type": "oauth_jwt_bearer_private_key_jwt", "endpoint": server.endpoint}
+    return {**kind, "auth": settings}
+
+
+def test_a_signed_grant_is_for_a_resource(server, wire):
+    endpoint = Jwts(server, wire)
+
+    assert list_shares(signed(server)) == []
+    assert endpoint.asked[0]["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
+
+    with pytest.raises(AuthError, match=r"\(400\): invalid_grant: Audience doesn't match\. Check"):
+        list_shares(signed(server, issuer="https://elsewhere.test"))
+    with pytest.raises(AuthError, match=r"\(400\): invalid_target\. Check"):
+        list_shares(signed(server, audience="https://elsewhere.test"))
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "expected"),
+    [
+        (b"", {"WWW-Authenticate": 'Basic realm="sso", error="invalid_client"'}, "challenge Basic realm"),
+        (b"<html><title>Sign in</title></html>", {}, "a page of HTML with the title 'Sign in'"),
+        (b'{"error": {"message": "the tenant is gone"}}', {}, "the tenant is gone"),
+    ],
+)
+def test_a_gateway_before_the_provider_is_told_apart(server, wire, body, headers, expected):
+    server.on("POST", "/token", wire.Reply(401, body, headers))
+
+    with pytest.raises(AuthError, match=expected):
+        list_shares(profile(server))
