@@ -14,11 +14,11 @@ import pytest
 from delta_sharing_client import testing
 
 WINDOWS = sys.platform == "win32"
-# A new group ignores Ctrl-C on Windows; Ctrl-Break is what can be sent to it, and Python lets it end a process at once.
+# A group of its own ignores Ctrl-C on Windows: what can be sent to it is Ctrl-Break, for which Python has no handler of
+# its own. Elsewhere a shell starts what runs in the background with Ctrl-C ignored.
 BREAK = """
 import signal, sys
-if hasattr(signal, "SIGBREAK"):
-    signal.signal(signal.SIGBREAK, signal.default_int_handler)
+signal.signal(getattr(signal, "SIGBREAK", signal.SIGINT), signal.default_int_handler)
 """
 READ = f"""{BREAK}
 import threading

@@ -1,0 +1,203 @@
+"""The places of a module where something can be changed, and the change of each.
+
+A mutant is one change inside of one function: a comparison, an operator, a constant, a condition, a keyword or a whole
+statement. What only people read (messages, docstrings, annotations) is left alone, and so are defaults and decorators,
+which run once when the module is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+# What makes the same values, in another form.
+COPIES = ("bytes", "dict", "frozenset", "iter", "list", "memoryview", "set", "str", "tuple")
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """One change. ``apply`` makes it, in the tree that it was found in; ``key`` names it whatever its line is."""
+
+    path: Path
+    line: int
+    key: str
+    apply: Callable[[], None]
+
+
+def mutants(path: Path, name: str, tree: ast.Module) -> list[Mutant]:
+    """Return the mutants of a module; ``name`` is what its keys begin with."""
+    found: list[Mutant] = []
+    seen: Counter[str] = Counter()
+    for function, qualname in _functions(tree, ""):
+        for line, before, after, apply in _changes(function):
+            text = f"{name}::{qualname}: {before} => {after}"
+            seen[text] += 1
+            found.append(Mutant(path, line, text if seen[text] == 1 else f"{text} ({seen[text]})", apply))
+    return found
+
+
+def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
+    """Yield each function that stands in no other, with its qualified name."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, FUNCTIONS):
+            if child.name not in ("__repr__", "__str__", "_repr_html_"):
+                yield child, prefix + child.name
+        elif isinstance(child, ast.ClassDef):
+            yield from _functions(child, f"{prefix}{child.name}.")
+        else:
+            yield from _functions(child, prefix)
+
+
+Change = tuple[int, str, str, Callable[[], None]]
+
+
+def _changes(function: ast.AST) -> Iterator[Change]:
+    """Yield the changes of what runs when a function is called and that is not made for people."""
+    waiting = [function]
+    while waiting:
+        for child, put in _children(waiting.pop(0)):
+            waiting.append(child)
+            yield from _of(child, put)
+
+
+def _children(node: ast.AST) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None]]]:
+    """Yield the nodes inside of one, each with what puts another one in its place."""
+    once = ("annotation", "returns", "decorator_list", "args") if isinstance(node, (*FUNCTIONS, ast.AnnAssign)) else ()
+    for field, value in ast.iter_fields(node):
+        if field in once:
+            continue
+        places = enumerate(value) if isinstance(value, list) else [(None, value)]
+        for index, child in places:
+            if isinstance(child, ast.AST) and not _for_people(child):
+                yield child, _setter(node, field) if index is None else _setter(value, index)
+
+
+def _for_people(node: ast.AST) -> bool:
+    # What is raised is a message; that something is raised is changed as a statement.
+    return isinstance(node, (ast.Raise, ast.JoinedStr, ast.Assert, ast.arguments)) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    )
+
+
+def _setter(owner: object, place: int | str) -> Callable[[ast.AST], None]:
+    def put(node: ast.AST) -> None:
+        if isinstance(place, int):
+            owner[place] = node  # type: ignore[index]
+        else:
+            setattr(owner, place, node)
+
+    return put
+
+
+def _of(node: ast.AST, put: Callable[[ast.AST], None]) -> Iterator[Change]:
+    """Yield the changes of a node itself, whose place ``put`` fills."""
+    for new in _replacements(node):
+        ast.copy_location(new, node)
+        ast.fix_missing_locations(new)
+        yield getattr(node, "lineno", 0), _shown(node), _shown(new), _put(put, new)
+
+
+def _put(put: Callable[[ast.AST], None], new: ast.AST) -> Callable[[], None]:
+    return lambda: put(new)
+
+
+def _shown(node: ast.AST) -> str:
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= 100 else f"{text[:60]}...{text[-35:]}"
+
+
+def _replacements(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.Compare):
+        for index, operator in enumerate(node.ops):
+            ops = [*node.ops]
+            ops[index] = COMPARISONS[type(operator)]()
+            yield ast.Compare(node.left, ops, node.comparators)
+    elif isinstance(node, ast.BoolOp):
+        yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+        for index in range(len(node.values)):
+            left = [*node.values[:index], *node.values[index + 1 :]]
+            yield left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
+    elif isinstance(node, ast.UnaryOp):
+        yield node.operand
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS and not _is_text(node):
+        yield ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
+    elif isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:
+        yield ast.AugAssign(node.target, OPERATORS[type(node.op)](), node.value)
+    elif isinstance(node, ast.Constant):
+        yield from _constants(node)
+    elif isinstance(node, ast.Call):
+        yield from _calls(node)
+    elif isinstance(node, ast.IfExp):
+        yield node.body
+        yield node.orelse
+    elif isinstance(node, (ast.If, ast.While)) and not isinstance(node.test, (ast.Compare, ast.BoolOp, ast.UnaryOp)):
+        yield type(node)(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
+    yield from _statements(node)
+
+
+def _constants(node: ast.Constant) -> Iterator[ast.AST]:
+    value = node.value
+    if isinstance(value, bool):
+        yield ast.Constant(not value)
+    elif isinstance(value, (int, float)):
+        yield ast.Constant(value + 1)
+
+
+def _calls(node: ast.Call) -> Iterator[ast.AST]:
+    if isinstance(node.func, ast.Name) and node.func.id in CALLS:
+        yield ast.Call(ast.Name(CALLS[node.func.id], ast.Load()), node.args, node.keywords)
+    elif isinstance(node.func, ast.Attribute) and not node.args and not node.keywords:
+        yield node.func.value
+    elif _shown(node.func) in COPIES:
+        return
+    elif isinstance(node.func, ast.Name) and len(node.args) == 1 and not isinstance(node.args[0], ast.Starred):
+        yield node.args[0]
+    for index in range(len(node.keywords)):
+        yield ast.Call(node.func, node.args, [*node.keywords[:index], *node.keywords[index + 1 :]])
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, (ast.Raise, ast.Break, ast.Continue, ast.Delete)) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Await, ast.Yield))
+    ):
+        yield ast.Pass()
+    elif isinstance(node, (ast.Assign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if isinstance(node, ast.AugAssign) or any(isinstance(one, (ast.Attribute, ast.Subscript)) for one in targets):
+            yield ast.Pass()
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(
+        isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, str))
+        for side in (node.left, node.right)
+    )
