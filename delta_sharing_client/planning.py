@@ -24,6 +24,7 @@ from delta_sharing_client.delta.paths import canonical_path
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import Snapshot, logical_file_key
 from delta_sharing_client.errors import (
+    AuthError,
     DeltaSharingError,
     ProtocolError,
     RequestError,
@@ -368,8 +369,8 @@ def read_commits(
         return None
     try:
         found: list[CommitFacts] = _storage().read_commits(rest, table, *versions, options)
-    except (RequestError, UnsupportedFeatureError, UsageError):
-        if mode is AccessMode.AUTO:
+    except (RequestError, AuthError, UnsupportedFeatureError, UsageError) as error:
+        if mode is AccessMode.AUTO or _is_nobody(error):
             raise
         return None
     return found
@@ -386,23 +387,32 @@ def _by_access_mode(
     if options.access_mode is AccessMode.DIR:
         try:
             return by_directory(), None
-        except (RequestError, UnsupportedFeatureError, UsageError) as error:
+        except (RequestError, AuthError, UnsupportedFeatureError, UsageError) as error:
             # The latter for what is missing here; what is wrong with the request is wrong by URL as well.
+            if _is_nobody(error):
+                raise
             failure = error
         try:
             found = by_url()
-        except DeltaSharingError:
-            raise failure from None
+        except DeltaSharingError as error:
+            # What is no table at all says so by URL, where it is described.
+            is_no_table = isinstance(error, UnsupportedFeatureError) and str(error.feature).startswith("accessModes")
+            raise (error if is_no_table else failure) from None
         _log.warning("Table %s is read by URL, as its directory cannot be read: %s", table, failure)
         return found, f"by URL, as the table's directory cannot be read: {failure}"
     try:
         return by_url(), None
-    except (RequestError, UnsupportedFeatureError) as error:
+    except (RequestError, AuthError, UnsupportedFeatureError) as error:
         # A server that is busy or broken says nothing of the ways to the data, and was asked often enough.
-        busy = isinstance(error, RequestError) and error.status in RETRIED_STATUSES
-        if options.access_mode is AccessMode.URL or busy or not _has_directory_only(rest, table):
+        settled = _is_nobody(error) or (isinstance(error, RequestError) and error.status in RETRIED_STATUSES)
+        if options.access_mode is AccessMode.URL or settled or not _has_directory_only(rest, table):
             raise error from None
     return by_directory(), None
+
+
+def _is_nobody(error: DeltaSharingError) -> bool:
+    """Whether the credentials are good for no way to the data; what is forbidden (403) may be so one way alone."""
+    return isinstance(error, AuthError) and error.status != 403
 
 
 def _has_directory_only(rest: RestClient, table: TableName) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from .catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry
 from .errors import ConfigError, invalid, unsupported
@@ -57,7 +58,8 @@ def temporary_credentials(
     *,
     expired: bool = False,
 ) -> dict[str, Any]:
-    """Return the answer of "Generate Temporary Table Credential" for the table's ``location``, by default the main one.
+    """Return the answer of "Generate Temporary Table Credential" for the table's ``location``, by default the main one;
+    a place below it or below an auxiliary location has credentials of its own.
 
     A directory of this machine has no cloud that could give out keys: its answer names no credentials, only the
     location and the time. ``vendors`` are those of other stores, by scheme. With ``expired`` that time has passed.
@@ -68,8 +70,10 @@ def temporary_credentials(
         )
     assert entry.storage is not None
     wanted = entry.storage if location is None else location.rstrip("/")
-    if wanted not in (entry.storage, *entry.auxiliary):
-        raise invalid("'location' must be the table's location, or one of its auxiliary locations.")
+    if not any(_lies_in(wanted, place) for place in (entry.storage, *entry.auxiliary)):
+        raise invalid(
+            "'location' must be the table's location, one of its auxiliary locations, or lie below one of them."
+        )
     content: dict[str, Any] = {"location": wanted}
     if is_s3(wanted):
         content["awsTempCredentials"] = s3.credentials(wanted, lifetime)
@@ -77,3 +81,8 @@ def temporary_credentials(
         content.update(vendor(wanted, lifetime))
     content["expirationTime"] = int((time.time() + (-60 if expired else lifetime)) * 1000)
     return {"credentials": content}
+
+
+def _lies_in(address: str, place: str) -> bool:
+    below = address.removeprefix(f"{place}/")
+    return address == place or (below != address and not {"", ".", ".."} & set(unquote(below).split("/")))

@@ -209,13 +209,22 @@ class Answer:
                 f"{doing}: asked for version {rules.version}, found version {head.version}.", table=self._subject.table
             )
         modes = {mode.lower() for mode in head.access_modes}
-        if rules.needs_url_access and modes and "url" not in modes:
+        if not rules.needs_url_access or not modes or "url" in modes:
+            return
+        named = ", ".join(f"'{mode}'" for mode in sorted(modes))
+        if "dir" in modes:
             raise UnsupportedFeatureError(
-                f"{doing}: the table is shared by directory access only (accessModes {', '.join(sorted(modes))}), not "
-                "by file URLs; ask the provider for access by url, or read its directory.",
+                f"{doing}: the table is shared by directory access only (accessModes {named}), not by file URLs; ask "
+                "the provider for access by url, or read its directory.",
                 feature="directory access",
                 table=self._subject.table,
             )
+        raise UnsupportedFeatureError(
+            f"{doing}: this is shared as {named}, which is no table of files that a client can read by 'url' or 'dir'; "
+            "read it with the provider's own tools.",
+            feature=f"accessModes {', '.join(sorted(modes))}",
+            table=self._subject.table,
+        )
 
     # --- what follows it ---
 

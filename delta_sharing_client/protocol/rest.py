@@ -11,7 +11,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from delta_sharing_client.errors import DeltaSharingError, NotFoundError, ProtocolError, RequestError, about_table
+from delta_sharing_client.errors import (
+    DeltaSharingError,
+    NotFoundError,
+    ProtocolError,
+    RequestError,
+    UnsupportedFeatureError,
+    about_table,
+)
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode
 from delta_sharing_client.protocol.messages import (
     VERSION_HEADER,
@@ -156,11 +163,19 @@ class RestClient(Transport):
         request = _table_request("POST", table, ("temporary-table-credentials",), doing, body=body)
         credentials = self._json(request, TemporaryCredentialsAnswer).credentials
         given = (credentials.aws_temp_credentials, credentials.azure_user_delegation_sas, credentials.gcp_oauth_token)
+        count = sum(one is not None for one in given)
         # A directory of this machine has no cloud that could give out keys.
-        if sum(one is not None for one in given) != (not credentials.location.startswith("file:")):
-            raise ProtocolError(
-                f"{doing}: expected credentials of exactly one cloud, found {sum(one is not None for one in given)}.",
+        expected = 0 if credentials.location.startswith("file:") else 1
+        if count < expected:
+            raise UnsupportedFeatureError(
+                f"{doing}: expected credentials for AWS, Azure or Google Cloud, found those of another kind, for a "
+                f"location in '{urlsplit(credentials.location).scheme}:'. Read the table by URL.",
+                feature="temporary credentials",
                 table=str(table),
+            )
+        if count > expected:
+            raise ProtocolError(
+                f"{doing}: expected credentials of exactly one cloud, found those of {count}.", table=str(table)
             )
         return credentials
 

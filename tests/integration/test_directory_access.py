@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import logging
 import os
 import pathlib
@@ -168,6 +169,74 @@ def test_a_server_without_directory_access_is_read_by_url_and_explain_says_why(
         assert ids(scan.to_arrow()) == [1]
         assert "access: by URL, as the table's directory cannot be read: " in scan.explain()
     assert "is read by URL" in caplog.text
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, table: ds.SharedTable, error: ds.DeltaSharingError) -> None:
+    """Have requests for credentials end with ``error``."""
+
+    def credentials(*_: object) -> TemporaryCredentials:
+        raise error
+
+    monkeypatch.setattr(type(table.rest), "temporary_table_credentials", credentials)
+
+
+def test_who_may_not_have_credentials_goes_on_by_url_where_that_is_offered(
+    local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, table = local
+    writer.insert(writer.file(rows_of([1, 2])))
+    answered(monkeypatch, table, ds.AuthError("Credentials are for others.", status=403))
+
+    assert ids(table.scan().to_arrow()) == [1, 2]
+    assert "Credentials are for others." in table.scan().explain()
+    assert ids(table.changes(starting_version=1).to_arrow()) == [1, 2]
+    assert [entry.inserts for entry in table.history()] == [2]
+    assert "is read by URL" in caplog.text
+
+    answered(monkeypatch, table, ds.AuthError("Who is it?", status=401))
+    with pytest.raises(ds.AuthError, match="Who is it"):
+        table.scan().to_arrow()
+
+
+def test_credentials_of_an_unknown_kind_go_on_by_url(
+    local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, table = local
+    writer.insert(writer.file(rows_of([1, 2])))
+    answer = {"credentials": {"location": "r2://b/t", "r2TempCredentials": {"key": "planted"}, "expirationTime": 1}}
+    body = json.dumps(answer).encode()
+    fetch = type(table.rest).fetch
+    monkeypatch.setattr(
+        type(table.rest),
+        "fetch",
+        lambda self, request: (None, body) if request.path[-1].startswith("temporary") else fetch(self, request),
+    )
+
+    assert ids(table.scan().to_arrow()) == [1, 2]
+    assert "those of another kind, for a location in 'r2:'" in table.scan().explain()
+
+
+@pytest.mark.parametrize("mode", list(ds.AccessMode))
+def test_what_is_no_table_is_named_for_what_it_is(
+    local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch, mode: ds.AccessMode
+) -> None:
+    _, table = local
+    writer.insert(writer.file(rows_of([1])))
+    monkeypatch.setattr(mock_server.answers, "access_of", lambda entry: {"accessModes": ["volume"]}, raising=True)
+    answered(monkeypatch, table, ds.RequestError("It has none.", status=400))
+
+    scan = table.scan(options=dataclasses.replace(QUICK, access_mode=mode))
+    with pytest.raises(ds.UnsupportedFeatureError, match="this is shared as 'volume', which is no table of files"):
+        scan.to_arrow()
+
+
+def test_the_server_gives_credentials_for_places_below_the_root(in_s3: Any) -> None:
+    _, table = in_s3
+    given = table.rest.temporary_table_credentials(table.name, "s3://tables/a/t/part=1")
+    assert given.location == "s3://tables/a/t/part=1"
+    for elsewhere in ("s3://tables/a/tt", "s3://tables/a/t/../u", "s3://tables/a/t/%2E%2E/u", "s3://tables/a"):
+        with pytest.raises(ds.RequestError, match="must be the table's location"):
+            table.rest.temporary_table_credentials(table.name, elsewhere)
 
 
 def test_a_table_by_directory_alone_is_read_without_being_told(writer: TableWriter, tmp_path: pathlib.Path) -> None:

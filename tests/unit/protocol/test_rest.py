@@ -21,6 +21,7 @@ from delta_sharing_client.errors import (
     ProtocolError,
     RequestError,
     TransportError,
+    UnsupportedFeatureError,
     UsageError,
 )
 from delta_sharing_client.options import ReadOptions
@@ -211,7 +212,7 @@ def test_temporary_credentials_are_read_and_never_shown(server, rest, wire, tabl
 def test_temporary_credentials_of_no_cloud_are_an_error(server, rest, wire, table):
     server.on("POST", f"{T}/temporary-table-credentials", wire.as_json({"credentials": {"location": "s3://b/t"}}))
 
-    with pytest.raises(ProtocolError, match="exactly one cloud, found 0"):
+    with pytest.raises(UnsupportedFeatureError, match="for AWS, Azure or Google Cloud, found those of another kind"):
         rest.temporary_table_credentials(table)
 
 
