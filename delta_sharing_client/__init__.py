@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         load_table_changes_as_spark,
         scan_polars,
     )
-    from delta_sharing_client.options import AccessMode, ReadOptions, ResponseFormat, VariantAs
+    from delta_sharing_client.options import AccessMode, FileIdHash, ReadOptions, ResponseFormat, VariantAs
     from delta_sharing_client.predicates.tree import Expression, col
     from delta_sharing_client.protocol.names import Schema, Share, Table
     from delta_sharing_client.protocol.profile import Profile
@@ -65,6 +65,7 @@ __all__ = [
     "DataError",
     "DeltaSharingError",
     "Expression",
+    "FileIdHash",
     "NotFoundError",
     "Partition",
     "Profile",
@@ -138,7 +139,7 @@ _HOMES = {
         "load_table_changes_as_polars",
         "load_table_changes_as_spark",
     ),
-    "delta_sharing_client.options": ("AccessMode", "ReadOptions", "ResponseFormat", "VariantAs"),
+    "delta_sharing_client.options": ("AccessMode", "FileIdHash", "ReadOptions", "ResponseFormat", "VariantAs"),
     "delta_sharing_client.predicates.tree": ("Expression", "col"),
     "delta_sharing_client.protocol.profile": ("Profile",),
     "delta_sharing_client.reads": ("Changes", "Scan"),

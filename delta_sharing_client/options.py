@@ -43,6 +43,17 @@ class AccessMode(enum.Enum):
     DIR = "dir"
 
 
+class FileIdHash(enum.Enum):
+    """By which scheme a server derives the ids of files (protocol, "File ID Hash Header").
+
+    ``PARQUET`` and ``DELTA`` are the schemes of the two response formats. With one of them a file has the same id,
+    whatever the format of the answer: in the file cache, in reports and errors.
+    """
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """Knobs of the scan engine and of its requests.
@@ -90,6 +101,9 @@ class ReadOptions:
         ``DELTA_SHARING_USER_AGENT`` stands in for ``None``.
     access_mode:
         Which way to a table's data; see docs/directory-access.md.
+    file_id_hash:
+        The scheme of file ids to ask for; a server that does not confirm it is an error then. ``None``: not asked for,
+        and the server's own for the format of its answer.
     storage_options:
         Settings of the store for directory access, by obstore's names: ``region``, ``endpoint`` and the like.
     proxy:
@@ -120,6 +134,7 @@ class ReadOptions:
     headers: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     user_agent: str | None = None
     access_mode: AccessMode = AccessMode.AUTO
+    file_id_hash: FileIdHash | None = None
     storage_options: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     proxy: str | None = dataclasses.field(default=None, repr=False)  # it may hold a password
     ca_bundle: str | None = None

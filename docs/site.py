@@ -32,7 +32,7 @@ API = {
     "Reads": ("Scan", "Changes", "Partition", "ReadOptions", "ScanReport", "Progress", "Replica"),
     "Filters": ("col", "Expression"),
     "In one call": re.compile("load_|get_|scan_|attach"),
-    "Choices": ("AccessMode", "ResponseFormat", "VariantAs"),
+    "Choices": ("AccessMode", "FileIdHash", "ResponseFormat", "VariantAs"),
     "Errors": re.compile(".*Error$"),
 }
 

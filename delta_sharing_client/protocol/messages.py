@@ -13,7 +13,7 @@ import msgspec
 
 from delta_sharing_client.delta.actions import Long
 from delta_sharing_client.errors import ProtocolError
-from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.options import FileIdHash, ResponseFormat
 from delta_sharing_client.redact import scrub
 
 CAPABILITIES_HEADER = "delta-sharing-capabilities"
@@ -22,6 +22,7 @@ END_STREAM_ACTION = "includeendstreamaction"
 CHANGES_OF_VIEWS = "cdfonviews"
 """The answer may be, and where the server says so is, the change data feed of a view, which has no versions."""
 VERSION_HEADER = "Delta-Table-Version"
+FILE_ID_HASH_HEADER = "fileidhash"
 
 
 # === Headers ===
@@ -61,6 +62,24 @@ def promises(headers: Mapping[str, str], capability: str) -> bool:
         if key.strip() == capability:
             return value.strip() == "true"
     return False
+
+
+def file_id_hash(wanted: FileIdHash | None) -> dict[str, str]:
+    """Return the request header for a scheme of file ids, if one is wanted (protocol, "File ID Hash Header")."""
+    return {} if wanted is None else {FILE_ID_HASH_HEADER: wanted.value}
+
+
+def check_file_id_hash(sent: Mapping[str, str], headers: Mapping[str, str], doing: str, table: str) -> None:
+    """Raise ``ProtocolError`` unless the headers of an answer confirm the scheme that those ``sent`` ask for."""
+    wanted = sent.get(FILE_ID_HASH_HEADER)
+    found = headers.get(FILE_ID_HASH_HEADER)
+    if wanted is not None and (found or "").strip().lower() != wanted:
+        shown = "none" if found is None else f"'{found[:40]}'"
+        raise ProtocolError(
+            f"{doing}: asked for file ids by the scheme '{wanted}', but the header '{FILE_ID_HASH_HEADER}' of the "
+            f"answer is {shown}, so the ids may be others; leave out 'file_id_hash' at this server.",
+            table=table,
+        )
 
 
 def version_header(headers: Mapping[str, str], doing: str, table: str, secrets: Collection[str] = ()) -> int | None:

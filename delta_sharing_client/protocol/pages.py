@@ -33,6 +33,7 @@ from delta_sharing_client.protocol.lines import (
     TableAction,
 )
 from delta_sharing_client.protocol.loose import Loosened
+from delta_sharing_client.protocol.messages import check_file_id_hash
 from delta_sharing_client.protocol.rest import PageTokens
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
@@ -235,6 +236,8 @@ class Page:
         self._lines: Iterator[Line] = iter(())
         try:
             self.answer.begin(iter(self._line, None))
+            if self.answer.status is None:
+                check_file_id_hash(request.headers, response.headers, request.doing, subject.table)
         except BaseException:
             self.close()
             raise

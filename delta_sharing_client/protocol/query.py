@@ -18,7 +18,7 @@ from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answers import AnswerRules, TableHead
 from delta_sharing_client.protocol.lines import AnswerKind, TableAction
 from delta_sharing_client.protocol.loose import Loosened
-from delta_sharing_client.protocol.messages import capabilities
+from delta_sharing_client.protocol.messages import capabilities, file_id_hash
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.pages import Page, Pages
 from delta_sharing_client.protocol.rest import RestClient
@@ -332,6 +332,7 @@ def _changes(
 ) -> TableAnswer:
     features = reader_features(Operation.CHANGES)
     headers = capabilities(formats, features, end_stream_action=True, changes_of_views=request.of_view)
+    ids = file_id_hash(rest.options.file_id_hash)
     rules = AnswerRules(
         table=table,
         kind=AnswerKind.CHANGES,
@@ -344,7 +345,7 @@ def _changes(
         Pages(
             rest,
             rules,
-            lambda token: rest.changes_request(table, headers, request.params(token, formats)),
+            lambda token: rest.changes_request(table, headers | ids, request.params(token, formats)),
             lambda query_id, token: rest.query_status_request(table, headers, query_id, {}),
             interrupt,
         )
@@ -361,6 +362,7 @@ def _query(
     operation = Operation.SNAPSHOT if wanted.kind is AnswerKind.SNAPSHOT else Operation.STREAMING
     features = reader_features(operation)
     headers = capabilities(formats, features, end_stream_action=True, asynchronous=wanted.asynchronous)
+    ids = file_id_hash(rest.options.file_id_hash)
     rules = AnswerRules(
         table=table,
         kind=wanted.kind,
@@ -378,7 +380,7 @@ def _query(
         Pages(
             rest,
             rules,
-            lambda token: rest.query_request(table, headers, {**wanted.body(token, formats), **idempotency_key}),
+            lambda token: rest.query_request(table, headers | ids, {**wanted.body(token, formats), **idempotency_key}),
             lambda query_id, token: rest.query_status_request(table, headers, query_id, status_body(token)),
         )
     )

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union
 from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import parse_instant, to_instant
-from delta_sharing_client.options import AccessMode, ReadOptions, ResponseFormat, VariantAs
+from delta_sharing_client.options import AccessMode, FileIdHash, ReadOptions, ResponseFormat, VariantAs
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
@@ -407,6 +407,7 @@ _LIMITS = _table(
     _Option("readTimeout", "read_timeout", _parse_timeout),
     _Option("totalTimeout", "total_timeout", _parse_timeout),
     _Option("accessMode", "access_mode", _enum(AccessMode)),
+    _Option("fileIdHash", "file_id_hash", _enum(FileIdHash)),
 )
 _OPTIONS = _table(
     _Option("changeFeedColumns", "change_columns", _enum(ChangeColumns)),

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from delta_sharing_client.errors import UsageError
-from delta_sharing_client.options import ResponseFormat
+import mock_server
+from delta_sharing_client.errors import ProtocolError, UsageError
+from delta_sharing_client.options import FileIdHash, ReadOptions, ResponseFormat
 from delta_sharing_client.protocol.messages import CAPABILITIES_HEADER, END_STREAM_ACTION, capabilities, promises
-from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_changes, query_table
+from delta_sharing_client.protocol.rest import RestClient
+from tests.tables import TableWriter, rows_of
+
+QUERY = "/shares/s/schemas/d/tables/t/query"
+CHANGES = "/shares/s/schemas/d/tables/t/changes"
 
 
 @pytest.mark.parametrize(
@@ -90,3 +99,49 @@ def test_promise_of_an_end_is_read_in_any_spelling(header, promised):
     headers = {} if header is None else {CAPABILITIES_HEADER: header}
 
     assert promises(headers, END_STREAM_ACTION) is promised
+
+
+# === fileidhash ===
+
+
+@pytest.mark.parametrize("wanted", list(FileIdHash))
+def test_the_scheme_of_file_ids_is_asked_for_and_must_be_confirmed(server, profile, table, wire, wanted):
+    rest = RestClient(profile, ReadOptions(file_id_hash=wanted))
+    lines = [*wire.delta_head(), wire.delta_file("f", wrapper={"version": 7, "timestamp": 1})]
+    server.on("POST", QUERY, wire.ndjson(*lines, headers={"FileIdHash": wanted.value.upper()}))
+    server.on("GET", CHANGES, wire.ndjson(*lines, headers={"fileidhash": wanted.value}))
+
+    assert len(list(query_table(rest, table).actions)) == 1
+    assert len(list(query_changes(rest, table, ChangesQuery(starting_version=7)).actions)) == 1
+    assert [seen.headers["fileidhash"] for seen in server.seen] == [wanted.value] * 2
+
+    for headers in ({}, {"fileidhash": "crc"}, {"fileidhash": ""}):
+        server.on("POST", QUERY, wire.ndjson(*lines, headers=headers))
+        with pytest.raises(ProtocolError, match=f"file ids by the scheme '{wanted.value}'"):
+            query_table(rest, table)
+
+
+def test_no_scheme_is_asked_for_unless_it_is_wanted(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), headers={"fileidhash": "parquet"}))
+
+    assert list(query_table(rest, table).actions) == []
+    assert "fileidhash" not in server.seen[0].headers
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_file_has_one_id_in_both_formats(tmp_path, asynchronous):
+    writer = TableWriter(tmp_path / "t", pa.schema([("id", pa.int64()), ("text", pa.string())]))
+    writer.insert(writer.file(rows_of([1])), writer.file(rows_of([2])))
+    found = {}
+    with mock_server.running(tables={"s.d.t": writer.path}) as mock:
+        for scheme in (None, *FileIdHash):
+            for response_format in (ResponseFormat.DELTA, ResponseFormat.PARQUET):
+                client = RestClient(Profile.load(mock.profile), ReadOptions(file_id_hash=scheme))
+                query = QueryRequest(asynchronous=asynchronous)
+                answer = query_table(client, TableName("s", "d", "t"), query, response_format=response_format)
+                found[scheme, response_format] = {action.file_id for action in answer.actions}
+    for scheme in FileIdHash:
+        one, other = (found[scheme, form] for form in (ResponseFormat.DELTA, ResponseFormat.PARQUET))
+        assert one == other
+        assert one == found[None, ResponseFormat[scheme.name]]
+    assert found[None, ResponseFormat.DELTA].isdisjoint(found[None, ResponseFormat.PARQUET])
