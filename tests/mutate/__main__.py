@@ -23,14 +23,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "delta_sharing_client"
 LIST = Path(__file__).with_name("survivors.txt")
 OPEN = "not looked at yet"
-# A room, and the tests beside its own that are quick and say what it must do.
+# The tests of these rooms are quick and meet each other's code; those of the protocol speak to a server.
+PURE = tuple(f"tests/unit/{room}" for room in ("predicates", "delta", "parquet", "plan", "read"))
 ROOMS = {
-    "predicates": ("tests/unit/predicates", "tests/unit/plan"),
-    "delta": ("tests/unit/delta", "tests/unit/plan", "tests/unit/test_planning.py"),
-    "parquet": ("tests/unit/parquet", "tests/unit/read"),
+    "predicates": PURE,
+    "delta": PURE,
+    "parquet": PURE,
+    "plan": (*PURE, "tests/unit/test_planning.py"),
+    "read": PURE,
     "protocol": ("tests/unit/protocol",),
-    "plan": ("tests/unit/plan", "tests/unit/test_planning.py"),
-    "read": ("tests/unit/read",),
 }
 
 

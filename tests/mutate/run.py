@@ -75,8 +75,7 @@ class Mutate:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = [item for item in session.items if not item.get_closest_marker("alone")]
         covered = self._baseline(items)
-        gc.unfreeze()
-        functions = _functions(set(self._files))
+        functions = self._functions()
         for file, path in self._files.items():
             tree = ast.parse(path.read_text())
             # Each mutant changes the tree of its own process.
@@ -85,6 +84,20 @@ class Mutate:
                     tests = _quick([one for one in covered if mutant.line in one.lines.get(file, ())])
                     self._tell(self._try(mutant, tree, functions[file], tests))
         return True
+
+    def _functions(self) -> defaultdict[str, list[types.FunctionType]]:
+        """Return the functions of each file, after what they have cached is forgotten."""
+        gc.unfreeze()
+        found = defaultdict(list)
+        for value in gc.get_objects():
+            if type(value) is types.FunctionType and value.__code__.co_filename in self._files:
+                found[value.__code__.co_filename].append(value)
+            elif isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()
+        # A child that collects garbage would copy the memory that it looks at.
+        gc.collect()
+        gc.freeze()
+        return found
 
     def _try(
         self, mutant: Mutant, tree: ast.Module, functions: list[types.FunctionType], tests: list[Covered]
@@ -185,16 +198,8 @@ class _traced:
         return line
 
 
-def _functions(files: set[str]) -> defaultdict[str, list[types.FunctionType]]:
-    found = defaultdict(list)
-    for value in gc.get_objects():
-        if type(value) is types.FunctionType and value.__code__.co_filename in files:
-            found[value.__code__.co_filename].append(value)
-    return found
-
-
 def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> None:
-    """Give functions the code that a changed module has for them, and forget what they have cached."""
+    """Give functions the code that a changed module has for them."""
     codes: dict[tuple[str, int], types.CodeType] = {}
     waiting = [module]
     while waiting:
@@ -203,9 +208,6 @@ def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> Non
         waiting += [value for value in code.co_consts if isinstance(value, types.CodeType)]
     for function in functions:
         function.__code__ = codes[function.__code__.co_qualname, function.__code__.co_firstlineno]
-    for value in gc.get_objects():
-        if isinstance(value, functools._lru_cache_wrapper):
-            value.cache_clear()
 
 
 def _in_child(function: Callable[[], int]) -> int:
