@@ -6,8 +6,10 @@ Changing the import is enough: every parameter of the incumbent is here with its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import Protocol
@@ -25,11 +27,58 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     import pyspark.sql
+    from typing_extensions import Unpack
 
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.table import Timestamp
 
+_Loader = TypeVar("_Loader", bound=Callable[..., Any])
 
+
+class Choices(TypedDict, total=False):
+    """What every loader of rows takes by keyword, as ``SharedTable.scan`` and ``SharedTable.changes`` do."""
+
+    columns: Sequence[ColumnName] | None
+    filter: Filter
+    options: ReadOptions | None
+
+
+class Lineage(Choices, total=False):
+    """What loaders of a snapshot take besides."""
+
+    row_lineage: bool
+
+
+class Lazy(Choices, total=False):
+    """What loaders take that name a snapshot by keyword."""
+
+    version: int | None
+    timestamp: Timestamp
+
+
+def _with_keywords(kind: type, method: Callable[..., object]) -> Callable[[_Loader], _Loader]:
+    """Show what a loader takes as ``**kind`` as single keywords with the defaults of ``method``, in ``help()`` too."""
+    known = inspect.signature(method).parameters
+
+    def shown(loader: _Loader) -> _Loader:
+        signature = inspect.signature(loader)
+        *own, _ = signature.parameters.values()
+        more = [known[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in inspect.get_annotations(kind)]
+        signature = signature.replace(parameters=[*own, *more])
+
+        @functools.wraps(loader)
+        def checked(*args: Any, **keywords: Any) -> Any:
+            for name in keywords.keys() - signature.parameters.keys():
+                raise TypeError(f"{loader.__name__}() got an unexpected keyword argument {name!r}")
+            return loader(*args, **keywords)
+
+        checked.__signature__ = signature  # type: ignore[attr-defined]
+        return checked  # type: ignore[return-value]
+
+    return shown
+
+
+@_with_keywords(Lineage, SharedTable.scan)
 def load_as_pandas(
     url: str,
     limit: int | None = None,
@@ -39,11 +88,8 @@ def load_as_pandas(
     use_delta_format: bool | None = None,
     convert_in_batches: bool = False,
     *,
-    columns: Sequence[ColumnName] | None = None,
-    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
-    row_lineage: bool = False,
     dtype_backend: str | None = None,
-    options: ReadOptions | None = None,
+    **choices: Unpack[Lineage],
 ) -> pd.DataFrame:
     """Return a shared table as a pandas frame.
 
@@ -65,8 +111,13 @@ def load_as_pandas(
 
     Raises
     ------
-    DeltaSharingError
-        See ``errors``.
+    UsageError
+        An argument does not fit: no full name of a table in ``url``, a column that the table does not have, a filter
+        that is not understood, both ``version`` and ``timestamp``.
+    ProfileError, AuthError, NotFoundError, RequestError, TransportError, ProtocolError
+        The profile, the sign-in, the server or the network.
+    UnsupportedFeatureError, DataError
+        The table has a feature that this version does not read, or a file is damaged. No rows are returned.
 
     Examples
     --------
@@ -75,21 +126,11 @@ def load_as_pandas(
     0         1      DE
     1         2      DE
     """
-    scan = _scan(
-        url,
-        jsonPredicateHints,
-        use_delta_format,
-        columns=columns,
-        filter=filter,
-        limit=limit,
-        version=version,
-        timestamp=timestamp,
-        row_lineage=row_lineage,
-        options=options,
-    )
-    return scan.to_pandas(dtype_backend)
+    asked = {"limit": limit, "version": version, "timestamp": timestamp, **choices}
+    return _scan(url, jsonPredicateHints, use_delta_format, asked).to_pandas(dtype_backend)
 
 
+@_with_keywords(Lineage, SharedTable.scan)
 def load_as_arrow(
     url: str,
     limit: int | None = None,
@@ -97,33 +138,25 @@ def load_as_arrow(
     timestamp: Timestamp = None,
     jsonPredicateHints: JsonHints = None,
     use_delta_format: bool | None = None,
-    *,
-    columns: Sequence[ColumnName] | None = None,
-    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
-    row_lineage: bool = False,
-    options: ReadOptions | None = None,
+    **choices: Unpack[Lineage],
 ) -> pa.Table:
-    """Return a shared table as a ``pyarrow.Table``; parameters as in ``load_as_pandas``.
+    """Return a shared table as a ``pyarrow.Table``; parameters and errors as in ``load_as_pandas``.
+
+    Raises
+    ------
+    DeltaSharingError
+        As ``load_as_pandas``.
 
     Examples
     --------
     >>> load_as_arrow("demo.share#demo.shop.orders", columns=["order_id"], limit=2).num_rows
     2
     """
-    return _scan(
-        url,
-        jsonPredicateHints,
-        use_delta_format,
-        columns=columns,
-        filter=filter,
-        limit=limit,
-        version=version,
-        timestamp=timestamp,
-        row_lineage=row_lineage,
-        options=options,
-    ).to_arrow()
+    asked = {"limit": limit, "version": version, "timestamp": timestamp, **choices}
+    return _scan(url, jsonPredicateHints, use_delta_format, asked).to_arrow()
 
 
+@_with_keywords(Lineage, SharedTable.scan)
 def load_as_polars(
     url: str,
     limit: int | None = None,
@@ -131,47 +164,35 @@ def load_as_polars(
     timestamp: Timestamp = None,
     jsonPredicateHints: JsonHints = None,
     use_delta_format: bool | None = None,
-    *,
-    columns: Sequence[ColumnName] | None = None,
-    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
-    row_lineage: bool = False,
-    options: ReadOptions | None = None,
+    **choices: Unpack[Lineage],
 ) -> pl.DataFrame:
     """Return a shared table as a Polars frame (extra ``polars``); parameters as in ``load_as_pandas``.
+
+    Raises
+    ------
+    DeltaSharingError
+        As ``load_as_pandas``; ``UsageError`` if Polars is not installed.
 
     Examples
     --------
     >>> load_as_polars("demo.share#demo.shop.orders", limit=2).shape
     (2, 6)
     """
-    return _scan(
-        url,
-        jsonPredicateHints,
-        use_delta_format,
-        columns=columns,
-        filter=filter,
-        limit=limit,
-        version=version,
-        timestamp=timestamp,
-        row_lineage=row_lineage,
-        options=options,
-    ).to_polars()
+    asked = {"limit": limit, "version": version, "timestamp": timestamp, **choices}
+    return _scan(url, jsonPredicateHints, use_delta_format, asked).to_polars()
 
 
-def scan_polars(
-    url: str,
-    *,
-    columns: Sequence[ColumnName] | None = None,
-    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
-    version: int | None = None,
-    timestamp: Timestamp = None,
-    options: ReadOptions | None = None,
-) -> pl.LazyFrame:
+@_with_keywords(Lazy, SharedTable.scan)
+def scan_polars(url: str, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     """Return a shared table as a Polars ``LazyFrame`` (extra ``polars``), which reads when it is collected.
 
     What the query selects, filters and limits reaches the read, so that only the bytes it needs are fetched; see
-    ``Scan.to_polars``. ``url``, ``columns``, ``filter``, ``version``, ``timestamp``, ``options``: as in
-    ``SharedTable.scan``.
+    ``Scan.to_polars``. Parameters as in ``SharedTable.scan``.
+
+    Raises
+    ------
+    DeltaSharingError
+        As ``load_as_pandas``, here for the schema; errors of the read come when the frame is collected.
 
     Examples
     --------
@@ -180,23 +201,21 @@ def scan_polars(
     >>> orders.filter(pl.col("order_id") <= 2).select("country").collect()["country"].to_list()
     ['DE', 'DE']
     """
-    scan = _table(url).scan(columns, filter, version=version, timestamp=timestamp, options=options)
-    return scan.to_polars(lazy=True)
+    return _table(url).scan(**choices).to_polars(lazy=True)
 
 
+@_with_keywords(Lazy, SharedTable.scan)
 def load_as_duckdb(
-    url: str,
-    connection: duckdb.DuckDBPyConnection | None = None,
-    *,
-    columns: Sequence[ColumnName] | None = None,
-    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
-    version: int | None = None,
-    timestamp: Timestamp = None,
-    options: ReadOptions | None = None,
+    url: str, connection: duckdb.DuckDBPyConnection | None = None, **choices: Unpack[Lazy]
 ) -> duckdb.DuckDBPyRelation:
     """Return a shared table as a DuckDB relation (extra ``duckdb``) into which queries are pushed.
 
     See ``Scan.to_duckdb``; other parameters as in ``SharedTable.scan``.
+
+    Raises
+    ------
+    DeltaSharingError
+        As ``load_as_pandas``, here for the schema; DuckDB wraps errors of the read in its own when a query runs.
 
     Examples
     --------
@@ -206,8 +225,7 @@ def load_as_duckdb(
     >>> orders.filter("order_id <= 2").project("country").fetchall()
     [('DE',), ('DE',)]
     """
-    scan = _table(url).scan(columns, filter, version=version, timestamp=timestamp, options=options)
-    return scan.to_duckdb(connection)
+    return _table(url).scan(**choices).to_duckdb(connection)
 
 
 def attach(
@@ -220,7 +238,7 @@ def attach(
     """Make every shared table a view ``share.schema.table`` of a DuckDB connection (extra ``duckdb``).
 
     A share becomes a database in memory, its schemas schemas, its tables views. Each query reads anew, and only the
-    bytes that its columns and filters need. One request a table tells its schema.
+    bytes that its columns and filters need. The schema of each table costs one request.
 
     Parameters
     ----------
@@ -232,7 +250,7 @@ def attach(
     Raises
     ------
     DeltaSharingError
-        See ``errors``.
+        The profile, the server or the network, or a table that cannot be read, by name.
 
     Examples
     --------
@@ -249,31 +267,32 @@ def attach(
     create_views(connection, {(name := client.table(table)).name: name.scan() for table in tables})
 
 
+@_with_keywords(Lineage, SharedTable.scan)
 def load_as_spark(
     url: str,
     version: int | None = None,
     timestamp: Timestamp = None,
     delta_sharing_profile: ProfileSource = None,
     *,
-    columns: Sequence[ColumnName] | None = None,
-    filter: Filter = None,  # noqa: A002 - as in SharedTable.scan
     limit: int | None = None,
-    row_lineage: bool = False,
     spark: pyspark.sql.SparkSession | None = None,
-    options: ReadOptions | None = None,
+    **choices: Unpack[Lineage],
 ) -> pyspark.sql.DataFrame:
     """Return a shared table as a Spark frame, read on the executors with plain PySpark (extra ``spark``).
 
     ``delta_sharing_profile`` is a profile to use instead of the one in ``url``; ``spark`` is the session, the active
     one by default. Of ``options`` the retries and timeouts hold. Other parameters as in ``load_as_pandas``.
+
+    Raises
+    ------
+    DeltaSharingError
+        As ``load_as_pandas``, here for the plan; errors of executors come from Spark when the frame is used.
     """
-    table = _table(url, delta_sharing_profile)
-    scan = table.scan(
-        columns, filter, limit, version=version, timestamp=timestamp, row_lineage=row_lineage, options=options
-    )
+    scan = _table(url, delta_sharing_profile).scan(limit=limit, version=version, timestamp=timestamp, **choices)
     return scan.to_spark(spark)
 
 
+@_with_keywords(Choices, SharedTable.changes)
 def load_table_changes_as_pandas(
     url: str,
     starting_version: int | None = None,
@@ -283,16 +302,19 @@ def load_table_changes_as_pandas(
     use_delta_format: bool | None = None,
     convert_in_batches: bool = False,
     *,
-    columns: Sequence[ColumnName] | None = None,
-    filter: Filter = None,  # noqa: A002 - as in SharedTable.changes
     limit: int | None = None,
     dtype_backend: str | None = None,
-    options: ReadOptions | None = None,
+    **choices: Unpack[Choices],
 ) -> pd.DataFrame:
     """Return the change data feed of a shared table as a pandas frame.
 
     Bounds, columns, filter and limit are those of ``SharedTable.changes``. As in the incumbent, ``_commit_timestamp``
     is an integer of epoch milliseconds unless ``use_delta_format`` is ``True``, and a UTC timestamp if it is.
+
+    Raises
+    ------
+    DeltaSharingError
+        As ``load_as_pandas``; ``SchemaChangeError`` if one schema cannot hold the changes of the whole range.
 
     Examples
     --------
@@ -303,10 +325,11 @@ def load_table_changes_as_pandas(
     1        34  update_preimage
     """
     bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
-    changes = _changes(url, bounds, use_delta_format, columns, filter, limit, options)
+    changes = _changes(url, bounds, use_delta_format, limit=limit, **choices)
     return changes_as_pandas(changes.to_pandas(dtype_backend), changes)
 
 
+@_with_keywords(Choices, SharedTable.changes)
 def load_table_changes_as_arrow(
     url: str,
     starting_version: int | None = None,
@@ -315,16 +338,21 @@ def load_table_changes_as_arrow(
     ending_timestamp: Timestamp = None,
     use_delta_format: bool | None = None,
     *,
-    columns: Sequence[ColumnName] | None = None,
-    filter: Filter = None,  # noqa: A002 - as in SharedTable.changes
     limit: int | None = None,
-    options: ReadOptions | None = None,
+    **choices: Unpack[Choices],
 ) -> pa.Table:
-    """Return the change data feed as a ``pyarrow.Table``; parameters as in ``load_table_changes_as_pandas``."""
+    """Return the change data feed as a ``pyarrow.Table``; parameters as in ``load_table_changes_as_pandas``.
+
+    Raises
+    ------
+    DeltaSharingError
+        As ``load_table_changes_as_pandas``.
+    """
     bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
-    return _changes(url, bounds, use_delta_format, columns, filter, limit, options).to_arrow()
+    return _changes(url, bounds, use_delta_format, limit=limit, **choices).to_arrow()
 
 
+@_with_keywords(Choices, SharedTable.changes)
 def load_table_changes_as_polars(
     url: str,
     starting_version: int | None = None,
@@ -333,16 +361,21 @@ def load_table_changes_as_polars(
     ending_timestamp: Timestamp = None,
     use_delta_format: bool | None = None,
     *,
-    columns: Sequence[ColumnName] | None = None,
-    filter: Filter = None,  # noqa: A002 - as in SharedTable.changes
     limit: int | None = None,
-    options: ReadOptions | None = None,
+    **choices: Unpack[Choices],
 ) -> pl.DataFrame:
-    """Return the change data feed as a Polars frame; parameters as in ``load_table_changes_as_pandas``."""
+    """Return the change data feed as a Polars frame; parameters as in ``load_table_changes_as_pandas``.
+
+    Raises
+    ------
+    DeltaSharingError
+        As ``load_table_changes_as_pandas``; ``UsageError`` if Polars is not installed.
+    """
     bounds = (starting_version, ending_version, starting_timestamp, ending_timestamp)
-    return _changes(url, bounds, use_delta_format, columns, filter, limit, options).to_polars()
+    return _changes(url, bounds, use_delta_format, limit=limit, **choices).to_polars()
 
 
+@_with_keywords(Choices, SharedTable.changes)
 def load_table_changes_as_spark(
     url: str,
     starting_version: int | None = None,
@@ -351,26 +384,33 @@ def load_table_changes_as_spark(
     ending_timestamp: Timestamp = None,
     delta_sharing_profile: ProfileSource = None,
     *,
-    columns: Sequence[ColumnName] | None = None,
-    filter: Filter = None,  # noqa: A002 - as in SharedTable.changes
     spark: pyspark.sql.SparkSession | None = None,
-    options: ReadOptions | None = None,
+    **choices: Unpack[Choices],
 ) -> pyspark.sql.DataFrame:
-    """Return the change data feed as a Spark frame; see ``load_as_spark`` and ``load_table_changes_as_pandas``."""
+    """Return the change data feed as a Spark frame; see ``load_as_spark`` and ``load_table_changes_as_pandas``.
+
+    Raises
+    ------
+    DeltaSharingError
+        As ``load_table_changes_as_pandas``, here for the plan; errors of executors come when the frame is used.
+    """
     changes = _table(url, delta_sharing_profile).changes(
         starting_version,
         ending_version,
         starting_timestamp=starting_timestamp,
         ending_timestamp=ending_timestamp,
-        columns=columns,
-        filter=filter,
-        options=options,
+        **choices,
     )
     return changes.to_spark(spark)
 
 
 def get_table_version(url: str, starting_timestamp: Timestamp = None) -> int:
     """Return the current version of a shared table, or the earliest one at or after ``starting_timestamp``.
+
+    Raises
+    ------
+    DeltaSharingError
+        The profile, the name, the server or the network; ``UsageError`` if ``starting_timestamp`` is no timestamp.
 
     Examples
     --------
@@ -384,6 +424,11 @@ def get_table_metadata(url: str, use_delta_format: bool = True) -> TableDetails:
     """Return the description of a shared table.
 
     ``use_delta_format`` lets the server choose the response format; ``False`` insists on parquet.
+
+    Raises
+    ------
+    DeltaSharingError
+        The profile, the name, the server or the network.
     """
     return _table(url).metadata(response_format=_described_format(use_delta_format))
 
@@ -392,6 +437,11 @@ def get_table_protocol(url: str, use_delta_format: bool = True) -> Protocol:
     """Return the protocol versions and features of a shared table; ``use_delta_format`` as in ``get_table_metadata``.
 
     The parquet response format tells a reader version of its own, and none of the table's features.
+
+    Raises
+    ------
+    DeltaSharingError
+        The profile, the name, the server or the network.
     """
     return _table(url).protocol(response_format=_described_format(use_delta_format))
 
@@ -417,31 +467,17 @@ def _table(url: str, profile: ProfileSource = None) -> SharedTable:
     return SharingClient(source if profile is None else profile).table(name)
 
 
-def _scan(url: str, hints: JsonHints, use_delta_format: bool | None, **asked: Any) -> Scan:
+def _scan(url: str, hints: JsonHints, use_delta_format: bool | None, asked: dict[str, Any]) -> Scan:
     scan = _table(url).scan(**asked, response_format=response_format(use_delta_format))
     return scan if hints is None else scan.where(from_json_hints(hints))
 
 
 def _changes(
-    url: str,
-    bounds: tuple[int | None, int | None, Timestamp, Timestamp],
-    use_delta_format: bool | None,
-    columns: Sequence[ColumnName] | None,
-    condition: Filter,
-    limit: int | None,
-    options: ReadOptions | None,
+    url: str, bounds: tuple[int | None, int | None, Timestamp, Timestamp], use_delta_format: bool | None, **asked: Any
 ) -> Changes:
-    return _table(url).changes(
-        bounds[0],
-        bounds[1],
-        starting_timestamp=bounds[2],
-        ending_timestamp=bounds[3],
-        columns=columns,
-        filter=condition,
-        limit=limit,
-        response_format=response_format(use_delta_format),
-        options=options,
-    )
+    names = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
+    asked |= dict(zip(names, bounds, strict=True))
+    return _table(url).changes(**asked, response_format=response_format(use_delta_format))
 
 
 def _described_format(use_delta_format: bool) -> ResponseFormat:

@@ -1,0 +1,32 @@
+"""The loaders show every keyword that they take, and refuse others before they do anything."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.table import SharedTable
+
+LOADERS = [name for name in ds.__all__ if name.startswith(("load_", "scan_"))]
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_help_shows_every_keyword_with_the_default_of_the_read(name: str) -> None:
+    loader = getattr(ds, name)
+    read = inspect.signature(SharedTable.changes if "changes" in name else SharedTable.scan).parameters
+    own = inspect.signature(loader).parameters
+
+    assert {"columns", "filter", "options"} <= set(own)
+    assert all(own[key].default == read[key].default for key in own.keys() & read.keys())
+    assert not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in own.values())
+    text = pydoc.plain(pydoc.render_doc(loader))
+    assert [key for key in own if f"{key}: " not in text] == []
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_keyword_that_is_none_is_refused_by_the_name_of_the_loader(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'colums'$"):
+        getattr(ds, name)("no.share#a.b.c", colums=["a"])
