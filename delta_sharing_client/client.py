@@ -69,6 +69,11 @@ class SharingClient:
 
         Nothing is asked of the server yet.
 
+        Raises
+        ------
+        UsageError
+            ``name`` is no full name. Whether the table exists is asked when it is used.
+
         Examples
         --------
         >>> SharingClient("demo.share").table("demo.shop.orders")
@@ -96,19 +101,51 @@ class SharingClient:
         return [share.name for share in self.list_shares()]
 
     def list_shares(self) -> list[Share]:
-        """Return all shares."""
+        """Return all shares.
+
+        Raises
+        ------
+        DeltaSharingError
+            The sign-in, the server or the network.
+        """
         return Listed(self.rest.list_shares())
 
     def get_share(self, share: Share | str) -> Share:
-        """Return one share, by name or value; ``NotFoundError`` if there is none."""
+        """Return one share, by name or value; ``NotFoundError`` if there is none.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such share.
+        DeltaSharingError
+            The sign-in, the server or the network.
+        """
         return self.rest.get_share(_share_name(share))
 
     def list_schemas(self, share: Share | str) -> list[Schema]:
-        """Return the schemas of a share, given by name or value."""
+        """Return the schemas of a share, given by name or value.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such share.
+        DeltaSharingError
+            The sign-in, the server or the network.
+        """
         return Listed(self.rest.list_schemas(_share_name(share)))
 
     def list_tables(self, schema: Schema | str) -> list[Table]:
-        """Return the tables of a schema, given by value or as ``share.schema``."""
+        """Return the tables of a schema, given by value or as ``share.schema``.
+
+        Raises
+        ------
+        UsageError
+            ``schema`` is neither a ``Schema`` nor ``share.schema``.
+        NotFoundError
+            There is no such schema.
+        DeltaSharingError
+            The sign-in, the server or the network.
+        """
         if isinstance(schema, Schema):
             return Listed(self.rest.list_tables(schema.share, schema.name))
         share, _, name = schema.rpartition(".") if isinstance(schema, str) else ("", "", "")
@@ -117,7 +154,15 @@ class SharingClient:
         return Listed(self.rest.list_tables(share, name))
 
     def list_all_tables(self, share: Share | str | None = None) -> list[Table]:
-        """Return the tables of all schemas of one share, or of all shares."""
+        """Return the tables of all schemas of one share, or of all shares.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such share.
+        DeltaSharingError
+            The sign-in, the server or the network.
+        """
         shares = [_share_name(share)] if share is not None else [s.name for s in self.rest.list_shares()]
         return Listed(table for name in shares for table in self.rest.list_all_tables(name))
 

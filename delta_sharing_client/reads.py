@@ -90,6 +90,11 @@ class Read(abc.ABC):
     def select(self: ReadT, *columns: ColumnName) -> ReadT:
         """Return a copy that reads only ``columns`` (names, dotted paths or sequences of names), in this order.
 
+        Raises
+        ------
+        UsageError
+            A name is no name of a column. One that the table does not have is refused when the read runs.
+
         Examples
         --------
         >>> from delta_sharing_client import SharingClient
@@ -101,6 +106,11 @@ class Read(abc.ABC):
 
     def where(self: ReadT, condition: Filter) -> ReadT:
         """Return a copy that also applies ``condition``: SQL text, tuples or ``ds.col("a") > 1``.
+
+        Raises
+        ------
+        UsageError
+            The condition is not understood. Its columns and types are checked when the read runs.
 
         Examples
         --------
@@ -116,12 +126,32 @@ class Read(abc.ABC):
         return self._asking(filter=both)
 
     def limit(self: ReadT, rows: int | None) -> ReadT:
-        """Return a copy that returns at most ``rows`` rows."""
+        """Return a copy that returns at most ``rows`` rows.
+
+        Raises
+        ------
+        UsageError
+            ``rows`` is no whole number of 0 or more.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan().limit(3).to_arrow().num_rows
+        3
+        """
         return self._asking(limit=rows)
 
     @property
     def limit_rows(self) -> int | None:
-        """The greatest number of rows this read returns, ``None`` without a limit."""
+        """The greatest number of rows this read returns, ``None`` without a limit.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> SharingClient("demo.share").table("demo.shop.orders").scan(limit=3).limit_rows
+        3
+        """
         return self.request.limit
 
     # === Running ===
@@ -131,6 +161,19 @@ class Read(abc.ABC):
         """Ask the server and return the files to read; no data is downloaded.
 
         ``options`` replaces the read's own. Errors are those of ``planning``.
+
+        Raises
+        ------
+        DeltaSharingError
+            The server or the network; a column, filter or version that does not fit the table; a feature that is not
+            read.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> len(table.scan(filter="country = 'DE'").plan().tasks) < table.metadata().num_files
+        True
         """
 
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
@@ -139,16 +182,38 @@ class Read(abc.ABC):
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows this read returns (asks the server)."""
+        """Arrow schema of the rows this read returns (asks the server). Errors as ``plan``."""
         return self.plan().output_schema
 
     @property
     def report(self) -> ScanReport | None:
-        """What the last read cost (requests, bytes, files, seconds), ``None`` before the first one."""
+        """What the last read cost (requests, bytes, files, seconds), ``None`` before the first one.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> scan = SharingClient("demo.share").table("demo.shop.orders").scan(filter="country = 'DE'")
+        >>> rows = scan.to_arrow()
+        >>> scan.report.rows == rows.num_rows
+        True
+        """
         return self._reports[-1] if self._reports else None
 
     def explain(self) -> str:
-        """Return as text which files, columns and bytes would be read, and what is skipped and why."""
+        """Return as text which files, columns and bytes would be read, and what is skipped and why.
+
+        Raises
+        ------
+        DeltaSharingError
+            As ``plan``.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan(columns=["order_id"]).explain().splitlines()[0]
+        'Scan of demo.shop.orders, version 6'
+        """
         return explain(self.plan())
 
     def to_batches(self) -> Batches:
@@ -159,6 +224,12 @@ class Read(abc.ABC):
         ``close``, from any thread, ends the read and all that is in flight for it, and so does dropping the iterator.
         Who asks a closed one for more gets a ``UsageError``, as does a process that was forked off while the read was
         under way.
+
+        Raises
+        ------
+        DeltaSharingError
+            As ``plan``, at once. From the iterator ``DataError``, ``TransportError`` and others: the rows before are
+            right, and more are missing.
 
         Examples
         --------
@@ -180,6 +251,21 @@ class Read(abc.ABC):
 
         Parts renew their URLs when those expire, for the version that was planned. Their pickles hold the profile's
         credentials for that: keep them where you would keep the profile.
+
+        Raises
+        ------
+        UsageError
+            ``count`` is no whole number of 1 or more.
+        DeltaSharingError
+            As ``plan``; ``TransportError`` and ``DataError`` for a footer.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> parts = table.scan(columns=["order_id"]).partitions(2)
+        >>> sum(batch.num_rows for part in parts for batch in part.read())
+        2755
         """
         number = whole_number(count)
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
@@ -187,12 +273,38 @@ class Read(abc.ABC):
         return partition(self.plan(), number)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return a ``pyarrow.RecordBatchReader`` over ``to_batches()``."""
+        """Return a ``pyarrow.RecordBatchReader`` over ``to_batches()``.
+
+        Raises
+        ------
+        DeltaSharingError
+            As ``to_batches``; pyarrow passes errors of the iterator on.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan(columns=["order_id"]).to_reader().read_all().num_rows
+        2755
+        """
         plan = self._stream()
         return pa.RecordBatchReader.from_batches(plan.output_schema, self._run(plan))
 
     def to_arrow(self) -> pa.Table:
-        """Return all rows as one ``pyarrow.Table``."""
+        """Return all rows as one ``pyarrow.Table``.
+
+        Raises
+        ------
+        DeltaSharingError
+            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan(columns=["order_id"], limit=2).to_arrow().to_pydict()
+        {'order_id': [9, 10]}
+        """
         plan = self._stream()
         with self._run(plan) as batches:
             return pa.Table.from_batches(batches, schema=plan.output_schema)
@@ -205,6 +317,22 @@ class Read(abc.ABC):
         dtype_backend:
             ``None`` for NumPy dtypes (nullable integers and booleans keep null apart, see ``frames``),
             ``"numpy_nullable"`` or ``"pyarrow"`` as in pandas.
+
+        Raises
+        ------
+        UsageError
+            ``dtype_backend`` is unknown, or a date lies beyond what the dtype holds.
+        DeltaSharingError
+            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan(columns=["order_id", "country"], limit=2).to_pandas()
+           order_id country
+        0         9      US
+        1        10      US
         """
         from delta_sharing_client.outputs import pandas as frames
 
@@ -234,6 +362,20 @@ class Read(abc.ABC):
         lazy:
             Return a ``LazyFrame`` instead, which reads when it is collected: what its query selects, filters and limits
             reaches the read, so that only the bytes it needs are fetched.
+
+        Raises
+        ------
+        UsageError
+            Polars is not installed.
+        DeltaSharingError
+            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan(columns=["order_id"], limit=2).to_polars()["order_id"].to_list()
+        [9, 10]
         """
         if lazy:
             from delta_sharing_client.outputs.polars import lazy_frame
@@ -247,6 +389,22 @@ class Read(abc.ABC):
         Every query of the relation reads anew: its columns and filters reach the read, so that only the bytes they need
         are fetched. On the default connection ``duckdb.sql("SELECT ... FROM relation")`` finds it too. Threads need a
         connection each.
+
+        Raises
+        ------
+        UsageError
+            DuckDB is not installed.
+        DeltaSharingError
+            As ``plan``; what a query meets comes as an error of DuckDB that holds ours.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> import duckdb
+        >>> relation = table.scan().to_duckdb(duckdb.connect())
+        >>> relation.aggregate("count(*)").fetchall()
+        [(2755,)]
         """
         from delta_sharing_client.outputs.dataset import duckdb_relation
 
@@ -257,19 +415,87 @@ class Read(abc.ABC):
 
         The file appears under its name when it is complete; one that was there stays as it was if the read fails.
         ``UsageError`` if it cannot be written.
+
+        Raises
+        ------
+        UsageError
+            The file cannot be written there.
+        DeltaSharingError
+            The server, the network, a feature that is not read, or a damaged file. No file is left.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> import pathlib, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> table.scan(limit=2).to_parquet(pathlib.Path(folder.name) / "orders.parquet")
+        2
         """
         return self._to_file(path, FileFormat.PARQUET)
 
     def to_csv(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into a CSV file with a header; nested values are JSON text."""
+        """As ``to_parquet``, into a CSV file with a header; nested values are JSON text.
+
+        Raises
+        ------
+        DeltaSharingError
+            As ``to_parquet``.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> import pathlib, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = pathlib.Path(folder.name) / "orders.csv"
+        >>> table.scan(columns=["order_id", "country"], limit=1).to_csv(path)
+        1
+        >>> print(path.read_text().strip())
+        "order_id","country"
+        9,"US"
+        """
         return self._to_file(path, FileFormat.CSV)
 
     def to_ipc(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into an Arrow IPC file (also known as Feather)."""
+        """As ``to_parquet``, into an Arrow IPC file (also known as Feather).
+
+        Raises
+        ------
+        DeltaSharingError
+            As ``to_parquet``.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> import pathlib, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> table.scan(limit=2).to_ipc(pathlib.Path(folder.name) / "orders.arrow")
+        2
+        """
         return self._to_file(path, FileFormat.ARROW)
 
     def to_jsonl(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into a file of one JSON object a line, with the values that ``--json`` prints."""
+        """As ``to_parquet``, into a file of one JSON object a line, with the values that ``--json`` prints.
+
+        Raises
+        ------
+        DeltaSharingError
+            As ``to_parquet``.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> import pathlib, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = pathlib.Path(folder.name) / "orders.jsonl"
+        >>> table.scan(columns=["order_id", "country"], limit=1).to_jsonl(path)
+        1
+        >>> print(path.read_text().strip())
+        {"order_id":9,"country":"US"}
+        """
         return self._to_file(path, FileFormat.JSONL)
 
     def _to_file(self, path: str | os.PathLike[str], file_format: FileFormat) -> int:
@@ -279,7 +505,20 @@ class Read(abc.ABC):
             return write_file(reader, reader.schema, Path(path), file_format)
 
     def to_dataset(self) -> SharedDataset:
-        """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one."""
+        """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one.
+
+        Raises
+        ------
+        DeltaSharingError
+            As ``plan``, here for the schema; errors of a read come from the scanner.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan().to_dataset().count_rows()
+        2755
+        """
         from delta_sharing_client.outputs.dataset import SharedDataset
 
         return SharedDataset(self)
@@ -288,6 +527,11 @@ class Read(abc.ABC):
         """Return the number of rows: from the log where it tells, else from the files, of which no column is read.
 
         Deletion vectors are read: what the log says of them must be what they are.
+
+        Raises
+        ------
+        DeltaSharingError
+            The server, the network, a feature that is not read, or a damaged file. No number is returned.
 
         Examples
         --------
@@ -304,7 +548,22 @@ class Read(abc.ABC):
             return sum(batch.num_rows for batch in batches)
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
-        """Return the rows as a Spark frame, read on the executors (extra ``spark``)."""
+        """Return the rows as a Spark frame, read on the executors (extra ``spark``).
+
+        Raises
+        ------
+        UsageError
+            PySpark is not installed, or there is no session.
+        DeltaSharingError
+            As ``plan``; errors of executors come from Spark when the frame is used.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan(columns=["order_id"]).to_spark().count()
+        2755
+        """
         return optional.load("delta_sharing_client.spark.to_spark", "spark").to_spark(self, spark)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -333,7 +592,20 @@ class Scan(Read):
     request: ScanRequest
 
     def at_version(self, version: int) -> Scan:
-        """Return a copy that reads the snapshot at ``version``."""
+        """Return a copy that reads the snapshot at ``version``.
+
+        Raises
+        ------
+        UsageError
+            ``version`` is no whole number of 0 or more.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan().at_version(0).count() < table.scan().count()
+        True
+        """
         return self._asking(version=version, timestamp=None)
 
     def plan(self, options: ReadOptions | None = None) -> ScanPlan:
@@ -346,7 +618,15 @@ class Scan(Read):
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows this read returns (asks the server; no file is listed for it)."""
+        """Arrow schema of the rows this read returns (asks the server; no file is listed for it). Errors as ``plan``.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan(columns=["order_id"]).schema.field("order_id").type
+        DataType(int64)
+        """
         return table_schema(self.rest, self.table, self.request, self.options)
 
 
@@ -371,5 +651,8 @@ class Changes(Read):
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows this read returns (asks the server; of a long feed no more than its beginning)."""
+        """Arrow schema of the rows this read returns (asks the server; of a long feed no more than its beginning).
+
+        Errors as ``plan``.
+        """
         return change_feed_schema(self.rest, self.table, self.request, self.options)

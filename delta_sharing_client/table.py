@@ -163,7 +163,17 @@ class SharedTable:
         return html_facts(str(self.name), ways) + described
 
     def version(self, starting_timestamp: Timestamp = None) -> int:
-        """Return the current version, or the earliest one at or after ``starting_timestamp`` (UTC without a zone)."""
+        """Return the current version, or the earliest one at or after ``starting_timestamp`` (UTC without a zone).
+
+        Raises
+        ------
+        NotFoundError
+            There is no such table, or no version at or after ``starting_timestamp``.
+        UsageError
+            ``starting_timestamp`` is no timestamp.
+        DeltaSharingError
+            The server or the network.
+        """
         with self.rest.about(self.name):
             return self.rest.table_version(self.name, _instant(starting_timestamp, "starting_timestamp", up=True))
 
@@ -177,6 +187,12 @@ class SharedTable:
         """Return the table's description, at a version or timestamp where one is given.
 
         With ``"auto"`` the server chooses the response format in which it describes the table.
+
+        Raises
+        ------
+        DeltaSharingError
+            The server or the network; ``NotFoundError`` without such a table, ``ProtocolError`` for a schema that is
+            none.
         """
         answer = self._describe(version, timestamp, response_format)
         metadata = answer.metadata
@@ -208,12 +224,17 @@ class SharedTable:
         """Return the reader and writer versions and the features that the table needs.
 
         The parquet response format has a reader version of its own, 1, and tells none of the table's.
+
+        Raises
+        ------
+        DeltaSharingError
+            As ``metadata``.
         """
         return self._describe(None, None, response_format).protocol
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's current Arrow schema (asks the server)."""
+        """The table's current Arrow schema (asks the server). Errors as ``metadata``."""
         return self.metadata().schema
 
     def head(
@@ -223,6 +244,11 @@ class SharedTable:
         filter: Filter = None,  # noqa: A002 - as in scan
     ) -> pd.DataFrame:
         """Return the first ``rows`` rows as a pandas frame; ``columns`` and ``filter`` as in ``scan``.
+
+        Raises
+        ------
+        DeltaSharingError
+            As ``Scan.to_pandas``.
 
         Examples
         --------
@@ -306,6 +332,11 @@ class SharedTable:
 
         ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. The
         other arguments are those of ``scan``. Without an end, the feed ends at the latest version.
+
+        Raises
+        ------
+        UsageError
+            For arguments that cannot be used as given; what needs the schema is checked when the read runs.
 
         Examples
         --------

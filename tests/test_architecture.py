@@ -106,6 +106,25 @@ def test_every_public_name_has_a_docstring() -> None:
     assert missing == []
 
 
+# What cannot fail, but for a wrong type: values, what counts a read, and what is put into an error.
+RAISES_NOTHING = re.compile(
+    r"\w+Error\.|Scan(?:Report)\.|Partition\.(?:files|schema)|\w+\.(?:limit_rows|report)$|SharingClient\.close"
+    r"|Profile\.(?:expiration_time|reread)|Table\.full_name"
+)
+
+
+def test_every_public_function_and_method_says_what_it_raises() -> None:
+    silent = [
+        name
+        for public in ds.__all__
+        for line, value in _members(public, getattr(ds, public))
+        if inspect.isfunction(value) and not RAISES_NOTHING.match(name := line.split("(")[0])
+        if not re.search(r"Raises\n|Error|Errors as", inspect.getdoc(value) or "")
+    ]
+
+    assert silent == []
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_files_and_functions_are_short_enough_to_be_read_at_once(path: Path) -> None:
     source = path.read_text()

@@ -66,7 +66,10 @@ class Partition:
     def read(self) -> Batches:
         """Return the rows as an iterator of Arrow record batches, as ``Scan.to_batches`` does; any number of times.
 
-        Raises the errors of reading, which name table and file.
+        Raises
+        ------
+        DeltaSharingError
+            From the iterator, as ``Scan.to_batches``; it names the table and the file.
         """
         return execute(ScanPlan(context=self._context, tasks=self._tasks, limit=self._limit))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import doctest
+import inspect
 import json
 import pathlib
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import delta_sharing_client as ds
 import mock_server
 from tests.examples import Example, examples
 from tests.regressions.hand_made import HandMadeTable
@@ -60,6 +63,19 @@ def test_examples_of_other_pages_run_as_they_stand(
 
     frames = [value for value in names.values() if hasattr(value, "isStreaming") and not value.isStreaming]
     assert all(frame.count() for frame in frames)
+
+
+def test_the_example_of_to_spark_runs(
+    spark: Any, serve_demo: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
+    monkeypatch.chdir(tmp_path)
+    example = doctest.DocTestParser().get_doctest(inspect.getdoc(ds.Scan.to_spark) or "", {}, "to_spark", None, 0)
+
+    result = doctest.DocTestRunner().run(example)
+
+    assert result.attempted == 3
+    assert result.failed == 0
 
 
 def test_code_for_the_jvm_connector_runs_with_this_source_and_reads_what_the_code_beside_it_reads(
