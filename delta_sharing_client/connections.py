@@ -1,173 +1,39 @@
-"""How this machine reaches others: proxies, certificates and connections, of both HTTP stacks.
-
-``requests`` speaks with sharing servers, where redirects, encodings and few connections count; urllib3 by itself with
-storages, where bytes go from the socket into their place. What both must agree on is here.
-"""
+"""The connections of the reading engine that goes; see ``network`` and ``protocol.sessions``."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import http.client
 import http.cookiejar
 import io
-import ipaddress
 import os
 import re
 import socket
-import ssl
 import struct
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import CancelledError
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
-import certifi
-import requests
-import requests.adapters
-import requests.utils
 import urllib3
 import urllib3.connection
 import urllib3.util.ssl_
 
-from delta_sharing_client.errors import TransportError, UsageError
+from delta_sharing_client.errors import TransportError
+from delta_sharing_client.network import Network
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Deadline, Transient
 from delta_sharing_client.shortcuts import SHORTCUTS
 
-_SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
 _POOL_HOSTS = 16
 _MOST_KEPT = 16
-MAX_REDIRECTS = 5
-REDIRECTS = frozenset((301, 302, 303, 307, 308))
-_CERTIFICATE_VARIABLE = "DELTA_SHARING_CLIENT_CERTIFICATE"
 
 K = TypeVar("K")
 V = TypeVar("V")
 M = TypeVar("M", bound=urllib3.PoolManager)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Network:
-    """What requests of both stacks go through.
-
-    ``proxy``: its URL, ``""`` for none, ``None`` for what the environment says of each URL. ``trusted``: file or
-    directory of certificates. ``certificate``: the client's own, one file or a certificate and its key. ``changed``:
-    when these files last were, so that connections made with older ones are not used for new requests.
-    """
-
-    proxy: str | None = dataclasses.field(repr=False)
-    trusted: str
-    certificate: str | tuple[str, str] | None
-    changed: tuple[int, ...]
-
-    @classmethod
-    def of(cls, options: ReadOptions) -> Network:
-        """Return what ``options``, or else the environment, say; ``UsageError`` where a file does not exist."""
-        environment = os.environ.get
-        given = options.ca_bundle or environment("REQUESTS_CA_BUNDLE") or environment("CURL_CA_BUNDLE")
-        trusted = given or certifi.where()
-        certificate = options.client_certificate or environment(_CERTIFICATE_VARIABLE) or None
-        changed = []
-        for path in (trusted, *_files(certificate)):
-            try:
-                changed.append(os.stat(path).st_mtime_ns)
-            except OSError as error:
-                source = "'ca_bundle' or REQUESTS_CA_BUNDLE" if path == trusted else "'client_certificate'"
-                why = error.strerror
-                raise UsageError(f"Expected certificates in the file '{path}' of {source}: {why}.") from None
-        return cls(options.proxy, trusted, certificate, tuple(changed))
-
-    def proxy_for(self, url: str) -> str | None:
-        """Return the URL of the proxy for ``url``, if any; on macOS and Windows the system's settings count as well."""
-        proxy = self.proxy
-        if proxy is None:
-            proxy = requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url))
-        return proxy or None if not proxy or "://" in proxy else f"http://{proxy}"
-
-    def arguments(self, url: str) -> dict[str, Any]:
-        """Return the arguments of a request to ``url`` by a ``Session``."""
-        proxy = self.proxy_for(url)
-        return {"proxies": {urlsplit(url).scheme: proxy} if proxy else {}, "verify": True, "cert": self}
-
-    def tls(self) -> ssl.SSLContext:
-        """Return what makes TLS connections; reading the certificates that are trusted takes longer than one of them,
-        so it is done once."""
-        with _contexts_lock:
-            found = _contexts.get(self)
-            if found is None:
-                found = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
-                if os.path.isdir(self.trusted):
-                    found.load_verify_locations(capath=self.trusted)
-                else:
-                    found.load_verify_locations(self.trusted)
-                if self.certificate is not None:
-                    certificate, key = (*_files(self.certificate), None)[:2]
-                    # Without a password one would be asked for at the terminal.
-                    found.load_cert_chain(certificate or "", key, password="")
-                _put(_contexts, self, found)
-            return found
-
-
-_contexts: dict[Network, ssl.SSLContext] = {}
-_contexts_lock = threading.Lock()
-
-
-def _files(certificate: str | tuple[str, str] | None) -> tuple[str, ...]:
-    if certificate is None:
-        return ()
-    return (certificate,) if isinstance(certificate, str) else tuple(certificate)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether ``host`` is this machine: ``localhost``, a name below it, or a loopback address."""
-    name = host.lower().rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-class Session(requests.Session):
-    """A session that holds connections and nothing else: no cookies, no headers, no ~/.netrc, no redirects.
-
-    All that varies goes with each request, a ``Network``'s arguments too, so threads may share it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trust_env = False
-        self.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
-        for prefix in ("https://", "http://"):
-            self.mount(prefix, _Adapter(_SESSION_HOSTS, _SESSION_CONNECTIONS))
-
-    def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """None: whoever asks follows redirects, and would not read their bodies, however long, as requests does."""
-        return None
-
-
-class _Adapter(requests.adapters.HTTPAdapter):
-    """``cert`` is a ``Network``, whose TLS is used as it is; of files requests would read one for each connection."""
-
-    def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
-        host, _ = super().build_connection_pool_key_attributes(request, verify, None)
-        return host, {"ssl_context": cert.tls(), "cert_reqs": "CERT_REQUIRED"} if host["scheme"] == "https" else {}
-
-    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
-        """Done by ``Network.tls``."""
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
-        _ours(self.poolmanager)
-
-    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        return _ours(super().proxy_manager_for(proxy, **kwargs))
 
 
 class Line:
@@ -201,30 +67,6 @@ class Line:
         """Drop a parent process's socket, which goes on living there. No lock: a thread of the parent may hold it."""
         sock, self._socket = self._socket, None
         _drop(sock)
-
-
-class Interrupt:
-    """Ends the requests of one operation, from another thread: the one under way, what waits to try again, and all
-    later ones raise ``CancelledError``, or an error of the connection."""
-
-    def __init__(self) -> None:
-        self.line = Line()
-        self._over = threading.Event()
-
-    def set(self) -> None:
-        """End them."""
-        self._over.set()
-        self.line.abort()
-
-    def check(self) -> None:
-        """Raise ``CancelledError`` once the operation is over."""
-        if self._over.is_set():
-            raise CancelledError
-
-    def sleep(self, seconds: float) -> None:
-        """Wait so long, or raise ``CancelledError`` as soon as the operation is over."""
-        if self._over.wait(seconds):
-            raise CancelledError
 
 
 def _drop(sock: Any) -> None:
@@ -681,8 +523,8 @@ class _TlsPool(Pool, urllib3.HTTPSConnectionPool):
 
 def _forget_parents() -> None:
     # A lock may be held by a thread that does not exist here; sockets are closed, which the parent does not notice.
-    global _pools_lock, _contexts_lock
-    _pools_lock, _contexts_lock = threading.Lock(), threading.Lock()
+    global _pools_lock
+    _pools_lock = threading.Lock()
     _pools.clear()
     _hosts.clear()
     # Also those that a thread, which does not exist here, had taken out of a pool.

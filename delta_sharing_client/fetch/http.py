@@ -10,24 +10,13 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import urllib3
 
-from delta_sharing_client.connections import (
-    MAX_REDIRECTS,
-    REDIRECTS,
-    Answer,
-    Line,
-    Network,
-    Pool,
-    Watch,
-    host_pool,
-    is_loopback,
-    pool,
-    sending,
-)
+from delta_sharing_client.connections import Answer, Line, Pool, Watch, host_pool, pool, sending
 from delta_sharing_client.errors import DataError, ProtocolError, TransportError
+from delta_sharing_client.network import MAX_REDIRECTS, REDIRECTS, Network, redirected, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import LIBRARY_ERRORS, Deadline, Transient, network_failure
@@ -43,8 +32,6 @@ _PLAIN_URL = re.compile(
     r"(/[A-Za-z0-9._~!$&'()*+,;=:@/?-]*(?:%[0-9A-Fa-f]{2}[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)*)\Z",
     re.ASCII,
 )
-# What a URL may begin with so that its host is beyond doubt: nothing after the slash is part of it.
-_PLAIN_ORIGIN = re.compile(r"https?://[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?/", re.ASCII)
 
 
 class Refused(Exception):
@@ -199,7 +186,7 @@ class Http:
             if response.status not in REDIRECTS or location is None:
                 break
             response.close()
-            url = _target(url, location)
+            url = redirected(url, location)
         if response.status not in (200, 206):
             retry_after = response.headers.get("Retry-After")
             status = response.status
@@ -260,36 +247,9 @@ def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file
     A server must not make its recipients read local files or send requests in clear text. ``allow_http`` is for
     profiles whose own endpoint is ``http:``.
     """
-    found = _PLAIN_ORIGIN.match(url)
-    if found is not None and _may_be_fetched(found[0], allow_http):
-        return
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-    except ValueError:
-        raise ProtocolError("The server gave a malformed file URL.", table=table, file_id=file_id) from None
-    if parts.scheme == "https" and host:
-        return
-    if parts.scheme == "http" and host and (allow_http or is_loopback(host)):
-        return
-    if parts.scheme == "http":
-        raise ProtocolError(
-            f"Expected an https URL of a data file, found http to host {host!r}; the profile's endpoint is https, so "
-            "its data must be as well.",
-            table=table,
-            file_id=file_id,
-        )
-    raise ProtocolError(
-        f"Expected an https URL of a data file, found scheme {parts.scheme!r}; only https is fetched.",
-        table=table,
-        file_id=file_id,
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _may_be_fetched(origin: str, allow_http: bool) -> bool:
-    parts = urlsplit(origin)
-    return parts.scheme == "https" or allow_http or is_loopback(parts.hostname or "")
+    problem = unfetchable(url, allow_http=allow_http)
+    if problem is not None:
+        raise ProtocolError(f"Expected an https URL of a data file, found {problem}.", table=table, file_id=file_id)
 
 
 def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[str, str]:
@@ -301,13 +261,6 @@ def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[st
     if version is not None and version.etag:
         headers["If-Match"] = version.etag
     return headers
-
-
-def _target(url: str, location: str) -> str:
-    try:
-        return urljoin(url, location)
-    except ValueError:
-        return location  # what is malformed is refused before it is sent
 
 
 def _span(response: Answer, wanted: ByteRange | int | None) -> Span:

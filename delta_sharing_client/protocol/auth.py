@@ -26,8 +26,8 @@ import requests
 import requests.auth
 
 from delta_sharing_client import optional
-from delta_sharing_client.connections import Network, Session, Watch, sending
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError
+from delta_sharing_client.network import Network
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks
 from delta_sharing_client.protocol.messages import error_of
@@ -40,6 +40,7 @@ from delta_sharing_client.protocol.profile import (
     Profile,
     check_sendable,
 )
+from delta_sharing_client.protocol.sessions import Session, Watch, sending
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
@@ -406,7 +407,7 @@ def _signed(given: PrivateKeyJwt) -> str:
 
 
 def _check_expiration(expires: dt.datetime | None) -> None:
-    if expires is not None and expires <= dt.datetime.now(dt.timezone.utc):
+    if expires is not None and expires <= dt.datetime.now(dt.UTC):
         raise ProfileError(f"The bearer token of the profile expired at {expires.isoformat()}; {_ASK_FOR_NEW}.")
 
 

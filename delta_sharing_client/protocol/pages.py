@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Hashable, Iterator
 
 import requests
 
-from delta_sharing_client.connections import Interrupt
 from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError
@@ -35,6 +34,7 @@ from delta_sharing_client.protocol.lines import (
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import check_file_id_hash
 from delta_sharing_client.protocol.rest import PageTokens
+from delta_sharing_client.protocol.sessions import Interrupt
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import Transient

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from delta_sharing_client.errors import ProfileError
 from delta_sharing_client.instants import parse_instant
+from delta_sharing_client.network import unfetchable
 from delta_sharing_client.redact import Secret, safe_url
 
 ENVIRONMENT_VARIABLE = "DELTA_SHARING_PROFILE"
@@ -400,13 +401,9 @@ _KINDS: dict[str, Callable[[_Fields], Credentials]] = {
 
 
 def _token_endpoint(read: _Fields, endpoint: str | None = None) -> str:
-    # For clients that fetch tokens only: it takes longer than reading a profile.
-    from delta_sharing_client.connections import is_loopback
-
     url = _http_url(read, "tokenEndpoint", query=True)
-    parts = urlsplit(url)
     served = urlsplit(endpoint or _http_url(read, "endpoint"))
-    if parts.scheme == "http" and not is_loopback(parts.hostname or "") and served.scheme != "http":
+    if unfetchable(url, allow_http=served.scheme == "http") is not None:
         raise ProfileError(
             f"'tokenEndpoint' of the profile {read.where} is http, which would send the client's credentials in clear "
             "text; expected https."
@@ -428,6 +425,9 @@ def _http_url(read: _Fields, name: str, *, query: bool = False) -> str:
         raise ProfileError(f"{expected} without user name and password in it; credentials are fields of their own.")
     if parts.fragment or (parts.query and not query):
         raise ProfileError(f"{expected} without query string and fragment; found {safe_url(url)!r}.")
+    problem = unfetchable(url, allow_http=True)
+    if problem is not None:
+        raise ProfileError(f"{expected}; found {problem}.")
     return url[:-1] if url.endswith("/") else url
 
 

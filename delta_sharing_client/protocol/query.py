@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from delta_sharing_client.connections import Interrupt
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import ProtocolError, RequestError, UsageError
 from delta_sharing_client.instants import to_instant
@@ -22,6 +21,7 @@ from delta_sharing_client.protocol.messages import capabilities, file_id_hash
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.pages import Page, Pages
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.sessions import Interrupt
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1

@@ -14,12 +14,11 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
 from delta_sharing_client import __version__
-from delta_sharing_client.connections import MAX_REDIRECTS, REDIRECTS, Interrupt, Network, Session, Watch, sending
 from delta_sharing_client.errors import (
     DeltaSharingError,
     ProfileError,
@@ -28,10 +27,12 @@ from delta_sharing_client.errors import (
     TransportError,
     UsageError,
 )
+from delta_sharing_client.network import MAX_REDIRECTS, REDIRECTS, Network, redirected, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, start_of_body
 from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.protocol.sessions import Interrupt, Session, Watch, sending
 from delta_sharing_client.redact import printable, safe_url
 from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
@@ -266,7 +267,7 @@ class Transport:
         watch = Watch(self.options, self._deadline, request.doing, request.table)
         failure: Transient | DeltaSharingError
         try:
-            with sending(watch, None if interrupt is None else interrupt.line):
+            with sending(watch, interrupt):
                 response = self._server.session().request(
                     request.method,
                     url,
@@ -309,19 +310,16 @@ class Transport:
                 table=request.table,
             )
         here = response.request.url or self.profile.endpoint
-        try:
-            url = urljoin(here, location)
-            parts = urlsplit(url)
-            host, _ = parts.hostname, parts.port
-            trusted = not self._server.session().should_strip_auth(here, url)  # type: ignore[no-untyped-call]
-        except ValueError:
-            host = None
-        if not host or parts.scheme not in ("https", "http"):
+        url = redirected(here, location)
+        problem = unfetchable(url, allow_http=True)
+        if problem is not None:
             raise ProtocolError(
-                f"{request.doing} failed: the server redirects ({response.status_code}) to what is no http(s) URL.",
+                f"{request.doing} failed: the server redirects ({response.status_code}) to what is no http(s) URL to "
+                f"ask: found {problem}.",
                 table=request.table,
             )
-        if parts.scheme == "http" and urlsplit(here).scheme == "https":
+        trusted = not self._server.session().should_strip_auth(here, url)  # type: ignore[no-untyped-call]
+        if urlsplit(url).scheme == "http" and urlsplit(here).scheme == "https":
             raise ProtocolError(
                 f"{request.doing} failed: the server redirects ({response.status_code}) from https to http, where "
                 "others could read and change the answer; ask the data provider.",

@@ -15,13 +15,13 @@ import threading
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-from delta_sharing_client.connections import Interrupt
 from delta_sharing_client.errors import ProtocolError, RequestError, UnsupportedFeatureError
 from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.protocol.lines import TableAction
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import ChangesQuery, TableAnswer, query_changes
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.sessions import Interrupt
 from delta_sharing_client.protocol.urls import RefreshingUrls
 
 FEW = 4_096

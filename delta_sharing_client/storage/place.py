@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import requests
 
 from delta_sharing_client import optional
-from delta_sharing_client.connections import is_loopback
 from delta_sharing_client.delta.log.listing import LocalDirectory, LogEntry
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.fetch.http import Body, Refused, Span, Version
+from delta_sharing_client.network import is_loopback
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.messages import TemporaryCredentials

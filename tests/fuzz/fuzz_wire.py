@@ -30,7 +30,6 @@ import requests.structures
 import urllib3
 
 from delta_sharing_client.client import SharingClient
-from delta_sharing_client.connections import Interrupt
 from delta_sharing_client.delta.log.lines import read_actions
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json, to_arrow_schema
 from delta_sharing_client.errors import DeltaSharingError
@@ -41,6 +40,7 @@ from delta_sharing_client.predicates.hints import from_json_hints, to_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.protocol.sessions import Interrupt
 from delta_sharing_client.table import SharedTable
 from tests.fuzz.fuzz_codecs import mutate
 from tests.fuzz.wire_seeds import PROFILE, SCHEMA, SIGNATURE, TOKEN, URL, seeds

@@ -21,14 +21,15 @@ import pytest
 import trustme
 
 import delta_sharing_client as ds
-from delta_sharing_client import connections
-from delta_sharing_client.connections import Network, Watch
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile, Transfers
+from delta_sharing_client.network import Network
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.protocol import sessions as connections
+from delta_sharing_client.protocol.sessions import Watch
 from delta_sharing_client.retry import Deadline, Transient
 
 SIZE = 100_000

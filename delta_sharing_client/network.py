@@ -1,0 +1,230 @@
+"""What REST and data share of the network: which URLs may be fetched, proxies, certificates, and how slow is too slow.
+
+``requests`` (``protocol.sessions``) speaks with sharing servers, aiohttp (``fetch.http``) with storages.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import ipaddress
+import os
+import re
+import ssl
+import threading
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+import certifi
+import requests.utils
+import urllib3
+import urllib3.util.ssl_
+import yarl
+
+from delta_sharing_client.errors import TransportError, UsageError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.retry import Transient
+
+MAX_REDIRECTS = 5
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_MOST_CONTEXTS = 16
+_CERTIFICATE_VARIABLE = "DELTA_SHARING_CLIENT_CERTIFICATE"
+
+
+# === Which URLs may be fetched ===
+
+# A host, in brackets if it is an address of IPv6, and perhaps a port; what follows is no part of them.
+_ORIGIN = re.compile(
+    r"https?://(?:[a-z0-9_][a-z0-9._-]*|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?(?=[/?#]|\Z)", re.ASCII | re.IGNORECASE
+)
+
+
+def unfetchable(url: str, *, allow_http: bool) -> str | None:
+    """Return why ``url`` must not be asked for, as the part of a sentence; ``None`` if it may be.
+
+    It must be ``https:``, or ``http:`` to this machine or where ``allow_http``: a server must not make its recipients
+    read local files, or send requests in clear text. All libraries that take URLs apart here (urllib.parse, urllib3
+    for requests, yarl for aiohttp) must see the same host and port in it, so that the host that is judged is the one
+    that is connected to. No part of the URL but scheme and host is in the reason.
+    """
+    if not _is_sendable(url):
+        return "a space, a backslash or a control character in it"
+    found = _ORIGIN.match(url)
+    if found is not None:
+        return _judged(found[0].lower(), allow_http)
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https"):
+            return f"scheme {parts.scheme!r}; only https is fetched"
+        if "@" in parts.netloc:
+            return "a user name or a password in it"
+    except ValueError:
+        pass
+    return "no host and port that all programs read alike"
+
+
+def _is_sendable(url: str) -> bool:
+    return url.isprintable() and " " not in url and "\\" not in url
+
+
+@functools.lru_cache(maxsize=256)
+def _judged(origin: str, allow_http: bool) -> str | None:
+    try:
+        parts, others = urlsplit(origin), urllib3.util.parse_url(origin)
+        address = yarl.URL(origin, encoded=True)
+        hosts = {parts.hostname, (others.host or "").strip("[]"), address.raw_host, yarl.URL(origin).raw_host}
+        ports = {parts.port or address.port, others.port or address.port, address.port}
+    except ValueError:  # of urllib3, too: its LocationParseError is one
+        hosts, ports = set(), set()
+    if len(hosts) != 1 or len(ports) != 1 or not parts.hostname:
+        return "no host and port that all programs read alike"
+    if parts.scheme == "https" or allow_http or is_loopback(parts.hostname):
+        return None
+    return f"http to host {parts.hostname!r}, which only a profile with an http endpoint allows"
+
+
+def redirected(url: str, location: str) -> str:
+    """Return where ``location`` leads from ``url``; it still must be judged.
+
+    ``urljoin`` drops what other programs obey, so that a location with such characters is returned as it is.
+    """
+    try:
+        return urljoin(url, location) if _is_sendable(location) else location
+    except ValueError:
+        return location
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is this machine: ``localhost``, a name below it, or a loopback address."""
+    name = host.lower()
+    if f".{name.removesuffix('.')}".endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+# === Proxies and certificates ===
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Network:
+    """What requests of both halves go through.
+
+    ``proxy``: its URL, ``""`` for none, ``None`` for what the environment says of each URL. ``trusted``: file or
+    directory of certificates. ``certificate``: the client's own, one file or a certificate and its key. ``changed``:
+    when these files last were, so that connections made with older ones are not used for new requests.
+    """
+
+    proxy: str | None = dataclasses.field(repr=False)
+    trusted: str
+    certificate: str | tuple[str, str] | None
+    changed: tuple[int, ...]
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> Network:
+        """Return what ``options``, or else the environment, say; ``UsageError`` where a file does not exist."""
+        environment = os.environ.get
+        given = options.ca_bundle or environment("REQUESTS_CA_BUNDLE") or environment("CURL_CA_BUNDLE")
+        trusted = given or certifi.where()
+        certificate = options.client_certificate or environment(_CERTIFICATE_VARIABLE) or None
+        changed = []
+        for path in (trusted, *_files(certificate)):
+            try:
+                changed.append(os.stat(path).st_mtime_ns)
+            except OSError as error:
+                source = "'ca_bundle' or REQUESTS_CA_BUNDLE" if path == trusted else "'client_certificate'"
+                why = error.strerror
+                raise UsageError(f"Expected certificates in the file '{path}' of {source}: {why}.") from None
+        return cls(options.proxy, trusted, certificate, tuple(changed))
+
+    def proxy_for(self, url: str) -> str | None:
+        """Return the URL of the proxy for ``url``, if any; on macOS and Windows the system's settings count as well."""
+        proxy = self.proxy
+        if proxy is None:
+            proxy = requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url))
+        return proxy or None if not proxy or "://" in proxy else f"http://{proxy}"
+
+    def arguments(self, url: str) -> dict[str, Any]:
+        """Return the arguments of a request to ``url`` by a ``Session``."""
+        proxy = self.proxy_for(url)
+        return {"proxies": {urlsplit(url).scheme: proxy} if proxy else {}, "verify": True, "cert": self}
+
+    def tls(self) -> ssl.SSLContext:
+        """Return what makes TLS connections; reading the certificates that are trusted takes longer than one of them,
+        so it is done once."""
+        with _contexts_lock:
+            found = _contexts.get(self)
+            if found is None:
+                found = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+                if os.path.isdir(self.trusted):
+                    found.load_verify_locations(capath=self.trusted)
+                else:
+                    found.load_verify_locations(self.trusted)
+                if self.certificate is not None:
+                    certificate, key = (*_files(self.certificate), None)[:2]
+                    # Without a password one would be asked for at the terminal.
+                    found.load_cert_chain(certificate or "", key, password="")
+                # Files of certificates may change every hour.
+                if len(_contexts) >= _MOST_CONTEXTS:
+                    del _contexts[next(iter(_contexts))]
+                _contexts[self] = found
+            return found
+
+
+def proxy_headers(proxy: str) -> dict[str, str]:
+    """Return what tells the proxy of this URL who asks; user name and password may be percent-encoded in it."""
+    parts = urlsplit(proxy)
+    if not parts.username:
+        return {}
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Proxy-Authorization": "Basic " + base64.b64encode(login.encode()).decode("ascii")}
+
+
+_contexts: dict[Network, ssl.SSLContext] = {}
+_contexts_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    # A thread of the parent may have held it.
+    global _contexts_lock
+    _contexts_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _files(certificate: str | tuple[str, str] | None) -> tuple[str, ...]:
+    if certificate is None:
+        return ()
+    return (certificate,) if isinstance(certificate, str) else tuple(certificate)
+
+
+# === The limits of an answer ===
+
+
+class Throughput:
+    """Holds the body of one answer to ``min_bytes_per_second``, of ``options``, over each ``read_timeout`` seconds of
+    waiting; other time does not count. ``doing`` and ``table`` are for messages."""
+
+    def __init__(self, options: ReadOptions, doing: str, table: str | None) -> None:
+        self._window, self._rate = options.read_timeout, options.min_bytes_per_second
+        self._doing, self._table = doing, table
+        self._bytes, self._waited = 0, 0.0
+
+    def note(self, count: int, waited: float) -> None:
+        """Take note of ``count`` bytes after ``waited`` seconds; raises ``Transient`` if they are too few."""
+        self._bytes += count
+        self._waited += waited
+        if count and self._waited >= self._window:
+            if self._bytes < self._rate * self._waited:
+                raise self.slow(
+                    f"{self._bytes} bytes in {self._waited:.0f} seconds are fewer than 'min_bytes_per_second' allows"
+                )
+            self._bytes, self._waited = 0, 0.0
+
+    def slow(self, reason: str) -> Transient:
+        return Transient(TransportError(f"{self._doing} failed: {reason}.", table=self._table))

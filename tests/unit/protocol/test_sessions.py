@@ -1,0 +1,246 @@
+"""Answers of a sharing server as they come from a socket: whole or cut, with strange heads, with bytes behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+import trustme
+
+import delta_sharing_client as ds
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.sessions import Interrupt
+
+BODY = json.dumps({"items": [{"name": "whole"}]}).encode()
+VERSION = b"HTTP/1.1 200 OK\r\nDelta-Table-Version: 123\r\nContent-Length: 0\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY)
+# How long a request may take here that waits for nothing; the machine may be busy.
+SOON = 5.0
+# Of a clock that no fixture stops.
+pause = threading.Event().wait
+
+
+class Raw:
+    """Answers each request with the next of ``answers``, the last one from then on; ``None`` ends the connection.
+
+    An answer is bytes that are sent at once, or a list of bytes with pauses between, which belong to one request.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.answers: list[bytes | list[bytes]] = []
+        self.close_after = True
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.pause = 0.02
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        scheme = "http" if context is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._listener.accept()[0],), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            if self._context is not None:
+                connection = self._context.wrap_socket(connection, server_side=True)
+            self.connections += 1
+            with connection:
+                while self._request(connection):
+                    found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                    for piece in [found] if isinstance(found, bytes) else found:
+                        connection.sendall(piece)
+                        pause(self.pause if isinstance(found, list) else 0)
+                    if self.close_after:
+                        return
+
+    def _request(self, connection: socket.socket) -> bool:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            received = connection.recv(65536)
+            if not received:
+                return False
+            head += received
+        self.requests.append(head)
+        return True
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def bundle(authority: trustme.CA, tmp_path: Path) -> str:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    return str(tmp_path / "ca.pem")
+
+
+@pytest.fixture(params=["plain", "tls"])
+def raw(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Raw]:
+    context = None
+    if request.param == "tls":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+    server = Raw(context)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(raw: Raw, bundle: str) -> ds.SharingClient:
+    profile = {"shareCredentialsVersion": 1, "endpoint": raw.url, "bearerToken": "planted"}
+    options = ReadOptions(ca_bundle=bundle, read_timeout=5.0, max_attempts=3)
+    return ds.SharingClient(profile, options=options)
+
+
+def shares(client: ds.SharingClient) -> list[str]:
+    return [str(share.name) for share in client.list_shares()]
+
+
+def test_a_head_that_is_cut_anywhere_is_asked_for_again(raw: Raw, client: ds.SharingClient) -> None:
+    cuts = range(len(VERSION))
+    raw.answers = [answer for cut in cuts for answer in (VERSION[:cut], VERSION)]
+    assert [client.table("s.d.t").version() for _ in cuts] == [123] * len(cuts)
+    assert len(raw.requests) == 2 * len(cuts)
+
+
+def test_interim_answers_are_read_past(raw: Raw, client: ds.SharingClient) -> None:
+    interim = (
+        b"HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\nContent-Length: 5\r\n\r\nHTTP/1.1 100 Go\r\n\r\n"
+    )
+    raw.answers = [interim + HEAD + BODY]
+    assert shares(client) == ["whole"]
+    assert len(raw.requests) == 1
+
+
+def test_a_head_with_bare_line_feeds_is_read_at_once(raw: Raw, client: ds.SharingClient) -> None:
+    raw.answers = [HEAD.replace(b"\r", b"") + BODY]
+    raw.close_after = False
+    began = time.monotonic()
+    assert shares(client) == ["whole"]
+    assert time.monotonic() - began < SOON
+
+
+STRAY = HEAD + json.dumps({"items": [{"name": "stray"}]}).encode()
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [HEAD + BODY + STRAY],
+        [[HEAD + BODY, STRAY]],
+        [[HEAD + BODY, STRAY[:10], STRAY[10:]]],
+        [HEAD + BODY + b"\r\n"],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n%s" % (len(BODY), BODY, STRAY)],
+    ],
+    ids=["with the body", "after the body", "in pieces", "a line end", "chunks"],
+)
+def test_a_connection_with_bytes_behind_an_answer_is_not_used_again(
+    raw: Raw, client: ds.SharingClient, answers: list[bytes | list[bytes]]
+) -> None:
+    raw.close_after = False
+    raw.answers = [*answers, HEAD + BODY]
+    assert shares(client) == ["whole"]
+    pause(0.2)  # until they are there
+    assert shares(client) == ["whole"]
+    assert raw.connections == 2
+
+
+def test_a_connection_without_them_is_used_again(raw: Raw, client: ds.SharingClient) -> None:
+    raw.close_after = False
+    raw.answers = [HEAD + BODY]
+    for _ in range(5):
+        assert shares(client) == ["whole"]
+    assert raw.connections == 1
+
+
+@pytest.mark.parametrize("line", [b"X: y\r\n", b"x" * 1000])
+def test_trailers_without_end_end(raw: Raw, client: ds.SharingClient, line: bytes) -> None:
+    endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
+    raw.answers = [endless + (1_000_000 // len(line)) * line]
+    raw.close_after = False
+    began = time.monotonic()
+    with pytest.raises(DeltaSharingError, match=r"cut off or is no HTTP.* Tried 3 times"):
+        shares(client)
+    assert time.monotonic() - began < SOON
+
+
+@pytest.mark.parametrize(
+    "location", ["http://127.0.0.1:{port}\\@{good}/", "//127.0.0.1:{port}\\@{good}/", "/\\127.0.0.1:{port}/"]
+)
+def test_a_backslash_sends_the_token_nowhere(raw: Raw, client: ds.SharingClient, location: str) -> None:
+    evil = Raw()
+    evil.answers = [HEAD + BODY]
+    try:
+        target = location.format(port=evil.url.rpartition(":")[2], good=raw.url.rpartition("/")[2])
+        raw.answers = [f"HTTP/1.1 307 There\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()]
+        with pytest.raises(ProtocolError, match="backslash"):
+            shares(client)
+        assert evil.requests == []
+    finally:
+        evil.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200", HEAD + BODY[:3]], ids=["nothing", "half a head", "half a body"])
+def test_an_interrupt_ends_what_waits_from_another_thread(raw: Raw, bundle: str, sent: bytes) -> None:
+    raw.answers = [[sent, b""]]
+    raw.pause = 20
+    profile = Profile.load({"shareCredentialsVersion": 1, "endpoint": raw.url, "bearerToken": "planted"})
+    rest, interrupt = RestClient(profile, ReadOptions(ca_bundle=bundle, read_timeout=20, max_attempts=2)), Interrupt()
+    ended: list[BaseException | float] = []
+
+    def ask() -> None:
+        operation = rest.operation(interrupt)
+        try:
+            operation.fetch(rest.metadata_request(TableName.parse("s.d.t"), {}, None, None))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while not raw.requests and thread.is_alive():
+        pause(0.01)
+    pause(0.1)
+    began = time.monotonic()
+    interrupt.set()
+    thread.join(SOON)
+    assert time.monotonic() - began < SOON
+    assert isinstance(ended[0], (CancelledError, DeltaSharingError))
+    with pytest.raises(CancelledError):
+        interrupt.check()
+
+
+def test_an_interrupt_ends_a_handshake(bundle: str) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))  # accepts, and says nothing
+    profile = {
+        "shareCredentialsVersion": 1,
+        "endpoint": f"https://127.0.0.1:{listener.getsockname()[1]}",
+        "bearerToken": "t",
+    }
+    rest, interrupt = RestClient(Profile.load(profile), ReadOptions(ca_bundle=bundle, connect_timeout=20)), Interrupt()
+    timer = threading.Timer(0.3, interrupt.set)
+    timer.start()
+    began = time.monotonic()
+    with listener, pytest.raises((CancelledError, DeltaSharingError)):
+        rest.operation(interrupt).fetch(rest.metadata_request(TableName.parse("s.d.t"), {}, None, None))
+    assert time.monotonic() - began < SOON
+    timer.join()
