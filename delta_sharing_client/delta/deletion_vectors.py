@@ -304,7 +304,7 @@ def z85_decode(text: str) -> bytes:
     tail = text[-5:]
     missing = len(tail) - len(tail.lstrip(_PADDING))
     if missing > 3:
-        raise DataError(f'The last five Z85 characters may begin with at most 3 "#" as padding, found {missing}.')
+        raise DataError(f"The last five Z85 characters may begin with at most 3 '#' as padding, found {missing}.")
     # The padding counts nothing; its bytes are cut off below.
     text = text[: len(text) - len(tail)] + "0" * missing + tail[missing:]
     digits = _DIGITS[np.frombuffer(text.encode("ascii"), dtype=np.uint8)]

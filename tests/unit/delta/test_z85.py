@@ -41,7 +41,7 @@ def test_a_padded_group_beyond_its_bytes_is_refused(tail):
 
 @pytest.mark.parametrize("text", ["####0", "#####", "Hello####0"])
 def test_a_last_group_of_no_byte_is_refused(text):
-    with pytest.raises(DataError, match='at most 3 "#"'):
+    with pytest.raises(DataError, match="at most 3 '#'"):
         z85_decode(text)
 
 
