@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import email.utils
 import functools
@@ -14,10 +15,11 @@ import socket
 import ssl
 import time
 import zlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from urllib.parse import urlsplit
 
+import aiohttp
 import requests.exceptions
 import urllib3.exceptions
 
@@ -37,6 +39,7 @@ LIBRARY_ERRORS = (
     http.client.HTTPException,
     urllib3.exceptions.HTTPError,
     zlib.error,
+    aiohttp.ClientError,
 )
 
 # The first repetition is quick, for a connection that was closed while idle; the sixth gives a server time to restart.
@@ -91,18 +94,92 @@ class Deadline:
             )
 
 
-class Tries:
-    """The tries of one request, the first of which is under way; threads may use it one after another.
+class _Policy:
+    """When tenacity tries again, after how long, what it says of it, and what is raised in the end.
+
+    Waits grow and are random, so that clients spread. ``Retry-After`` is the least wait; where it does not fit into the
+    limit, there is no further try, because an earlier one would break the server's rule.
 
     Parameters
     ----------
     options, deadline:
         The limits of these tries (``max_attempts``, ``max_retry_seconds``), and that of the operation that they are
         part of.
-    sleep:
-        Waits some seconds; ``time.sleep`` unless given.
     tell:
         Called with the reason before each wait, once the caller has been left without a word for two seconds.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        deadline: Deadline | None = None,
+        *,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._options = options
+        self._deadline = deadline or Deadline(None)
+        self._tell = tell
+        self._began = time.monotonic()
+        self._attempt: tenacity.AttemptManager | None = None
+
+    def _arguments(self) -> dict[str, Any]:
+        # Imported when something fails: nearly nothing does.
+        import tenacity
+
+        options = self._options
+        attempts = tenacity.stop_after_attempt(options.max_attempts)
+        limits = attempts | tenacity.stop_before_delay(options.max_retry_seconds)
+        return {
+            "retry": tenacity.retry_if_exception_type(Transient),
+            "wait": lambda state: wait_before(state.attempt_number + 1, _failure(state).after),
+            "stop": lambda state: limits(state) or self._is_late(state),
+            "before_sleep": self._say,
+            "retry_error_callback": self._give_up,
+        }
+
+    def _take(self, attempt: tenacity.AttemptManager) -> None:
+        if self._attempt is None:
+            attempt.retry_state.start_time = self._began
+        self._attempt = attempt
+
+    def _fail(self, failure: Transient) -> None:
+        assert self._attempt is not None
+        with self._attempt:
+            raise failure
+        # It is kept until the last try has ended, and would keep frames, and with them memory and sockets.
+        failure.__traceback__ = failure.__context__ = None
+
+    def _is_late(self, state: tenacity.RetryCallState) -> bool:
+        return state.upcoming_sleep >= self._deadline.left()
+
+    def _say(self, state: tenacity.RetryCallState) -> None:
+        failure, wait = _failure(state), state.upcoming_sleep
+        silent = (state.seconds_since_start or 0.0) + wait >= _SILENT_SECONDS
+        _log.log(logging.WARNING if silent else logging.DEBUG, "%s Trying again in %.1f s.", failure, wait)
+        if silent and self._tell is not None:
+            self._tell(f"{failure} Trying again in {wait:.0f} s.")
+
+    def _give_up(self, state: tenacity.RetryCallState) -> NoReturn:
+        failure, attempts = _failure(state), state.attempt_number
+        error = failure.error
+        if attempts > 1:
+            error.add(f"Tried {attempts} times.")
+        if failure.after is not None and failure.after > self._options.max_retry_seconds:
+            error.add(f"The server asks to wait {failure.after:.0f} s; try again then.")
+        elif self._is_late(state):
+            error.add(f"The {self._deadline.seconds:g} seconds of 'total_timeout' leave no time for another try.")
+        raise error
+
+
+def _failure(state: tenacity.RetryCallState) -> Transient:
+    assert state.outcome is not None
+    return cast(Transient, state.outcome.exception())
+
+
+class Tries(_Policy):
+    """The tries of one request, the first of which is under way; threads may use it one after another.
+
+    Parameters as of ``_Policy``; ``sleep`` waits some seconds, ``time.sleep`` unless given.
     """
 
     def __init__(
@@ -113,11 +190,18 @@ class Tries:
         sleep: Callable[[float], None] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self._options = options
-        self._deadline = deadline or Deadline(None)
-        self._tell = tell
+        super().__init__(options, deadline, tell=tell)
         self._sleep = sleep or time.sleep
-        self._began = time.monotonic()
+
+    @functools.cached_property
+    def _retrying(self) -> tenacity.Retrying:
+        import tenacity
+
+        return tenacity.Retrying(sleep=self._sleep, **self._arguments())
+
+    @functools.cached_property
+    def _attempts(self) -> Iterator[tenacity.AttemptManager]:
+        return iter(self._retrying)
 
     def call(self, attempt: Callable[[], T]) -> T:
         """Return ``attempt()``, calling it again while it raises ``Transient``; raises as ``failed``."""
@@ -125,57 +209,34 @@ class Tries:
             try:
                 return attempt()
             except Transient as failure:
-                self.failed(failure)
+                broken = failure
+            self.failed(broken)
 
     def failed(self, failure: Transient) -> None:
-        """Return when it is time for the next try, or raise the error of ``failure`` if there is none.
+        """Return when it is time for the next try, or raise the error of ``failure`` if there is none."""
+        if self._attempt is None:
+            self._take(next(self._attempts))
+        # What tenacity counts for itself it keeps by thread, and this may be another one than before.
+        self._retrying.begin()
+        self._fail(failure)
+        self._take(next(self._attempts))
 
-        Waits grow and are random, so that clients spread. ``Retry-After`` is the least wait; where it does not fit into
-        the limit, there is no further try, because an earlier one would break the server's rule.
-        """
-        state, retrying = self._state, self._retrying
-        state.set_result(None)
-        wait = state.upcoming_sleep = wait_before(state.attempt_number + 1, failure.after)
-        late = wait >= self._deadline.left()
-        if retrying.stop(state) or late:
-            raise self._completed(failure, late) from None
-        silent = (state.seconds_since_start or 0.0) + wait >= _SILENT_SECONDS
-        _log.log(logging.WARNING if silent else logging.DEBUG, "%s Trying again in %.1f s.", failure, wait)
-        if silent and self._tell is not None:
-            self._tell(f"{failure} Trying again in {wait:.0f} s.")
-        state.prepare_for_next_attempt()
-        retrying.sleep(wait)
 
-    # Imported and made when something fails: nearly nothing does, and tenacity brings asyncio along.
+class AsyncTries(_Policy):
+    """As ``Tries``, for a coroutine."""
 
     @functools.cached_property
-    def _retrying(self) -> tenacity.Retrying:
+    def _attempts(self) -> AsyncIterator[tenacity.AttemptManager]:
         import tenacity
 
-        attempts = tenacity.stop_after_attempt(self._options.max_attempts)
-        limits = attempts | tenacity.stop_before_delay(self._options.max_retry_seconds)
-        return tenacity.Retrying(stop=limits, sleep=self._sleep)
+        return aiter(tenacity.AsyncRetrying(sleep=asyncio.sleep, **self._arguments()))
 
-    @functools.cached_property
-    def _state(self) -> tenacity.RetryCallState:
-        import tenacity
-
-        # Its own loop keeps its state by thread; that of a generator may go on in another one.
-        state = tenacity.RetryCallState(self._retrying, None, (), {})
-        state.start_time = self._began
-        return state
-
-    def _completed(self, failure: Transient, late: bool) -> DeltaSharingError:
-        error, attempts = failure.error, self._state.attempt_number
-        tried = f" Tried {attempts} times." if attempts > 1 else ""
-        if failure.after is not None and failure.after > self._options.max_retry_seconds:
-            tried += f" The server asks to wait {failure.after:.0f} s; try again then."
-        elif late:
-            tried += f" The {self._deadline.seconds:g} seconds of 'total_timeout' leave no time for another try."
-        if tried:
-            error.message += tried
-            error.args = (error.message,)
-        return error
+    async def failed(self, failure: Transient) -> None:
+        """Return when it is time for the next try, or raise the error of ``failure`` if there is none."""
+        if self._attempt is None:
+            self._take(await anext(self._attempts))
+        self._fail(failure)
+        self._take(await anext(self._attempts))
 
 
 def wait_before(attempt: int, after: float | None = None) -> float:
@@ -228,14 +289,16 @@ def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[s
     error = causes[0]
     if _find(causes, zlib.error, urllib3.exceptions.DecodeError, requests.exceptions.ContentDecodingError):
         return f"the compression of the answer is broken ({type(error).__name__})", False
-    if _find(causes, http.client.HTTPException, urllib3.exceptions.ProtocolError) or isinstance(
-        error, (ValueError, TypeError)
-    ):
+    cut = (http.client.HTTPException, urllib3.exceptions.ProtocolError)
+    cut_of_aiohttp = (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, aiohttp.ServerDisconnectedError)
+    if _find(causes, *cut, *cut_of_aiohttp) or isinstance(error, (ValueError, TypeError)):
         return f"the answer was cut off or is no HTTP ({type(causes[-1]).__name__})", True
     if isinstance(error, requests.RequestException):
         passing = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
         return f"the connection broke ({_kind(causes[-1])})", isinstance(error, passing)
-    return f"the connection broke ({_kind(causes[-1])})", isinstance(error, (OSError, urllib3.exceptions.HTTPError))
+    return f"the connection broke ({_kind(causes[-1])})", isinstance(
+        error, (OSError, urllib3.exceptions.HTTPError, aiohttp.ClientConnectionError)
+    )
 
 
 def _names(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
@@ -286,10 +349,13 @@ def _proxy(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
         return "the URL of the proxy cannot be used; check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", False
     if not _is_of_proxy(causes):
         return None
-    refused = next((m for m in (re.search(r"Tunnel connection failed: (\d{3})", str(e)) for e in causes) if m), None)
-    if refused is not None:
-        passing = int(refused[1]) in RETRIED_STATUSES
-        return f"the proxy refuses the connection (HTTP status {refused[1]}); check its URL and its password", passing
+    found = (re.search(r"Tunnel connection failed: (\d{3})", str(each)) for each in causes)
+    status = next((int(match[1]) for match in found if match is not None), None)
+    if isinstance(causes[0], aiohttp.ClientHttpProxyError):
+        status = getattr(causes[0], "status", None)
+    if status is not None:
+        passing = status in RETRIED_STATUSES
+        return f"the proxy refuses the connection (HTTP status {status}); check its URL and its password", passing
     return f"the proxy does not answer ({type(causes[-1]).__name__}); check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", True
 
 
@@ -309,7 +375,7 @@ def _connections(causes: list[BaseException], host: str) -> tuple[str, bool] | N
         return f"{host} refuses the connection; check that the server is running and the endpoint right", True
     if _find(causes, urllib3.exceptions.NewConnectionError):
         return f"no connection to {host} ({_kind(causes[-1])}); check the network and the proxy", True
-    if _find(causes, requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError):
+    if _find(causes, requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError, aiohttp.ConnectionTimeoutError):
         return f"no connection to {host} within the time limit", True
     if _find(causes, requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError, TimeoutError):
         return "no bytes within the time limit", True
@@ -317,7 +383,8 @@ def _connections(causes: list[BaseException], host: str) -> tuple[str, bool] | N
 
 
 def _is_of_proxy(causes: list[BaseException]) -> bool:
-    return _find(causes, requests.exceptions.ProxyError, urllib3.exceptions.ProxyError) is not None
+    kinds = (requests.exceptions.ProxyError, urllib3.exceptions.ProxyError)
+    return _find(causes, *kinds, aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError) is not None
 
 
 def _kind(cause: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import http.client
 import http.server
@@ -12,10 +13,12 @@ import socket
 import ssl
 import threading
 import time
+import types
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import aiohttp
 import pytest
 import requests
 import urllib3.exceptions
@@ -29,6 +32,8 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import (
     LIBRARY_ERRORS,
+    AsyncTries,
+    Deadline,
     Transient,
     Tries,
     network_failure,
@@ -122,6 +127,44 @@ def test_what_is_tried_again_says_so_after_two_seconds(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, "delta_sharing_client"):
         Tries(limits(8, 100)).call(Failing(1, after=2))
     assert caplog.messages == ["The server is busy. Trying again in 2.0 s."]
+
+
+def test_coroutines_are_tried_again_by_the_same_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def read(attempt: Failing, options: ReadOptions, tell: Callable[[str], None] | None = None) -> str:
+        tries = AsyncTries(options, Deadline(50), tell=tell)
+        while True:
+            try:
+                return attempt()
+            except Transient as failure:
+                await tries.failed(failure)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    told: list[str] = []
+    assert asyncio.run(read(Failing(2, after=7), limits(3, 100), told.append)) == "done"
+    assert slept == [7, 7]
+    assert told == 2 * ["The server is busy. Trying again in 7 s."]
+    for options, after, said in (
+        (limits(3, 100), None, "Tried 3 times."),
+        (limits(3, 5), 7, "asks to wait 7 s; try again then."),
+        (limits(3, 100), 60, "50 seconds of 'total_timeout' leave no time"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            asyncio.run(read(Failing(99, after), options))
+
+
+def test_a_failure_keeps_no_frames_while_it_is_waited() -> None:
+    failure = Transient(TransportError("The answer was cut off."))
+    try:
+        raise failure
+    except Transient:
+        pass
+    Tries(limits(3, 100), sleep=lambda seconds: None).failed(failure)
+    assert failure.__traceback__ is None
 
 
 # === Retry-After, through every door ===
@@ -283,6 +326,12 @@ def test_the_same_statuses_are_tried_again_through_every_door(
         TimeoutError("slow"),
         socket.gaierror(socket.EAI_AGAIN, "try again"),
         requests.exceptions.ProxyError("p", OSError("Tunnel connection failed: 503 Busy")),
+        aiohttp.ServerDisconnectedError(),
+        aiohttp.ClientPayloadError("short"),
+        aiohttp.ConnectionTimeoutError("slow"),
+        aiohttp.SocketTimeoutError("slow"),
+        aiohttp.ClientOSError(104, "reset"),
+        aiohttp.ClientResponseError(None, (), status=400),
     ],
     ids=repr,
 )
@@ -326,7 +375,15 @@ def test_broken_compression_is_the_servers_fault(error: Exception) -> None:
 
 
 def _exceptions() -> list[type[Exception]]:
-    modules: list[Any] = [requests.exceptions, urllib3.exceptions, http.client, ssl, zlib, socket]
+    modules: list[Any] = [
+        requests.exceptions,
+        urllib3.exceptions,
+        aiohttp.client_exceptions,
+        http.client,
+        ssl,
+        zlib,
+        socket,
+    ]
     return sorted(
         {
             value
@@ -341,10 +398,20 @@ def _exceptions() -> list[type[Exception]]:
     )
 
 
+def made(kind: type[Exception], text: str) -> Exception:
+    of_connectors = (aiohttp.ClientConnectorError, aiohttp.ClientConnectorCertificateError)
+    if issubclass(kind, (*of_connectors, aiohttp.ClientConnectorSSLError)):
+        key = types.SimpleNamespace(host="h", port=1, ssl=True, is_ssl=True)
+        return kind("/socket", key, OSError(text)) if "Unix" in kind.__name__ else kind(key, OSError(text))
+    if issubclass(kind, aiohttp.ClientResponseError):
+        return kind(types.SimpleNamespace(real_url=text), (), status=400, message=text)
+    return kind.__new__(kind, text)
+
+
 @pytest.mark.parametrize("kind", _exceptions(), ids=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
 def test_every_exception_of_a_library_becomes_one_of_ours(kind: type[Exception]) -> None:
     assert issubclass(kind, LIBRARY_ERRORS)
-    error = kind.__new__(kind, "planted https://h/?sig=planted")
+    error = made(kind, "planted https://h/?sig=planted")
 
     failure = network_failure(error, "Asking", "s.d.t")
 
