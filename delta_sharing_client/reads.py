@@ -23,6 +23,7 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs.file_formats import FileFormat
+from delta_sharing_client.outputs.streams import stream_reader
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, whole_number
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
 from delta_sharing_client.planning import (
@@ -288,7 +289,8 @@ class Read(abc.ABC):
         2755
         """
         plan = self._stream()
-        return pa.RecordBatchReader.from_batches(plan.output_schema, self._run(plan))
+        batches = self._run(plan)
+        return stream_reader(plan.output_schema, lambda: batches)
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as one ``pyarrow.Table``.
@@ -579,7 +581,7 @@ class Read(abc.ABC):
         return dataclasses.replace(self, request=dataclasses.replace(self.request, **changes), _reports=[])
 
     def _run(self, plan: ScanPlan | ScanStream) -> Batches:
-        report = ScanReport(notes=plan.notes)
+        report = ScanReport()
         self._reports[:] = [report]
         title = f"reading {self.table}"
         return watched(report, execute(plan, report), title=title, wanted=plan.context.options.progress)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.acero as acero
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.fs
@@ -14,7 +15,8 @@ from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import sliced
 from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
-from delta_sharing_client.predicates.parse import weaker_predicate
+from delta_sharing_client.outputs.streams import hear_interrupts, stream_reader
+from delta_sharing_client.predicates.parse import columns_of, weaker_predicate
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,6 +44,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         super().__init__([nowhere], schema, parquet)
         self._read = read
         self._condition = condition
+        hear_interrupts()
 
     def __repr__(self) -> str:
         return f"SharedDataset({self._read!r})"
@@ -54,9 +57,9 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         columns: Sequence[str] | dict[str, pc.Expression] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 - the name of pyarrow
         batch_size: int = _BATCH_ROWS,
-        **_: object,
-    ) -> pads.Scanner:
-        """Return a one-shot ``pyarrow.dataset.Scanner``; the other options of pyarrow's are its own business.
+        **options: object,
+    ) -> SharedScanner | pads.Scanner:
+        """Return a scanner, which asks the server when it is read.
 
         Parameters
         ----------
@@ -66,16 +69,20 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
             Rows to keep.
         batch_size:
             Greatest number of rows of a batch.
+        options:
+            Others of pyarrow's. With one of them it is a one-shot ``pyarrow.dataset.Scanner``, as
+            ``pyarrow.dataset.write_dataset`` wants it: that reads ahead on threads of its own.
         """
-        condition = self._joined(filter)
-        batches = self._batches(self._names(columns, condition), condition)
-        schema = next(batches)
-        return pads.Scanner.from_batches(
-            sliced(batches, batch_size),
-            schema=schema,
-            columns=list(columns) if columns is not None and not isinstance(columns, dict) else columns,
-            filter=condition,
-        )
+        found = self._scanner(columns, filter, batch_size)
+        return pads.Scanner.from_batches(found.to_reader(), **options) if options else found
+
+    def to_batches(self, columns: Any = None, filter: Any = None, **options: Any) -> Iterator[pa.RecordBatch]:  # noqa: A002
+        """Return the rows as an iterator of record batches; parameters as in ``scanner``."""
+        return self._scanner(columns, filter, **options).to_batches()
+
+    def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:  # noqa: A002
+        """Return the rows as a table; parameters as in ``scanner``."""
+        return self._scanner(columns, filter, **options).to_table()
 
     def head(self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:  # noqa: A002
         """Return the first ``num_rows`` rows; no more of the table is read than gives them."""
@@ -83,12 +90,12 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
             limit = self._read.limit_rows
             limited = self._read.limit(num_rows if limit is None else min(num_rows, limit))
             return SharedDataset(limited).to_table(columns=columns)
-        return self.scanner(columns, filter, **options).head(num_rows)
+        return self._scanner(columns, filter, **options).head(num_rows)
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:  # noqa: A002
         """Return the number of rows; without a filter from the log where it tells."""
         condition = self._joined(filter)
-        return self._read.count() if condition is None else self.scanner([], filter, **options).to_table().num_rows
+        return self._read.count() if condition is None else self._scanner([], filter, **options).count_rows()
 
     def filter(self, expression: pc.Expression) -> SharedDataset:
         """Return a dataset of the rows for which ``expression`` is true, too."""
@@ -118,36 +125,106 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scanner().to_reader().__arrow_c_stream__(requested_schema)
 
+    def _scanner(
+        self, columns: Any, condition: pc.Expression | None, batch_size: int = _BATCH_ROWS, **_: object
+    ) -> SharedScanner:
+        return SharedScanner(self._read, self.schema, columns, self._joined(condition), batch_size)
+
     def _joined(self, condition: pc.Expression | None) -> pc.Expression | None:
         if self._condition is None or condition is None:
             return self._condition if condition is None else condition
         return self._condition & condition
 
-    def _names(
-        self, columns: Sequence[str] | dict[str, pc.Expression] | None, condition: pc.Expression | None
-    ) -> list[str] | None:
-        """Return the columns to read, ``None`` for all."""
-        if columns is None:
-            return None
-        # An expression does not tell its columns. Its text holds their names, and maybe others: that costs, no more.
-        texts = [str(expression) for expression in columns.values()] if isinstance(columns, dict) else []
-        texts += [] if condition is None else [str(condition)]
-        plain = set() if isinstance(columns, dict) else set(columns)
-        for name in sorted(plain - set(self.schema.names)):
-            (field,) = resolve_path((name,), self.schema)
-            raise UsageError(f"The column '{name}' is spelled '{field.name}': case matters to Arrow.")
-        return [name for name in self.schema.names if name in plain or any(name in text for text in texts)]
 
-    def _batches(self, names: list[str] | None, condition: pc.Expression | None) -> Iterator[Any]:
-        """Yield the schema of the batches, then the batches."""
-        read = self._read if names is None else self._read.select(*((name,) for name in names))
+class SharedScanner:
+    """A query of a shared table, with the methods of ``pyarrow.dataset.Scanner``: see ``SharedDataset.scanner``.
+
+    It reads when and as far as rows are taken. pyarrow's own scanner reads on without being asked, and on threads that
+    neither Ctrl-C nor the end of the program ends.
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        schema: pa.Schema,
+        columns: Sequence[str] | dict[str, pc.Expression] | None,
+        condition: pc.Expression | None,
+        batch_rows: int,
+    ) -> None:
+        self.dataset_schema = schema
+        self._condition = condition
+        self._batch_rows = batch_rows
+        names = schema.names if columns is None else list(columns)
+        if not isinstance(columns, dict):
+            for name in sorted(set(names) - set(schema.names)):
+                (field,) = resolve_path((name,), schema)
+                raise UsageError(f"The column '{name}' is spelled '{field.name}': case matters to Arrow.")
+        self._asked = columns if isinstance(columns, dict) else {name: pc.field(name) for name in names}
+        self._read = self._pushed(read)
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        return self._query(self.dataset_schema.empty_table()).schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a reader, which reads as far as it is read."""
+        return stream_reader(self.projected_schema, self._read.to_batches, self._answer)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows as an iterator of record batches."""
+        return iter(self.to_reader())
+
+    def to_table(self) -> pa.Table:
+        """Return the rows as a table."""
+        return self.to_reader().read_all()
+
+    def head(self, num_rows: int) -> pa.Table:
+        """Return the first ``num_rows`` rows; no more of the table is read than gives them."""
+        found, left = [], num_rows
+        with self.to_reader() as reader:
+            for batch in reader if left > 0 else ():
+                found.append(batch.slice(0, left))
+                left -= found[-1].num_rows
+                if left == 0:
+                    break
+            return pa.Table.from_batches(found, reader.schema)
+
+    def count_rows(self) -> int:
+        """Return the number of rows."""
+        return sum(batch.num_rows for batch in self.to_reader())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def _pushed(self, read: Read) -> Read:
+        """Return ``read`` with as much of this query as it can take."""
+        expressions = [*self._asked.values(), *([] if self._condition is None else [self._condition])]
+        needed = columns_of(expressions)
+        if needed is not None:
+            # In the order of the result, as far as that has one.
+            names = dict.fromkeys([*self._asked, *self.dataset_schema.names])
+            read = read.select(*((name,) for name in names if name in needed))
         # A limit counts rows before this filter: pushed below it, the filter would let other rows through.
-        if condition is not None and read.limit_rows is None:
-            weaker = weaker_predicate(condition, self.schema)
+        if self._condition is not None and read.limit_rows is None:
+            weaker = weaker_predicate(self._condition, self.dataset_schema)
             read = read if weaker is None else read.where(weaker)
-        with read.to_reader() as reader:
-            yield reader.schema
-            yield from reader
+        return read
+
+    def _answer(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        if self._condition is None and list(self._asked) == batch.schema.names:
+            return list(sliced([batch], self._batch_rows))
+        found = self._query(pa.Table.from_batches([batch]))
+        return list(sliced(found.combine_chunks().to_batches(), self._batch_rows)) if found.num_rows else []
+
+    def _query(self, table: pa.Table) -> pa.Table:
+        steps = [acero.Declaration("table_source", acero.TableSourceNodeOptions(table))]
+        if self._condition is not None:
+            steps.append(acero.Declaration("filter", acero.FilterNodeOptions(self._condition)))
+        project = acero.ProjectNodeOptions(list(self._asked.values()), list(self._asked))
+        steps.append(acero.Declaration("project", project))
+        # On this thread: the caller may be one that the end of the program waits for.
+        return acero.Declaration.from_sequence(steps).to_table(use_threads=False)
 
 
 # === DuckDB ===

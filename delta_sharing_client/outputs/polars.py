@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
@@ -13,6 +14,7 @@ import pyarrow as pa
 from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import sliced
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.outputs.streams import RowStream, hear_interrupts
 from delta_sharing_client.predicates.binding import is_exact
 from delta_sharing_client.predicates.tree import (
     Column,
@@ -44,6 +46,7 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
     """
     polars = optional.load("polars", "polars")
     plugins = optional.load("polars.io.plugins", "polars")
+    hear_interrupts()
     schema, whole = read.schema, read.limit_rows
 
     def source(
@@ -56,7 +59,7 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
             asked = asked.limit(least)
         elif predicate is not None and (weaker := weaker_predicate(predicate, schema)) is not None:
             asked = asked.where(weaker)
-        with asked.to_batches() as batches:
+        with contextlib.closing(RowStream(asked.to_batches)) as batches:
             for part in sliced(batches, batch_rows):
                 frame = polars.from_arrow(pa.Table.from_batches([part]))
                 yield frame if predicate is None else frame.filter(predicate)

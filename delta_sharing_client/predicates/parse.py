@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Union
 
 import pyarrow as pa
@@ -206,6 +206,21 @@ def weaker_predicate(expression: pc.Expression, schema: pa.Schema) -> Expression
         Over columns of ``schema``, which are those of the table.
     """
     return _weaker(_parse(expression), schema)
+
+
+def columns_of(expressions: Iterable[pc.Expression]) -> set[str] | None:
+    """Return the names of the top-level columns that ``expressions`` read, ``None`` where one of them does not tell."""
+    names: set[str] = set()
+    nodes = [_parse(expression) for expression in expressions]
+    if any(node is None for node in nodes):
+        return None
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, Column):
+            names.add(node.path[0])
+        elif isinstance(node, _Call):
+            nodes += node.arguments
+    return names
 
 
 def _weaker(node: _Node, schema: pa.Schema) -> Expression | None:

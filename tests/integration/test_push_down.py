@@ -210,3 +210,72 @@ def test_explain_tells_what_the_server_left_out(table: ds.SharedTable, wire: str
     scan = table.scan(filter=f"id < {2 * ROWS}", response_format=wire)
     assert "files to read: 2 of 2 listed (8 in the table)" in scan.explain()
     assert table.scan(response_format=wire).plan().table_files == FILES
+
+
+# === Expressions that name columns by position, and text that is not ASCII ===
+
+TEXTS = ["größe", "名前", "😀" * 300, "x" * 5000, "it's", ""]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
+    """Return a table of odd names, nested fields and long text, in two files."""
+    folder = tmp_path_factory.mktemp("odd") / "t"
+    for start in (0, len(TEXTS)):
+        numbers = range(start, start + len(TEXTS))
+        columns = {
+            "id": pa.array(numbers, pa.int64()),
+            "größe.in cm": pa.array([number * 10 for number in numbers], pa.int64()),
+            "名": pa.array(TEXTS),
+            "o": pa.array([{"a.b": number, "名": text} for number, text in zip(numbers, TEXTS, strict=True)]),
+        }
+        write_deltalake(folder, pa.table(columns), mode="append")
+    with mock_server.running(tables={"s.s.odd": folder}) as server, ds.SharingClient(server.profile) as client:
+        yield client.table("s.s.odd")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        pc.field(0) > 2,
+        (pc.field(1) > 20) & (pc.field("名") == "名前"),
+        pc.field("名").isin(TEXTS[:3]),
+        pc.field("名") == TEXTS[3],
+        pc.field("o", "名") == "😀" * 300,
+        pc.field(3, 0) >= 4,
+        pc.field("größe.in cm") * 2 > 40,
+        pc.starts_with(pc.field("名"), "it'"),
+        pc.field("o").is_valid(),
+    ],
+)
+@pytest.mark.parametrize("columns", [None, ["名"], ["o", "id"], [], {"double": pc.field(1) * 2, "名": pc.field("名")}])
+def test_a_dataset_answers_as_the_same_rows_in_memory_do(odd: ds.SharedTable, condition: Any, columns: Any) -> None:
+    dataset, near = odd.scan().to_dataset(), pads.dataset(odd.scan().to_arrow())
+    expected = near.to_table(columns=columns, filter=condition)
+    assert dataset.to_table(columns=columns, filter=condition).equals(expected)
+    assert dataset.to_table(columns=columns).equals(near.to_table(columns=columns))
+    first = dataset.scanner(columns, condition).head(2)
+    assert first.num_rows == min(2, expected.num_rows)
+    assert first.to_pylist() == expected.to_pylist()[:2]
+    assert dataset.count_rows(condition) == dataset.scanner(columns, condition).count_rows() == expected.num_rows
+    assert dataset.scanner(columns, condition).projected_schema.equals(expected.schema)
+    assert pa.Table.from_batches(dataset.to_batches(columns, condition), expected.schema).equals(expected)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "名 IN ('größe', '名前', '')",
+        f"名 = '{TEXTS[2]}' OR 名 = '{TEXTS[3]}'",
+        '"größe.in cm" BETWEEN 20 AND 60',
+        "o.\"名\" = 'it''s'",
+        "o.\"a.b\" > 4 AND 名 LIKE 'g%'",
+        "NOT (名 IN ('größe', 'x'))",
+    ],
+)
+def test_duckdb_finds_odd_names_and_text_that_is_not_ascii(
+    odd: ds.SharedTable, connection: duckdb.DuckDBPyConnection, condition: str
+) -> None:
+    near, far = odd.scan().to_arrow(), odd.scan().to_duckdb(connection)
+    expected = connection.from_arrow(near).filter(condition).order("id").fetchall()
+    assert far.filter(condition).order("id").fetchall() == expected != []

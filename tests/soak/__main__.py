@@ -6,11 +6,12 @@ import argparse
 import sys
 from types import ModuleType
 
-from tests.soak import early_ends, faults, listing, spark_kills
+from tests.soak import early_ends, engines, faults, listing, spark_kills
 
 # A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 SOAKS: dict[str, ModuleType] = {
     "early-ends": early_ends,
+    "engines": engines,
     "faults": faults,
     "listing": listing,
     "spark-kills": spark_kills,

@@ -1,0 +1,205 @@
+"""Rows that engines pull on threads of their own: they end with the program, and at Ctrl-C.
+
+Python tells neither to such threads. One that enters Python while the interpreter is taken down aborts the process, or
+never returns; and Python handles Ctrl-C on the main thread only, which may itself wait for such a thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from delta_sharing_client.errors import UsageError
+
+if TYPE_CHECKING:
+    from delta_sharing_client.run.scan import Batches
+
+Change = Callable[[pa.RecordBatch], list[pa.RecordBatch]]
+"""Returns what is given out for a batch; nothing where none of its rows is wanted."""
+
+# Seconds at the end of the program: at most, and without a call until a consumer is taken to have stopped.
+_AT_MOST = 0.9
+_QUIET = 0.1
+
+
+class RowStream(Iterator[pa.RecordBatch]):
+    """The rows of the read that ``begin`` begins, after ``change``. Closing or dropping it ends the read."""
+
+    def __init__(self, begin: Callable[[], Batches], change: Change | None = None) -> None:
+        self._change = change
+        self._left: list[pa.RecordBatch] = []
+        self._inside = threading.Lock()
+        self._called = time.monotonic()
+        self._batches: Batches | None = None
+        self._begun: queue.SimpleQueue[Future[Batches] | None] = queue.SimpleQueue()
+        hear_interrupts()
+        is_alien = _is_alien()
+        # What a thread of the program reads, it ends itself: Ctrl-C is for the main thread, and what that waits for.
+        self._hears = is_alien or _is_main()
+        self._closed = is_alien and _is_interrupted()
+        _streams[id(self)] = self
+        self._batches = self._apart(begin) if is_alien else begin()
+
+    def _apart(self, begin: Callable[[], Batches]) -> Batches:
+        """Call ``begin`` where it may take its time, for a thread that cannot be interrupted."""
+        future: Future[Batches] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(begin())
+            except BaseException as error:
+                future.set_exception(error)
+            self._begun.put(future)
+
+        if self._closed:
+            raise self._refusal()
+        threading.Thread(target=run, name="begin", daemon=True).start()
+        if (begun := self._begun.get()) is None:
+            raise self._refusal()
+        return begun.result()
+
+    def __next__(self) -> pa.RecordBatch:
+        with self._inside:
+            try:
+                while not self._left:
+                    if self._closed or self._batches is None:
+                        raise self._refusal()
+                    batch = next(self._batches)
+                    self._left = [batch] if self._change is None else self._change(batch)
+                return self._left.pop(0)
+            finally:
+                self._called = time.monotonic()
+
+    def close(self) -> None:
+        """End the read, from any thread."""
+        self._closed = True
+        self._begun.put(None)
+        if self._batches is not None:
+            self._batches.close()
+
+    def _refusal(self) -> UsageError:
+        return UsageError("The read cannot go on: it was closed, or interrupted, or the program ends.")
+
+    def interrupt(self) -> None:
+        """End the read if Ctrl-C is for it."""
+        if self._hears:
+            self.close()
+
+    def wait(self, deadline: float) -> None:
+        """Wait until the consumer has heard that this is closed and stopped, no longer than ``deadline``."""
+        if self._inside.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            self._inside.release()
+        time.sleep(max(0.0, min(deadline, self._called + _QUIET) - time.monotonic()))
+
+
+def stream_reader(
+    schema: pa.Schema, begin: Callable[[], Batches], change: Change | None = None
+) -> pa.RecordBatchReader:
+    """Return a ``RowStream`` as a reader; ``schema`` is that of the batches it gives out."""
+    return pa.RecordBatchReader.from_batches(schema, RowStream(begin, change))
+
+
+_streams: weakref.WeakValueDictionary[int, RowStream] = weakref.WeakValueDictionary()
+
+
+def _all_streams() -> list[RowStream]:
+    return [stream for reference in _streams.valuerefs() if (stream := reference()) is not None]
+
+
+@atexit.register
+def _end_all() -> None:
+    every = _all_streams()
+    deadline = time.monotonic() + _AT_MOST
+    for stream in every:
+        stream.close()
+    for stream in every:
+        stream.wait(deadline)
+
+
+def _is_main() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _is_alien() -> bool:
+    """Whether this thread is one that Python did not start, such as those of an engine."""
+    # To those it may have given a name since.
+    return all(
+        thread.name.startswith("Dummy-") for thread in threading.enumerate() if thread.ident == threading.get_ident()
+    )
+
+
+# === Ctrl-C ===
+
+# Python writes the number of each signal into the one end as it comes, before anything handles it; the other is read.
+_ears: tuple[socket.socket, socket.socket] | None = None
+# When Ctrl-C last came, and where the main thread was.
+_interrupted: tuple[float, object] = (-math.inf, None)
+# Seconds for which the main thread, if it is still there, is taken to wait for what begins.
+_FRESH = 2.0
+
+
+def hear_interrupts() -> None:
+    """Have Ctrl-C end the streams from now on, where this is the main thread and nobody else listens."""
+    global _ears
+    if not _is_main():
+        return
+    if _ears is None:
+        _ears = socket.socketpair()
+        _ears[0].setblocking(False)
+        threading.Thread(target=_listen, args=(_ears[1],), name="interrupts", daemon=True).start()
+    mine = _ears[0].fileno()
+    other = signal.set_wakeup_fd(mine, warn_on_full_buffer=False)
+    if other not in (-1, mine):
+        signal.set_wakeup_fd(other)
+
+
+def _listen(ear: socket.socket) -> None:
+    global _interrupted
+    while numbers := ear.recv(64):
+        # A program that handles the signal in its own way decides itself what it ends.
+        if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            _interrupted = time.monotonic(), _main_place()
+            for stream in _all_streams():
+                stream.interrupt()
+
+
+def _is_interrupted() -> bool:
+    """Whether Ctrl-C came and the main thread has not run since, as it waits for what now begins on another thread."""
+    when, place = _interrupted
+    return time.monotonic() - when < _FRESH and place == _main_place()
+
+
+def _main_place() -> object:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return None if frame is None else (id(frame), frame.f_lasti)
+
+
+def _after_fork() -> None:
+    # The streams are the parent's, and so are its interrupts.
+    global _ears
+    _streams.clear()
+    if _ears is not None:
+        with contextlib.suppress(ValueError):
+            if (other := signal.set_wakeup_fd(-1)) not in (-1, _ears[0].fileno()):
+                signal.set_wakeup_fd(other)
+        for ear in _ears:
+            ear.close()
+        _ears = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

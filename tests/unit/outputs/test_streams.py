@@ -1,0 +1,190 @@
+"""Rows that engines pull: they end with the program and at Ctrl-C, and nobody else's do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import mock_server
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.outputs import streams
+from delta_sharing_client.outputs.streams import RowStream
+from tests.soak import engines
+
+BATCH = pa.record_batch({"名": ["größe", None, "😀" * 100]})
+
+
+class Rows(Iterator[pa.RecordBatch]):
+    """A read of batches without end; after ``first`` of them it waits until it is closed."""
+
+    def __init__(self, first: int = 1) -> None:
+        self._left = first
+        self.waits = threading.Event()
+        self.closed = threading.Event()
+
+    def __next__(self) -> pa.RecordBatch:
+        self._left -= 1
+        if self._left < 0:
+            self.waits.set()
+            assert self.closed.wait(20)
+            raise UsageError("It was closed.")
+        return BATCH
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.fixture(autouse=True)
+def deaf() -> Iterator[None]:
+    yield
+    signal.set_wakeup_fd(-1)
+
+
+def test_rows_come_after_the_change_and_a_batch_may_become_none_or_many() -> None:
+    stream = RowStream(lambda: Rows(9), lambda batch: [batch.slice(0, 1), batch.slice(1, 1)])
+    assert [next(stream).column(0)[0].as_py() for _ in range(3)] == ["größe", None, "größe"]
+    turn = iter([[], [], [BATCH]])
+    assert next(RowStream(lambda: Rows(9), lambda _: next(turn))) is BATCH
+
+
+def test_a_closed_stream_gives_no_more() -> None:
+    rows = Rows()
+    stream = RowStream(lambda: rows, lambda batch: [batch, batch])
+    next(stream)
+    stream.close()
+    next(stream)  # of a batch that is here
+    assert rows.closed.is_set()
+    with pytest.raises(UsageError, match="it was closed"):
+        next(stream)
+
+
+def test_ctrl_c_ends_what_the_main_thread_waits_for() -> None:
+    streams.hear_interrupts()
+    rows = Rows()
+    with ThreadPoolExecutor(1) as pool:
+        # A thread of an engine: Python has not started it, as far as it knows.
+        found = pool.submit(_alien, lambda: [next(RowStream(lambda: rows)), *RowStream(lambda: rows)])
+        assert rows.waits.wait(5)
+        with pytest.raises(KeyboardInterrupt):
+            _press()
+        with pytest.raises(UsageError, match="It was closed"):
+            found.result(1)
+
+
+def _press() -> None:
+    signal.raise_signal(signal.SIGINT)
+    time.sleep(5)
+
+
+def _alien(call: Callable[[], Any]) -> Any:
+    threading.current_thread().name = "Dummy-1"
+    return call()
+
+
+def test_ctrl_c_ends_the_beginning_of_a_read_too() -> None:
+    streams.hear_interrupts()
+    begins, over = threading.Event(), threading.Event()
+
+    def begin() -> Rows:
+        begins.set()
+        over.wait(20)
+        return Rows()
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(_alien, lambda: RowStream(begin))
+        assert begins.wait(5)
+        with pytest.raises(KeyboardInterrupt):
+            _press()
+        with pytest.raises(UsageError, match="interrupted"):
+            found.result(1)
+        over.set()
+
+
+def test_an_error_at_the_beginning_comes_as_it_is() -> None:
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
+        pool.submit(_alien, lambda: RowStream(lambda: Rows(1 // 0))).result(5)
+
+
+def test_what_another_thread_of_the_program_reads_goes_on() -> None:
+    streams.hear_interrupts()
+    rows = Rows()
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: list(RowStream(lambda: rows)))
+        assert rows.waits.wait(5)
+        with pytest.raises(KeyboardInterrupt):
+            _press()
+        time.sleep(0.2)
+        assert not found.done()
+        rows.close()
+        with pytest.raises(UsageError):
+            found.result(5)
+
+
+def test_a_program_with_a_handler_of_its_own_decides_itself() -> None:
+    streams.hear_interrupts()
+    stream, heard = RowStream(lambda: Rows(9)), []
+    before = signal.signal(signal.SIGINT, lambda *_: heard.append(True))
+    try:
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.2)
+        assert heard
+        next(stream)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_who_listens_already_keeps_listening() -> None:
+    mine, other = socket.socketpair()
+    with mine, other:
+        mine.setblocking(False)
+        signal.set_wakeup_fd(mine.fileno())
+        streams.hear_interrupts()
+        assert signal.set_wakeup_fd(-1) == mine.fileno()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_hears_nothing_of_its_parents() -> None:
+    streams.hear_interrupts()
+    stream = RowStream(lambda: Rows(9))
+    child = os.fork()
+    if child == 0:
+        try:
+            mine = signal.set_wakeup_fd(-1) == -1 and not streams._all_streams()
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            os._exit(0 if mine else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    time.sleep(0.2)
+    next(stream)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("streams")
+    engines.write_table(folder / "s" / "s" / "t", files=3, rows=20_000)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["duckdb: fetchmany", "arrow: pyarrow's own scanner"])
+def test_a_program_that_is_over_ends(kind: str, tables: Path) -> None:
+    with mock_server.running(tables) as server:
+        assert engines.ended(engines.ENDS[kind], server.profile_path, "s.s.t")[1] == ""
+
+
+@pytest.mark.parametrize("kind", ["duckdb: fetchall", "arrow: a dataset's table", "polars: streaming"])
+def test_one_ctrl_c_ends_a_program(kind: str, tables: Path) -> None:
+    with mock_server.running(tables, faults=("slow=30@data",)) as server:
+        took, told = engines.interrupted(engines.READS[kind], server.profile_path, "s.s.t", after=1.0)
+    assert told == ""
+    assert took < 5  # one second and the end of Python, on a machine with much else to do
