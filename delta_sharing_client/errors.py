@@ -14,6 +14,8 @@
     └── DataError                     the data: bytes, checksums, lengths or types do not fit together
         └── SchemaChangeError         ... a schema changed in a way that one read cannot span
 
+    IncompleteReadWarning (UserWarning)   what a read returns may not be all of the table
+
 Every message says what was expected, what was found and what to do. Identifiers (table, file id, version) may appear;
 URLs with their query strings, tokens, passwords and keys never do.
 """
@@ -240,3 +242,7 @@ class DataError(DeltaSharingError):
 
 class SchemaChangeError(DataError):
     """The schema changed inside the asked range in a way that one read or one stream cannot span."""
+
+
+class IncompleteReadWarning(UserWarning):
+    """What a read returns may not be all of the table; the message says why, and so does the report of the read."""

@@ -27,29 +27,32 @@ def fingerprints(names: list[str]) -> array.array[int]:
 
 
 class Fingerprints:
-    """A set of names in 24 to 36 bytes each, where texts in a set take some 180. For one thread."""
+    """A map from names to what they stand for, in 24 to 36 bytes each, where texts take some 180. For one thread.
+
+    An item is the hash of a name and a number that is not 0. Two names of one hash are one in 2^64.
+    """
 
     def __init__(self) -> None:
-        # Open addressing: pairs of words in a circle; the second one is 0 where nothing is.
+        # Open addressing: items in a circle; the second word is 0 where nothing is.
         self._parts = [_words(_FIRST_WORDS) for _ in range(_PARTS)]
         self._left = [_room(_FIRST_WORDS)] * _PARTS
 
-    def add(self, item: Fingerprint) -> bool:
-        """Take ``item`` in; return whether it is new."""
+    def add(self, item: Fingerprint) -> int:
+        """Take ``item`` in and return 0, or return what its name stands for already."""
         part = item[0] & (_PARTS - 1)
         words = self._parts[part]
-        place = _place(words, item)
+        place = _place(words, item[0])
         if words[place + 1]:
-            return False
+            return words[place + 1]
         words[place], words[place + 1] = item
         self._left[part] -= 1
         if not self._left[part]:
             self._grow(part)
-        return True
+        return 0
 
     def __contains__(self, item: Fingerprint) -> bool:
         words = self._parts[item[0] & (_PARTS - 1)]
-        return words[_place(words, item) + 1] != 0
+        return words[_place(words, item[0]) + 1] == item[1]
 
     def _grow(self, part: int) -> None:
         old = self._parts[part]
@@ -57,7 +60,7 @@ class Fingerprints:
         self._left[part] = _room(len(new)) - _room(len(old))
         for item in pairs(old) if len(old) < _MANY_WORDS else _moved(old, new):
             if item[1]:
-                place = _place(new, item)
+                place = _place(new, item[0])
                 new[place], new[place + 1] = item
 
 
@@ -79,14 +82,11 @@ def _moved(old: array.array[int], new: array.array[int]) -> list[Fingerprint]:
     return [(first, second) for first, second in items[order[~fits]].tolist()]
 
 
-def _place(words: array.array[int], item: Fingerprint) -> int:
-    """Return where ``item`` stands, or the free place where it belongs."""
-    first, second = item
+def _place(words: array.array[int], first: int) -> int:
+    """Return where the name of the hash ``first`` stands, or the free place where it belongs."""
     end = len(words)
     place = first // _PARTS % (end >> 1) << 1
-    while held := words[place + 1]:
-        if held == second and words[place] == first:
-            break
+    while words[place + 1] and words[place] != first:
         place += 2
         if place == end:
             place = 0

@@ -104,6 +104,9 @@ class ReadOptions:
     file_id_hash:
         The scheme of file ids to ask for; a server that does not confirm it is an error then. ``None``: not asked for,
         and the server's own for the format of its answer.
+    require_whole_table:
+        Fail where the server lists other numbers of files or bytes than it says the table has, in a read of a snapshot
+        without filter and limit. By default that is an ``IncompleteReadWarning``: a share may show a part of a table.
     storage_options:
         Settings of the store for directory access, by obstore's names: ``region``, ``endpoint`` and the like.
     proxy:
@@ -135,6 +138,7 @@ class ReadOptions:
     user_agent: str | None = None
     access_mode: AccessMode = AccessMode.AUTO
     file_id_hash: FileIdHash | None = None
+    require_whole_table: bool = False
     storage_options: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     proxy: str | None = dataclasses.field(default=None, repr=False)  # it may hold a password
     ca_bundle: str | None = None

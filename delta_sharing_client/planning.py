@@ -10,28 +10,28 @@ import dataclasses
 import functools
 import itertools
 import logging
-import operator
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeGuard, TypeVar, Union, cast
+from typing import TYPE_CHECKING, TypeVar, Union
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.actions import Action, AddFile
+from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.delta.features import Operation, check_readable
-from delta_sharing_client.delta.paths import canonical_path
+from delta_sharing_client.delta.listed import HELD_NAMES, ListedFiles
 from delta_sharing_client.delta.schema import parse_schema
-from delta_sharing_client.delta.snapshot import Snapshot, logical_file_key
+from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import (
     AuthError,
     DeltaSharingError,
+    IncompleteReadWarning,
     ProtocolError,
     RequestError,
     UnsupportedFeatureError,
     UsageError,
 )
-from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerprints, pairs
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.plan.changes import FeedPart, plan_changes, stream_changes
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
@@ -59,9 +59,6 @@ if TYPE_CHECKING:
     from delta_sharing_client.storage.table import CommitFacts
 
 _log = logging.getLogger(__name__)
-
-_HELD_NAMES = 100_000
-_vector_of = operator.attrgetter("deletion_vector")
 
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
@@ -94,13 +91,13 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
         From the server; see ``errors``.
     """
     # The tasks of a list hold the names of their files anyway.
-    held = _HELD_NAMES if request.filter is not None else sys.maxsize
+    most = HELD_NAMES if request.filter is not None else sys.maxsize
     return _noted(
         *_by_access_mode(
             rest,
             table,
             options,
-            lambda: _stream_by_url(rest, table, request, options, held).whole(),
+            lambda: _stream_by_url(rest, table, request, options, most).whole(),
             lambda: _storage().plan_table(rest, table, request, options)[1],
         )
     )
@@ -120,7 +117,7 @@ def stream_table(
             rest,
             table,
             options,
-            lambda: _stream_by_url(rest, table, request, options, _HELD_NAMES),
+            lambda: _stream_by_url(rest, table, request, options, HELD_NAMES),
             lambda: _storage().plan_table(rest, table, request, options)[1],
         )
     )
@@ -143,11 +140,13 @@ def table_schema(rest: RestClient, table: TableName, request: ScanRequest, optio
 
 
 def _stream_by_url(
-    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions, held: int
+    rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions, most: int
 ) -> ScanStream:
-    answer, state = _ask(rest, table, request, options)
+    answer, state, is_whole = _ask(rest, table, request, options)
+    notes: list[str] = []
+    files = _checked_files(answer, table, most, options, notes) if is_whole else live_files(answer, table, most)
     try:
-        stream = stream_snapshot(state, _live_files(answer, table, held), request, options)
+        stream = stream_snapshot(state, files, request, options)
     except BaseException:
         answer.close()
         raise
@@ -155,6 +154,7 @@ def _stream_by_url(
         stream,
         files=_named(rest, table, stream.files),
         table_files=answer.head.num_files,
+        notes=notes,
         release=answer.close,
         break_off=answer.break_off,
     )
@@ -162,8 +162,9 @@ def _stream_by_url(
 
 def _ask(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
-) -> tuple[TableAnswer, TableState]:
-    """Return the answer for a snapshot that we can read, and the table as it describes it."""
+) -> tuple[TableAnswer, TableState, bool]:
+    """Return the answer for a snapshot that we can read, the table as it describes it, and whether all of its files are
+    asked for."""
     hints, hinted_schema = (None, None) if request.filter is None else _typed_hints(rest, table, request)
     query = QueryRequest(
         json_predicate_hints=hints,
@@ -187,7 +188,8 @@ def _ask(
         raise
     # The refresh token of an answer is known at its end; until then its version is asked for.
     urls = RefreshingUrls(rest, table, query, answer)
-    return answer, dataclasses.replace(_state(rest, table, answer.head), urls=urls)
+    is_whole = query.json_predicate_hints is None and query.limit_hint is None
+    return answer, dataclasses.replace(_state(rest, table, answer.head), urls=urls), is_whole
 
 
 def _named(
@@ -225,10 +227,14 @@ def query_snapshot(
 def _query_snapshot(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, ScanPlan]:
-    answer, state = _ask(rest, table, request, options)
-    actions: list[Action] = [answer.head.protocol, answer.head.metadata, *_live_files(answer, table, sys.maxsize)]
-    snapshot = Snapshot.from_actions(answer.head.version, actions, table=str(table))
-    return snapshot, plan_snapshot(state, snapshot.files, request, options)
+    answer, state, _ = _ask(rest, table, request, options)
+    notes: list[str] = []
+    files = _checked_files(answer, table, sys.maxsize, options, notes)
+    snapshot = Snapshot.from_actions(
+        answer.head.version, [answer.head.protocol, answer.head.metadata, *files], table=str(table)
+    )
+    plan = plan_snapshot(state, snapshot.files, request, options)
+    return snapshot, dataclasses.replace(plan, notes=notes)
 
 
 @_as_one_read
@@ -474,63 +480,40 @@ def _state(rest: RestClient, table: TableName, head: TableHead) -> TableState:
     )
 
 
-def _live_files(answer: TableAnswer, table: TableName, held: int) -> Iterator[AddFile]:
+def live_files(answer: TableAnswer, table: TableName, most: int = sys.maxsize) -> Generator[AddFile, None, ListedFiles]:
     """Yield the files of a snapshot answer as they arrive, each logical file (path and deletion vector) once.
 
-    The names of the first ``held`` of them are kept as they are, which is faster, of others a few bytes.
+    ``most`` is that of ``ListedFiles``, which is returned. Raises the errors of the answer, and ``ProtocolError`` for
+    two files of one id.
     """
-    names = _Names(str(table), answer.head.version, held)
+    listed = ListedFiles(str(table), answer.head.version, most)
     for actions in answer.blocks:
-        yield from names.new(actions)
+        yield from listed.new(actions)
+    return listed
 
 
-class _Names:
-    """The names of the files of a snapshot, each with its deletion vector."""
-
-    def __init__(self, table: str, version: int, most: int) -> None:
-        self._table, self._version = table, version
-        self._most = most
-        # The first names themselves, and later on those of the files that have a vector; each with it.
-        self._held: dict[str, str | None] = {}
-        self._seen = Fingerprints()
-
-    def new(self, actions: list[TableAction]) -> Iterable[AddFile]:
-        """Return those of ``actions`` that are new, each to be taken before the next is looked at."""
-        if set(map(type, actions)) != {AddFile} or any(map(_vector_of, actions)):
-            return filter(self._is_new, actions)
-        # No vectors, so nothing is wrong, and all are looked at together.
-        adds = cast("list[AddFile]", actions)
-        names = [add.file_id or canonical_path(add.path) for add in adds]
-        if not self._held.keys().isdisjoint(names):
-            return filter(self._is_new, actions)
-        if len(self._held) >= self._most:
-            return itertools.compress(adds, map(self._seen.add, pairs(fingerprints(names))))
-        distinct = dict.fromkeys(names)
-        if len(distinct) < len(names):
-            return filter(self._is_new, actions)
-        self._held.update(distinct)
-        return adds
-
-    def _is_new(self, action: TableAction) -> TypeGuard[AddFile]:
-        if not isinstance(action, AddFile):
-            raise ProtocolError(
-                "After the protocol and metaData lines of a snapshot there must be data files only, but a line of type "
-                f"'{type(action).__name__}' was found.",
-                table=self._table,
-                version=self._version,
-            )
-        key = logical_file_key(action)
-        name, vector = (key, None) if isinstance(key, str) else key
-        held = self._held
-        if name not in held and (len(held) < self._most or self._seen.add(fingerprint(name))):
-            if vector is not None or len(held) < self._most:
-                held[name] = vector
-            return True
-        if held.get(name) == vector:
-            return False
+def _checked_files(
+    answer: TableAnswer, table: TableName, most: int, options: ReadOptions, notes: list[str]
+) -> Generator[AddFile, None, None]:
+    """As ``live_files``, of an answer without hints: that it lists what the server says there is, is checked."""
+    listed = yield from live_files(answer, table, most)
+    told = answer.head.num_files, answer.head.table_size
+    found = listed.files, listed.bytes
+    if all(one is None or other is None or one == other for one, other in zip(told, found, strict=True)):
+        return
+    message = (
+        f"The server says that '{table}' has {_counts(*told)} at version {answer.head.version}, but it listed "
+        f"{_counts(*found)}. Rows are missing, or the provider shares a part of the table: ask."
+    )
+    if options.require_whole_table:
         raise ProtocolError(
-            "A snapshot must hold each data file once, but this one was found with two deletion vectors.",
-            table=self._table,
-            version=self._version,
-            file_id=action.file_id,
+            f"{message} Without 'require_whole_table' it is read as it is listed.",
+            table=str(table),
+            version=answer.head.version,
         )
+    notes.append(message)
+    warnings.warn(message, IncompleteReadWarning, stacklevel=2)
+
+
+def _counts(files: int | None, size: int | None) -> str:
+    return " and ".join(f"{count} {unit}" for count, unit in ((files, "files"), (size, "bytes")) if count is not None)

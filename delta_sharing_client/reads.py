@@ -581,7 +581,7 @@ class Read(abc.ABC):
         return dataclasses.replace(self, request=dataclasses.replace(self.request, **changes), _reports=[])
 
     def _run(self, plan: ScanPlan | ScanStream) -> Batches:
-        report = ScanReport()
+        report = ScanReport(notes=plan.notes)
         self._reports[:] = [report]
         title = f"reading {self.table}"
         return watched(report, execute(plan, report), title=title, wanted=plan.context.options.progress)

@@ -54,8 +54,8 @@ from delta_sharing_client.delta.log.lines import action_fields
 from delta_sharing_client.delta.log.listing import LOG_DIRECTORY
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, append_commit, write_log
-from delta_sharing_client.delta.paths import without_query
-from delta_sharing_client.delta.snapshot import Snapshot, Want, logical_file_key
+from delta_sharing_client.delta.paths import logical_file_key, without_query
+from delta_sharing_client.delta.snapshot import Snapshot, Want
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.queue import Downloads, forget_frames
 from delta_sharing_client.fetch.report import ScanReport

@@ -83,7 +83,7 @@ def test_every_error_is_public_and_stands_in_the_tree_of_its_module() -> None:
     kinds = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
 
     assert kinds <= set(ds.__all__)
-    assert kinds == set(re.findall(r"(?:^    |── )(\w+Error)\b", errors.__doc__ or "", re.MULTILINE))
+    assert kinds == set(re.findall(r"(?:^    |── )(\w+(?:Error|Warning))\b", errors.__doc__ or "", re.MULTILINE))
 
 
 def test_public_signatures_are_the_recorded_ones() -> None:

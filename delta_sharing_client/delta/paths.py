@@ -8,13 +8,16 @@ import os
 import posixpath
 import re
 from pathlib import Path
+from typing import Union
 from urllib.parse import unquote, urlsplit
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, RemoveFile
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.redact import safe_url
 
 DELETION_VECTOR_SUFFIX = "#dv"
+FileKey = Union[str, tuple[str, str]]
+"""Identity of a logical file: the data file alone, or with the unique id of its deletion vector."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
 
@@ -82,6 +85,22 @@ def url_key(action: FileAction) -> str:
     kind = "add" if isinstance(action, AddFile) else "cdc" if isinstance(action, AddCdcFile) else "remove"
     version = "" if action.shared_version is None else action.shared_version
     return f"{kind}:{version}:{file_id or without_query(action.path)}"
+
+
+def logical_file_key(action: AddFile | RemoveFile) -> FileKey:
+    """Return the primary key of the logical file that an action names: data file and deletion vector.
+
+    The file is the server's id of it, or its canonical path. A deletion vector behind a signed URL is known by the
+    server's id of it, or by the URL without its signature; both with the offset, as one file holds many.
+    """
+    base = action.file_id or canonical_path(action.path)
+    vector = action.deletion_vector
+    if vector is None:
+        return base
+    if vector.storage_type == "p" and (action.shared_deletion_vector_id or is_url(vector.path_or_inline_dv)):
+        stable = action.shared_deletion_vector_id or canonical_path(vector.path_or_inline_dv)
+        return (base, f"p{stable}@{vector.offset}")
+    return (base, vector.unique_id)
 
 
 def unversioned(key: str) -> str:

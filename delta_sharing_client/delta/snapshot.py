@@ -6,7 +6,6 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Union
 
 from delta_sharing_client.delta.actions import (
     Action,
@@ -21,12 +20,9 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode, check_mapping, mapping_mode, without_mapping
 from delta_sharing_client.delta.data_types import StructType
-from delta_sharing_client.delta.paths import canonical_path, is_url
+from delta_sharing_client.delta.paths import FileKey, canonical_path, logical_file_key
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
-
-FileKey = Union[str, tuple[str, str]]
-"""Identity of a logical file: the data file alone, or with the unique id of its deletion vector."""
 
 
 class Want(enum.Flag):
@@ -114,22 +110,6 @@ def table_schema(metadata: Metadata, *, table: str | None = None) -> StructType:
         error.table = error.table or table
         raise
     return without_mapping(schema) if mode is ColumnMappingMode.NONE else schema
-
-
-def logical_file_key(action: AddFile | RemoveFile) -> FileKey:
-    """Return the primary key of the logical file that an action names: data file and deletion vector.
-
-    The file is the server's id of it, or its canonical path. A deletion vector behind a signed URL is known by the
-    server's id of it, or by the URL without its signature; both with the offset, as one file holds many.
-    """
-    base = action.file_id or canonical_path(action.path)
-    vector = action.deletion_vector
-    if vector is None:
-        return base
-    if vector.storage_type == "p" and (action.shared_deletion_vector_id or is_url(vector.path_or_inline_dv)):
-        stable = action.shared_deletion_vector_id or canonical_path(vector.path_or_inline_dv)
-        return (base, f"p{stable}@{vector.offset}")
-    return (base, vector.unique_id)
 
 
 def is_reconciled(actions: Iterable[Action]) -> bool:

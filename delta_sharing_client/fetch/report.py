@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from delta_sharing_client.notebook import Bar, html_facts, html_rows
@@ -48,6 +48,8 @@ class ScanReport:
         unnecessary, and the bytes not fetched for it; those of whole row groups are among them.
     rows, rows_deleted:
         Rows returned, and rows hidden by deletion vectors.
+    notes:
+        Sentences on what may be missing, as the warnings of the read say it.
     seconds:
         Seconds by stage: ``plan``, ``fetch`` and ``decode`` (summed over threads), ``total`` (wall clock).
     on_progress:
@@ -68,6 +70,7 @@ class ScanReport:
     page_bytes_skipped: int = 0
     rows: int = 0
     rows_deleted: int = 0
+    notes: Sequence[str] = ()
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     on_progress: Callable[[Progress], None] | None = dataclasses.field(default=None, repr=False, compare=False)
     on_wait: Callable[[str], None] | None = dataclasses.field(default=None, repr=False, compare=False)
@@ -138,13 +141,15 @@ class ScanReport:
         }
         longest = max(self.seconds.values(), default=0.0) or 1.0
         stages = [(name, f"{value:.3f}", Bar(value / longest)) for name, value in self.seconds.items()]
-        return html_facts("What the read cost", counts) + html_rows("Seconds", ["stage", "", ""], stages)
+        notes = {"note": " ".join(self.notes)} if self.notes else {}
+        return html_facts("What the read cost", {**counts, **notes}) + html_rows("Seconds", ["stage", "", ""], stages)
 
     def __str__(self) -> str:
         seconds = ", ".join(f"{name} {value:.3f} s" for name, value in self.seconds.items())
         pages = f", {self.pages_skipped} pages skipped" if self.pages_skipped else ""
+        notes = "".join(f"\n{note}" for note in self.notes)
         return (
             f"{self.rows} rows from {self.files} files ({self.files_skipped} skipped) and {self.row_groups} row "
             f"groups ({self.row_groups_skipped} skipped){pages}; {self.requests} requests, {self.bytes} bytes, "
-            f"{self.retries} retries, {self.cache_hits} from cache" + (f"; {seconds}" if seconds else "")
+            f"{self.retries} retries, {self.cache_hits} from cache" + (f"; {seconds}" if seconds else "") + notes
         )

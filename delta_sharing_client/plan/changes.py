@@ -259,13 +259,15 @@ def _candidates(actions: list[FileAction], table: str) -> Iterator[_Candidate]:
 
 
 def _check_once(actions: list[FileAction], table: str) -> None:
-    """Refuse a version that adds, removes or lists one file twice: its rows would come out twice."""
-    seen: set[tuple[type, str | None, str]] = set()
+    """Refuse a version that adds, removes or lists one file twice, or two files of one id: the rows of one would come
+    out twice."""
+    seen: set[tuple[type, str]] = set()
     for action in actions:
-        name = (type(action), action.file_id, without_query(action.path))
+        name = (type(action), action.file_id or without_query(action.path))
         if name in seen:
             raise ProtocolError(
-                f"The server sent a file of version {action.shared_version} twice; its rows would be returned twice.",
+                f"The server must list each file of version {action.shared_version} once, but it listed one twice, or "
+                "two of one id. Tell the provider of the server.",
                 table=table,
                 file_id=action.file_id,
             )

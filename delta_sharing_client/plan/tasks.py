@@ -234,6 +234,7 @@ class ScanPlan:
 
     ``limit`` is the number of rows after which ``execute`` stops; ``plan_seconds`` what planning took. ``access`` says
     which way the data is read, and why. ``table_files`` is how many files the table has, where the server tells.
+    ``notes`` are sentences on what may be missing.
     """
 
     context: ScanContext
@@ -243,6 +244,7 @@ class ScanPlan:
     plan_seconds: float = 0.0
     access: str = "by URL"
     table_files: int | None = None
+    notes: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
         facts = {
@@ -258,6 +260,7 @@ class ScanPlan:
             "files skipped by statistics": self.skipped.by_statistics or None,
             "files skipped by the limit": self.skipped.by_limit or None,
             "bytes skipped": self.skipped.bytes or None,
+            "note": " ".join(self.notes) or None,
         }
         return html_facts(f"Plan of {self.context.table}", facts)
 
@@ -295,8 +298,8 @@ class ScanStream:
 
     Attributes
     ----------
-    context, limit, access, table_files:
-        As in ``ScanPlan``.
+    context, limit, access, table_files, notes:
+        As in ``ScanPlan``; notes come while files are listed.
     files:
         The files to read, in the order of their rows, as they are listed. An error at the end of the listing is an
         error of this iterator, so only an exhausted one gave the whole plan.
@@ -314,6 +317,7 @@ class ScanStream:
     limit: int | None = None
     access: str = "by URL"
     table_files: int | None = None
+    notes: Sequence[str] = ()
     release: Callable[[], None] = lambda: None
     break_off: Callable[[], None] = lambda: None
 
@@ -336,6 +340,7 @@ class ScanStream:
             plan_seconds=time.perf_counter() - began,
             access=self.access,
             table_files=self.table_files,
+            notes=tuple(self.notes),
         )
 
     def close(self) -> None:
@@ -404,6 +409,7 @@ def explain(plan: ScanPlan) -> str:
     if context.predicate is not None and plan.tasks:
         lines.append("  row groups: chosen by the statistics in each file's footer; every row is checked")
         lines.append("  pages: chosen by the files' page indexes, where they have one and it saves more than it costs")
+    lines += [f"  note: {note}" for note in plan.notes]
     return "\n".join(map(printable, lines))
 
 

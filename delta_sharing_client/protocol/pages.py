@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Hashable, Iterator
 import requests
 
 from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.listed import ListedFiles
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError
 from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerprints, pairs
@@ -124,7 +125,8 @@ class Pages:
         then whatever of the other is not among it gives each file once. Had a hint left other files out, more files
         come than needed, never fewer.
         """
-        handed_out: _Files | _Changes = _Files() if self._rules.kind is AnswerKind.SNAPSHOT else _Changes()
+        of_snapshot = self._rules.kind is AnswerKind.SNAPSHOT
+        handed_out = _Files(str(self._rules.table), self.head.version) if of_snapshot else _Changes()
         tries, failed_at = self._transport.tries(), self._count
         while True:
             try:
@@ -288,14 +290,18 @@ class _Files:
     """What was handed out of a page, to be left out where it is asked for again: of a snapshot, which lists each file
     once, so that ten million of them need not be kept for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: str, version: int) -> None:
+        self._table, self._version = table, version
         self._names: list[str] = []
         self._words = array.array("q")
         self._before: Fingerprints | None = None
+        self._again = ListedFiles(table, version, most=0)
 
     def begin_again(self) -> None:
         self._pack()
         self._before = Fingerprints()
+        # Two files of one id would both be taken for the one that was handed out.
+        self._again = ListedFiles(self._table, self._version, most=0)
         for item in pairs(self._words):
             self._before.add(item)
 
@@ -303,6 +309,7 @@ class _Files:
         """Return those of ``actions`` that are to be handed out now."""
         names = [action.file_id or without_query(action.path) for action in actions]  # type: ignore[union-attr]
         if self._before is not None:
+            self._again.new(actions)
             new = [fingerprint(name) not in self._before for name in names]
             actions, names = [*itertools.compress(actions, new)], [*itertools.compress(names, new)]
         self._names += names

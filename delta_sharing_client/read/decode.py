@@ -103,12 +103,22 @@ class ParquetBytes:
 
 
 class _Part(NamedTuple):
-    """Rows ``[first, first + rows)`` of the file, in one batch of the columns that are in it."""
+    """The visible rows of a stretch of the file, in one batch of the columns that are in it.
+
+    The stretch begins at the physical row ``first``; ``visible`` says which of its rows these are, ``None`` if all.
+    """
 
     group: int
     raw: pa.RecordBatch | None
     first: int
     rows: int
+    visible: pa.BooleanArray | None
+
+    def positions(self) -> pa.Array:
+        """Return the physical position of each row."""
+        if self.visible is None:
+            return pa.array(np.arange(self.first, self.first + self.rows, dtype=np.int64))
+        return pa.array(np.flatnonzero(self.visible.to_numpy(zero_copy_only=False)) + self.first, pa.int64())
 
 
 class FileDecoder:
@@ -123,16 +133,18 @@ class FileDecoder:
         self._constants = shape.constants(task)
         self._repeated: dict[str, pa.Array] = {}
         self._predicate = shape.context.predicate
-        if self._predicate is not None and all(column.name in self._constants for column in shape.context.filters):
-            # The same answer for every row of the file.
-            nothing_matches = not _matches_constants(shape, self._constants)
-            self._predicate = Literal(False) if nothing_matches else None
+        # The same answer for every row of the file; not asked before there is one.
+        self._is_settled = self._predicate is None or not all(
+            column.name in self._constants for column in shape.context.filters
+        )
         self._rows_per_batch = shape.context.options.batch_rows
 
     def batches(self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool) -> Iterator[pa.RecordBatch]:
         """Yield the visible, matching rows of ``groups``, in order; the file is opened if a column is in it."""
-        for _, raw, first, rows in self._parts(data, groups, threads):
-            batch = self._located(self._batch, raw, first, rows)
+        for part in self._parts(data, groups, threads):
+            if part.visible is not None:
+                self._report.add(rows_deleted=len(part.visible) - part.rows)
+            batch = self._located(self._batch, part) if part.rows else None
             if batch is not None and batch.num_rows:
                 yield batch
 
@@ -141,14 +153,18 @@ class FileDecoder:
     ) -> dict[int, list[tuple[int, np.ndarray]]]:
         """Return which visible rows of ``groups`` match, for ``pages.stretches``; ``data`` has the filter's columns."""
         found: dict[int, list[tuple[int, np.ndarray]]] = {group: [] for group in groups}
-        for group, raw, first, rows in self._parts(data, groups, threads):
-            mask = self._located(self._matches, raw, first, rows)
-            found[group].append((first - self.layout.row_starts[group], mask.to_numpy(zero_copy_only=False)))
+        for part in self._parts(data, groups, threads):
+            mask = self._located(self._matches, part)
+            start = part.first - self.layout.row_starts[part.group]
+            found[part.group].append((start, mask.to_numpy(zero_copy_only=False)))
         return found
 
     def _parts(self, data: ParquetBytes, groups: tuple[int, ...], threads: bool) -> Iterator[_Part]:
-        """Yield the wanted stretches of ``groups`` as the file has them; pages that were left out are no rows at all:
-        they go before anything looks at them."""
+        """Yield the wanted stretches of ``groups`` as the file has them.
+
+        Rows of pages that were left out, and rows that a deletion vector removed, do not exist: they go here, before a
+        filter, a computation, a check or anything else looks at them.
+        """
         file = self._located(data.open) if self.layout.leaves else None
         most = max(_LEAST_IN_FLIGHT, self.shape.context.options.max_bytes_in_flight)
         for group in groups:
@@ -160,7 +176,7 @@ class FileDecoder:
                 raw, rows = found
                 for first, end in self.layout.stretches(group, position, position + rows):
                     part = raw if end - first == rows else _part(raw, first - position, end - first)
-                    yield _Part(group, part, first, end - first)
+                    yield self._located(self._visible, group, part, first, end - first)
                 position += rows
             if position != stop:
                 raise self._naming(
@@ -176,11 +192,25 @@ class FileDecoder:
         except ARROW_ERRORS as error:
             raise self._naming(DataError(f"The Parquet data does not decode: {scrub(str(error))}.")) from None
 
-    def _matches(self, raw: pa.RecordBatch | None, position: int, rows: int) -> pa.BooleanArray:
+    def _visible(self, group: int, raw: pa.RecordBatch | None, first: int, rows: int) -> _Part:
+        mask = self._selection.mask(first, rows)
+        if mask is None:
+            return _Part(group, raw, first, rows, None)
+        return _Part(group, None if raw is None else raw.filter(mask), first, count_true(mask), mask)
+
+    def _matches(self, part: _Part) -> pa.BooleanArray:
+        """Return which rows of the stretch are visible and match."""
+        if part.visible is not None and not part.rows:
+            return part.visible
+        self._settle()
         assert self._predicate is not None
-        found = predicate_mask(self._predicate, _Columns(self, raw, position, rows).filter_batch())
-        visible = self._selection.mask(position, rows)
-        return found if visible is None else pc.and_(found, visible)
+        found = predicate_mask(self._predicate, _Columns(self, part).filter_batch())
+        return found if part.visible is None else pc.replace_with_mask(part.visible, part.visible, found)
+
+    def _settle(self) -> None:
+        if not self._is_settled:
+            self._predicate = None if _matches_constants(self.shape, self._constants) else Literal(False)
+            self._is_settled = True
 
     def _raw(
         self, file: ParquetReader | None, group: int, batch_rows: int, threads: bool
@@ -197,19 +227,15 @@ class FileDecoder:
             yield None, rows
             left -= rows
 
-    def _batch(self, raw: pa.RecordBatch | None, position: int, rows: int) -> pa.RecordBatch | None:
-        mask = self._selection.mask(position, rows)
-        columns = _Columns(self, raw, position, rows)
-        if mask is not None:
-            self._report.add(rows_deleted=rows - count_true(mask))
+    def _batch(self, part: _Part) -> pa.RecordBatch | None:
+        self._settle()
+        columns = _Columns(self, part)
         if self._predicate is not None:
-            found = predicate_mask(self._predicate, columns.filter_batch())
-            mask = found if mask is None else pc.and_(mask, found)
-        if mask is not None:
+            mask = predicate_mask(self._predicate, columns.filter_batch())
             kept = count_true(mask)
             if not kept:
                 return None
-            if kept < rows:
+            if kept < part.rows:
                 columns = columns.filtered(mask, kept)
         return columns.output_batch()
 
@@ -232,25 +258,18 @@ class FileDecoder:
 class _Columns:
     """The columns of one batch, made when they are asked for, before or after its rows are filtered."""
 
-    def __init__(
-        self,
-        decoder: FileDecoder,
-        raw: pa.RecordBatch | None,
-        position: int,
-        rows: int,
-        positions: pa.Array | None = None,
-    ) -> None:
+    def __init__(self, decoder: FileDecoder, part: _Part, positions: pa.Array | None = None) -> None:
         self._decoder = decoder
-        self._raw = raw
-        self._position = position
-        self._rows = rows
+        self._part = part
+        self._raw = part.raw
+        self._rows = part.rows
         self._positions = positions
 
     def filtered(self, mask: pa.BooleanArray, kept: int) -> _Columns:
         raw = None if self._raw is None else self._raw.filter(mask)
         origins = self._decoder.shape.origins
         positions = self._row_positions().filter(mask) if Origin.ROW_ID in origins else None
-        return _Columns(self._decoder, raw, self._position, kept, positions)
+        return _Columns(self._decoder, self._part._replace(raw=raw, rows=kept), positions)
 
     def filter_batch(self) -> pa.RecordBatch:
         columns, layout = self._decoder.shape.context.filters, self._decoder.layout
@@ -304,7 +323,7 @@ class _Columns:
 
     def _row_positions(self) -> pa.Array:
         if self._positions is None:
-            self._positions = pa.array(np.arange(self._position, self._position + self._rows, dtype=np.int64))
+            self._positions = self._part.positions()
         return self._positions
 
     def _row_ids(self) -> pa.Array:
@@ -469,11 +488,10 @@ def rows_without_columns(rows: int) -> pa.RecordBatch:
 def constant_batches(shape: Shape, task: FileTask, rows: int) -> Iterator[pa.RecordBatch]:
     """Yield ``rows`` rows of a task whose columns are all constant, without its file.
 
-    The predicate is decided once: it reads the same constants in every row.
+    The predicate is decided once: it reads the same constants in every row. Of no row it is not asked.
     """
     constants = shape.constants(task)
-
-    if not _matches_constants(shape, constants):
+    if not rows or not _matches_constants(shape, constants):
         return
     step = shape.context.options.batch_rows
     for start in range(0, rows, step):

@@ -34,7 +34,7 @@ from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.planning import plan_change_feed, plan_table
+from delta_sharing_client.planning import live_files, plan_change_feed, plan_table
 from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -156,8 +156,8 @@ class ServedTable:
             answer.close()
             raise problem
         head: tuple[Action, ...] = (answer.head.protocol, answer.head.metadata)
-        adds = (action for action in answer.actions if isinstance(action, AddFile))
-        snapshot = Snapshot.from_actions(version, itertools.chain(head, adds), table=self.name)
+        listed = live_files(answer, self.options.table)
+        snapshot = Snapshot.from_actions(version, itertools.chain(head, listed), table=self.name)
         files = tuple(sorted(snapshot.files, key=file_order))
         return self._window(query, answer, [VersionFiles(version, files, tuple(range(len(files))))])
 

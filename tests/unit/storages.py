@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import decimal
 import http.server
 import io
 import json
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.long_listing import LongListing
 from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
+from delta_sharing_client.delta.deletion_vectors import decode_inline
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.fetch.report import ScanReport
@@ -247,9 +249,21 @@ class Table:
     adds: list[AddFile] = dataclasses.field(default_factory=list)
 
     def add(
-        self, data: pa.Table | bytes, *, name: str | None = None, stats: Any = None, write: Any = None, **fields: Any
+        self,
+        data: pa.Table | bytes,
+        *,
+        name: str | None = None,
+        stats: Any = None,
+        write: Any = None,
+        poison: bool = True,
+        **fields: Any,
     ) -> AddFile:
+        """Add a file; ``poison`` says that removed rows hold what nobody may look at, as bounds of row groups do."""
         name = name or f"part-{len(self.adds)}.parquet"
+        vector = fields.get("deletion_vector")
+        if poison and isinstance(data, pa.Table) and vector is not None and vector.storage_type == "i":
+            positions = decode_inline(vector).positions()
+            data = poisoned(data, positions[positions < len(data)].tolist())
         blob = data if isinstance(data, bytes) else parquet_bytes(data, **(write or {}))
         if stats is not None:
             fields["stats"] = json.dumps(stats)
@@ -269,6 +283,32 @@ class Table:
 
     def read(self, report: ScanReport | None = None, **request: Any) -> pa.Table:
         return rows_of(self.plan(**request), report)
+
+
+# What no row may hold that is asked or checked: of each type, values that overflow, divide by zero, order as nothing or
+# are no text.
+_POISON: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Array]]] = [
+    (pa.types.is_signed_integer, lambda kind: pa.array([(1 << kind.bit_width - 1) - 1, 0], kind)),
+    (pa.types.is_floating, lambda kind: pa.array([float("nan"), 0.0], kind)),
+    (pa.types.is_decimal, lambda kind: pa.array([decimal.Decimal("9" * kind.precision).scaleb(-kind.scale)] * 2, kind)),
+    (pa.types.is_string, lambda kind: pa.array([b"\xff\xfe", b"\xc3"], pa.binary()).view(kind)),
+    (pa.types.is_date32, lambda kind: pa.array([(1 << 31) - 1, -(1 << 31)], pa.int32()).view(kind)),
+    (pa.types.is_timestamp, lambda kind: pa.array([(1 << 63) - 1, 1 - (1 << 63)], pa.int64()).view(kind)),
+]
+
+
+def poisoned(rows: pa.Table, positions: Sequence[int]) -> pa.Table:
+    """Return ``rows`` with values at ``positions`` that fail whoever looks at them: those rows are to be removed."""
+    columns = []
+    for column in rows.columns:
+        poison = next((make(column.type) for fits, make in _POISON if fits(column.type)), None)
+        if poison is not None and len(positions):
+            indices = list(range(len(rows)))
+            for number, position in enumerate(positions):
+                indices[position] = len(rows) + number % len(poison)
+            column = pa.chunked_array([*column.chunks, poison]).combine_chunks().take(pa.array(indices, pa.int64()))
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
 def rows_of(plan: ScanPlan, report: ScanReport | None = None) -> pa.Table:

@@ -12,7 +12,7 @@ from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerp
 def test_it_is_a_set(names: list[str], others: list[str]) -> None:
     found, expected = Fingerprints(), set[str]()
     for name in names:
-        assert found.add(fingerprint(name)) == (name not in expected)
+        assert found.add(fingerprint(name)) == (fingerprint(name)[1] if name in expected else 0)
         expected.add(name)
     for name in (*names, *others):
         assert (fingerprint(name) in found) == (name in expected)
@@ -21,10 +21,18 @@ def test_it_is_a_set(names: list[str], others: list[str]) -> None:
 def test_it_grows_and_stays_small() -> None:
     found = Fingerprints()
     names = [f"{number:032x}" for number in range(30_000)]
-    assert all(found.add(fingerprint(name)) for name in names)
     assert not any(found.add(fingerprint(name)) for name in names)
+    assert all(found.add(fingerprint(name)) for name in names)
     assert not any(fingerprint(name + "x") in found for name in names)
     assert sum(8 * len(words) for words in found._parts) < 40 * len(names)
+
+
+def test_a_name_that_is_known_tells_what_it_stands_for() -> None:
+    found = Fingerprints()
+    assert found.add((7, 1)) == 0
+    assert found.add((7, 2)) == 1
+    assert (7, 1) in found
+    assert (7, 2) not in found
 
 
 @given(st.lists(st.text()))

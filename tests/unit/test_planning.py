@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import pathlib
 import re
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +21,7 @@ from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import TableAnswer
+from mock_server.wire import Renderer
 from tests.regressions.hand_made import HandMadeTable
 
 
@@ -119,10 +122,10 @@ def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
-    listed, closed = planning._live_files, []
+    listed, closed = planning.live_files, []
 
-    def endless(answer: TableAnswer, table: TableName, held: int) -> Iterator[AddFile]:
-        first = list(listed(answer, table, held))
+    def endless(answer: TableAnswer, table: TableName, most: int) -> Iterator[AddFile]:
+        first = list(listed(answer, table, most))
         yield from first
         for number in itertools.count():
             taken.append(f"more-{number}")
@@ -131,7 +134,7 @@ def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
     def close(answer: TableAnswer) -> None:
         closed.append(answer)
 
-    monkeypatch.setattr(planning, "_live_files", endless)
+    monkeypatch.setattr(planning, "live_files", endless)
     monkeypatch.setattr(TableAnswer, "close", close)
     with shared(partitioned.root) as (table, _):
         scan = table.scan(limit=2)
@@ -141,3 +144,87 @@ def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
         assert len(closed) == 1
         assert re.search(r"files to read: \d of \d+ or more listed", scan.explain())
         assert scan.to_arrow().num_rows == 2
+
+
+# === What the server says there is, and what it lists ===
+
+
+@pytest.fixture
+def boast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The server says that there are two files more than it lists."""
+    told = Renderer.metadata
+
+    def metadata(self: Renderer, *values: Any, files: int | None = None, **others: Any) -> bytes:
+        return told(self, *values, files=None if files is None else files + 2, **others)
+
+    monkeypatch.setattr(Renderer, "metadata", metadata)
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("boast")
+def test_a_listing_of_other_numbers_than_said_is_a_warning_in_every_place(partitioned: HandMadeTable) -> None:
+    said = r"'s.s.t' has 8 files and \d+ bytes at version 1, but it listed 6 files and \d+ bytes"
+    with shared(partitioned.root) as (table, _):
+        scan = table.scan()
+        for read in (scan.to_arrow, scan.to_pandas, lambda: list(scan.to_batches()), scan.count):
+            with pytest.warns(ds.IncompleteReadWarning, match=said):
+                read()
+            assert scan.report is None or re.search(said, "".join(scan.report.notes))
+        assert re.search(said, str(scan.report))
+        assert re.search(said, html.unescape(scan.report._repr_html_()))
+        with pytest.warns(ds.IncompleteReadWarning):
+            assert re.search(f"  note: .*{said}", scan.explain())
+
+
+def test_a_listing_of_other_numbers_can_be_an_error(
+    partitioned: HandMadeTable, tmp_path: pathlib.Path, boast: pytest.MonkeyPatch
+) -> None:
+    options = ds.ReadOptions(require_whole_table=True)
+    with shared(partitioned.root) as (table, _):
+        scan = table.scan(options=options)
+        for read in (scan.to_arrow, scan.plan, lambda: list(scan.to_batches()), scan.count):
+            with pytest.raises(ds.ProtocolError, match=r"has 8 files .* listed 6 files .* 'require_whole_table'"):
+                read()
+        with pytest.raises(ds.ProtocolError, match="listed 6 files"):
+            table.replicate(tmp_path / "copy", options=options)
+        boast.undo()
+        assert scan.count() == 6
+
+
+@pytest.mark.parametrize("request_", [{"filter": "p = '3'"}, {"limit": 2}, {"filter": "a < 9", "limit": 1}])
+@pytest.mark.parametrize("faults", [[], ["ignore-hints"]])
+@pytest.mark.usefixtures("boast")
+def test_a_part_of_a_table_is_compared_with_nothing(
+    partitioned: HandMadeTable, request_: dict[str, Any], faults: list[str]
+) -> None:
+    options = ds.ReadOptions(require_whole_table=True)
+    with shared(partitioned.root, faults=faults) as (table, _):
+        assert table.scan(options=options, **request_).to_arrow().num_rows in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("told", "sizes", "said"),
+    [
+        ((None, 7), [3, 4], None),
+        ((2, None), [3, 4], None),
+        ((2, 7), [3, -1], None),
+        ((None, 8), [3, 4], "has 8 bytes at version 3, but it listed 2 files and 7 bytes"),
+        ((3, None), [3, -1], "has 3 files at version 3, but it listed 2 files"),
+        ((0, 0), [], None),
+    ],
+)
+def test_numbers_are_compared_where_both_are_known(
+    told: tuple[int | None, int | None], sizes: list[int], said: str | None
+) -> None:
+    answer = types.SimpleNamespace(
+        head=types.SimpleNamespace(num_files=told[0], table_size=told[1], version=3),
+        blocks=[[AddFile(f"https://h/{at}?x", {}, size, file_id=str(at))] for at, size in enumerate(sizes)],
+    )
+    notes: list[str] = []
+    checked = planning._checked_files(answer, TableName("s", "s", "t"), 9, ds.ReadOptions(), notes)
+    if said is None:
+        assert len(list(checked)) == len(sizes)
+        assert notes == []
+    else:
+        with pytest.warns(ds.IncompleteReadWarning, match=said):
+            list(checked)

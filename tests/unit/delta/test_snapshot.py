@@ -20,7 +20,8 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
     Transaction,
 )
-from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled, logical_file_key
+from delta_sharing_client.delta.paths import logical_file_key
+from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
 
 SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
@@ -99,7 +100,10 @@ def test_file_that_is_sent_twice_for_one_version_is_refused(storage: Storage, ki
     feed.file(kind, 2, "a", pa.table({"id": [1], "_change_type": ["insert"]}))
     assert feed.read().num_rows == 2
     feed.actions.append(feed.actions[-1])
-    with pytest.raises(ProtocolError, match="a file of version 2 twice"):
+    with pytest.raises(ProtocolError, match="each file of version 2 once"):
+        feed.plan()
+    feed.actions[-1] = replace(feed.actions[-1], path="https://host/another.parquet")
+    with pytest.raises(ProtocolError, match="two of one id"):
         feed.plan()
 
 

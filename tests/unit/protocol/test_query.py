@@ -468,6 +468,19 @@ def test_broken_stream_is_resumed_without_losing_or_repeating_a_file(server, res
         assert sorted(ids(answer)) == sorted(f"f{i}" for i in range(50))
 
 
+@pytest.mark.parametrize("other", [{"path": "https://storage.test/other.parquet"}, {"size": 6}])
+@pytest.mark.usefixtures("small_chunks")
+def test_two_files_of_one_id_are_refused_where_one_of_them_was_handed_out_before_a_break(
+    server, rest, table, wire, other
+):
+    files = [wire.delta_file(f"f{i}") for i in range(50)]
+    whole = wire.ndjson(*wire.delta_head(), *files, wire.delta_file("f3", **other), END)
+    server.on("POST", QUERY, wire.Reply(200, whole.body, whole.headers, "cut-length", len(whole.body) - 400), whole)
+
+    with pytest.raises(ProtocolError, match="two of this id"):
+        list(query_table(rest, table).actions)
+
+
 @pytest.mark.parametrize("framing", ["cut-length", "cut-chunked", "cut-close"])
 def test_no_beginning_of_an_answer_passes_for_the_whole(server, profile, table, wire, framing):
     rest = RestClient(profile, ReadOptions(max_attempts=1, read_timeout=2))
@@ -539,10 +552,14 @@ def test_repeated_page_token_is_an_error(server, rest, table, wire):
         list(query_table(rest, table).actions)
 
 
+OTHER_PROTOCOL = {"protocol": {"deltaProtocol": {"minReaderVersion": 1, "minWriterVersion": 4}}}
+
+
 def test_pages_that_differ_are_an_error(server, rest, table, wire):
     for other, what in (
         (page(wire, None, "b", version=8), "version"),
         (page(wire, None, "b", head=wire.delta_head(id="u")), "metadata"),
+        (page(wire, None, "b", head=[OTHER_PROTOCOL, wire.delta_head()[1]]), "protocol"),
         (wire.ndjson(*wire.parquet_head(), wire.parquet_file("b")), "response format"),
     ):
         server.on("POST", QUERY, page(wire, "p2", "a"), other)

@@ -21,10 +21,18 @@ from delta_sharing_client.parquet import footer
 from delta_sharing_client.parquet import pages as page_index
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.predicates.tree import Expression, col
-from delta_sharing_client.read import file as file_read
-from delta_sharing_client.read import pages as late
 from delta_sharing_client.read import pages as page_plan
-from tests.unit.storages import Storage, Table, fast_options, metadata, parquet_bytes, rows_of, running_storage
+from tests.unit.read.eager import make_eager
+from tests.unit.storages import (
+    Storage,
+    Table,
+    fast_options,
+    metadata,
+    parquet_bytes,
+    poisoned,
+    rows_of,
+    running_storage,
+)
 from tests.vectors import encode_inline
 from tests.versions import VERIFIES_PAGES, writer_settings
 
@@ -145,17 +153,6 @@ def test_a_small_chunk_is_not_worth_a_round_trip(make_table: MakeTable, storage:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     make_eager(monkeypatch)
-
-
-def make_eager(patch: pytest.MonkeyPatch, *, is_late: bool = False) -> None:
-    """Let small files be read by their footer and every page index be used, and the filter's columns come first."""
-    if is_late:
-        patch.setattr(late, "_LEAST", 0)
-        patch.setattr(late, "_STRETCH", 5)
-    patch.setattr(file_read, "_SMALL", 0)
-    patch.setattr(footer, "_LEAST", 512)
-    patch.setattr(page_plan, "_ROUND_TRIP", -(1 << 40))
-    patch.setattr(page_plan, "_WORK", -1)
 
 
 PAGED = {"write_page_index": True, "data_page_size": 1, "write_batch_size": 10}
@@ -312,7 +309,7 @@ def test_rows_are_those_of_a_read_that_knows_no_pages(shared_storage: Storage, d
     table = Table(shared_storage, metadata(schema, (), {k.replace("__", "."): v for k, v in PROPERTIES.items()}))
     vector = encode_inline(DeletionVector.from_positions(deleted)) if deleted else None
     table.add(
-        parquet_bytes(content, **data.draw(written())),
+        parquet_bytes(poisoned(content, sorted(deleted)), **data.draw(written())),
         deletion_vector=vector,
         base_row_id=1000,
         default_row_commit_version=5,
@@ -409,6 +406,7 @@ def test_the_rows_of_left_out_pages_are_not_counted_as_deleted_twice(make_table:
     table = make_table(pa.schema([("a", pa.int64())]))
     table.add(
         pa.table({"a": list(range(1000))}),
+        poison=False,
         deletion_vector=encode_inline(DeletionVector.from_positions([3, 502, 503, 999])),
         write=PAGED,
     )

@@ -59,6 +59,7 @@ def test_skipped_row_groups_and_filters_shift_no_position(make_table: MakeTable)
         ids(0, 200),
         deletion_vector=encode_inline(DeletionVector.from_positions([5, 155, 161])),
         write={"row_group_size": 10},
+        poison=False,
     )
     report = ScanReport()
     found = table.read(report, filter=(col("id") >= 153) & (col("id") < 163))

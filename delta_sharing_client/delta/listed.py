@@ -1,0 +1,107 @@
+"""The files of a snapshot as a server lists them: each once, whatever it repeats, by a few bytes of each."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import TypeGuard, cast
+
+from delta_sharing_client.delta.actions import Action, AddFile, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.paths import canonical_path, logical_file_key
+from delta_sharing_client.errors import ProtocolError
+from delta_sharing_client.fingerprints import Fingerprints
+
+HELD_NAMES = 100_000
+_vector_of = operator.attrgetter("deletion_vector")
+_size_of = operator.attrgetter("size")
+
+
+class ListedFiles:
+    """Tells the files that are new from those that were listed before.
+
+    A server's id names one logical file: one path, one size, one deletion vector. Two files of one id would be one file
+    to everything that goes by the id, and the rows of the other would be missing.
+
+    Parameters
+    ----------
+    table, version:
+        For errors.
+    most:
+        How many names are kept as they are, which is faster; of others a few bytes.
+
+    Attributes
+    ----------
+    files, bytes:
+        How many there were, and their size in all; ``None`` where the size of one is not known.
+    """
+
+    def __init__(self, table: str, version: int, most: int = HELD_NAMES) -> None:
+        self.files = 0
+        self.bytes: int | None = 0
+        self._table, self._version, self._most = table, version, most
+        # What each name stands for: those of the first files, and then of all others.
+        self._held: dict[str, int] = {}
+        self._seen = Fingerprints()
+
+    def new(self, actions: Sequence[Action | VersionedMetadata | VersionedProtocol]) -> list[AddFile]:
+        """Return those of ``actions`` that were not listed before, in their order.
+
+        Raises
+        ------
+        ProtocolError
+            One is no file of a snapshot, or has the id of another file.
+        """
+        if set(map(type, actions)) == {AddFile} and not any(map(_vector_of, actions)):
+            found = self._new_at_once(cast("list[AddFile]", actions))
+        else:
+            found = list(filter(self._is_new, actions))
+        self.files += len(found)
+        sizes = list(map(_size_of, found))
+        self.bytes = None if self.bytes is None or min(sizes, default=0) < 0 else self.bytes + sum(sizes)
+        return found
+
+    def _new_at_once(self, adds: list[AddFile]) -> list[AddFile]:
+        names = [add.file_id or canonical_path(add.path) for add in adds]
+        held = self._held
+        if len(held) + len(names) > self._most or not held.keys().isdisjoint(names):
+            return list(filter(self._is_new, adds))
+        # As _identity, a million times.
+        paths = [add.path.partition("?")[0] for add in adds]
+        identities = map(hash, zip(paths, map(_size_of, adds), itertools.repeat(None)))
+        distinct = dict(zip(names, identities, strict=False))
+        if len(distinct) < len(names):
+            return list(filter(self._is_new, adds))
+        held.update(distinct)
+        return adds
+
+    def _is_new(self, action: Action | VersionedMetadata | VersionedProtocol) -> TypeGuard[AddFile]:
+        if not isinstance(action, AddFile):
+            raise ProtocolError(
+                "After the protocol and metaData lines of a snapshot there must be data files only, but a line of type "
+                f"'{type(action).__name__}' was found.",
+                table=self._table,
+                version=self._version,
+            )
+        name, identity = action.file_id or canonical_path(action.path), _identity(action)
+        before = self._held.get(name)
+        if before is None and len(self._held) < self._most:
+            self._held[name] = identity
+            return True
+        if before is None:
+            before = self._seen.add((hash(name), identity))
+        if before == 0 or before == identity:
+            return before == 0
+        raise ProtocolError(
+            "A snapshot must hold each data file once, but two of this id were found, with different paths, sizes or "
+            "deletion vectors; the rows of one of them would be missing. Tell the provider of the server.",
+            table=self._table,
+            version=self._version,
+            file_id=action.file_id,
+        )
+
+
+def _identity(add: AddFile) -> int:
+    """Return what tells the file that ``add`` names from others; never 0."""
+    key = None if add.deletion_vector is None else logical_file_key(add)
+    return hash((add.path.partition("?")[0], add.size, key)) or 1

@@ -1,0 +1,181 @@
+"""A row that a deletion vector removed does not exist: whatever it holds, nobody asks it, checks it or counts it."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import delta_sharing_client as ds
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.shortcuts import SHORTCUTS
+from tests.effort import examples
+from tests.unit.read.eager import make_eager
+from tests.unit.storages import (
+    Storage,
+    Table,
+    fast_options,
+    metadata,
+    parquet_bytes,
+    poisoned,
+    rows_of,
+    running_storage,
+)
+from tests.vectors import encode_inline
+
+MakeTable = Callable[..., Table]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("i", pa.int32()),
+        pa.field("l", pa.int64()),
+        pa.field("z", pa.int32()),
+        pa.field("d", pa.float64()),
+        pa.field("s", pa.string()),
+        pa.field("m", pa.decimal128(9, 2)),
+        pa.field("day", pa.date32()),
+        pa.field("t", pa.timestamp("us", "UTC")),
+    ]
+)
+# Each fails, or takes another turn, for a value of the removed rows.
+FILTERS = [
+    "i + 1 > 0",
+    "1 / z > 0",
+    "l * 2 >= 0 AND i + i >= 0",
+    "l - i < 5 OR l + 1 > 0",
+    "s LIKE 'r%'",
+    "d >= 0.0",
+    "d <> 0.5",
+    "m + m > 1",
+    "NOT (z = 0)",
+    "day >= DATE '2020-01-01'",
+    "t >= TIMESTAMP '2020-01-01 00:00:00'",
+    "s = 'row 3' OR i / z = 0",
+]
+
+
+def visible_rows(count: int) -> pa.Table:
+    numbers = list(range(count))
+    return pa.table(
+        {
+            "i": [number * 3 for number in numbers],
+            "l": [number - 1 for number in numbers],
+            "z": [1 + number % 5 for number in numbers],
+            "d": [number / 2 for number in numbers],
+            "s": [f"row {number}" for number in numbers],
+            "m": [decimal.Decimal(number) / 4 for number in numbers],
+            "day": [datetime.date(2019, 12, 1) + datetime.timedelta(days=number) for number in numbers],
+            "t": [
+                datetime.datetime(2019, 12, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(days=number)
+                for number in numbers
+            ],
+        },
+        schema=SCHEMA,
+    )
+
+
+@pytest.fixture(scope="module")
+def shared_storage() -> Iterator[Storage]:
+    with running_storage() as storage:
+        yield storage
+
+
+TRACKED = {"delta.enableRowTracking": "true"}
+
+
+@settings(max_examples=examples(240), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, data: st.DataObject) -> None:
+    rows = data.draw(st.integers(1, 90))
+    content = visible_rows(rows)
+    removed = sorted(data.draw(st.sets(st.integers(0, rows - 1), min_size=1)))
+    if data.draw(st.integers(0, 9)) == 0:
+        removed = list(range(rows))
+    kept = [row for row in range(rows) if row not in set(removed)]
+    written = {"row_group_size": data.draw(st.sampled_from([7, 40, 1000])), "write_page_index": True}
+    if data.draw(st.booleans()):
+        written |= {"data_page_size": 64, "use_dictionary": False}
+    table = Table(shared_storage, metadata(SCHEMA, (), TRACKED))
+    vector = encode_inline(DeletionVector.from_positions(removed))
+    tracking = {"base_row_id": 1000, "default_row_commit_version": 5}
+    blob = parquet_bytes(poisoned(content, removed), **written)
+    table.add(blob, deletion_vector=vector, stats=data.draw(st.sampled_from([None, {"numRecords": rows}])), **tracking)
+    plain = Table(shared_storage, metadata(SCHEMA))
+    plain.add(content.take(pa.array(kept, pa.int64())), name="plain.parquet")
+    request: dict[str, Any] = {"limit": data.draw(st.none() | st.integers(0, 5))}
+    texts = data.draw(st.lists(st.sampled_from(FILTERS), max_size=2))
+    condition = f" {data.draw(st.sampled_from(['AND', 'OR']))} ".join(f"({text})" for text in texts)
+    request["filter"] = parse_filter(condition) if texts else None
+    request["columns"] = data.draw(st.sampled_from([None, ["s"], ["d", "i"], []]))
+    options = fast_options(batch_rows=data.draw(st.sampled_from([3, 11, 65_536])))
+
+    with pytest.MonkeyPatch.context() as patch:
+        if data.draw(st.booleans()):
+            make_eager(patch, is_late=data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            patch.setattr(SHORTCUTS, "columns_as_stored", False)
+        report = ScanReport()
+        found = rows_of(table.plan(options=options, **request), report)
+        expected = plain.read(**request)
+        lineage = rows_of(table.plan(options=options, row_lineage=True, **{**request, "columns": ["i"]}))
+    assert found.equals(expected)
+    assert report.rows == expected.num_rows
+    numbers = [value // 3 for value in lineage["i"].to_pylist()]
+    assert lineage["_row_id"].to_pylist() == [1000 + number for number in numbers]
+    if request["limit"] is None and not texts and request["columns"] != []:
+        assert (len(found), report.rows_deleted) == (len(kept), len(removed))
+
+
+@pytest.mark.parametrize("condition", FILTERS)
+@pytest.mark.parametrize("row_group_size", [4, 1000])
+def test_no_filter_asks_a_removed_row(make_table: MakeTable, condition: str, row_group_size: int) -> None:
+    table = make_table(SCHEMA)
+    removed = [0, 1, 5, 11]
+    gone = encode_inline(DeletionVector.from_positions(removed))
+    table.add(visible_rows(12), write={"row_group_size": row_group_size}, deletion_vector=gone)
+    plain = make_table(SCHEMA)
+    plain.add(visible_rows(12).take(pa.array([row for row in range(12) if row not in removed])), name="plain.parquet")
+    expected = plain.read(filter=parse_filter(condition))
+
+    assert table.read(filter=parse_filter(condition)).equals(expected)
+
+
+@pytest.mark.parametrize("condition", ["1 / p > 0", "q + 1 > 0"])
+def test_a_partition_value_is_not_asked_where_no_row_is_left(make_table: MakeTable, condition: str) -> None:
+    schema = pa.schema([("a", pa.int64()), ("p", pa.int32()), ("q", pa.int32())])
+    table = make_table(schema, ("p", "q"))
+    rows = pa.table({"a": [1, 2, 3]})
+    gone = encode_inline(DeletionVector.from_positions([0, 1, 2]))
+    for stats in (None, {"numRecords": 3}):
+        name = f"gone-{stats is None}.parquet"
+        values = {"p": "0", "q": str(2**31 - 1)}
+        table.add(rows, name=name, partition_values=values, deletion_vector=gone, stats=stats)
+    table.add(rows, partition_values={"p": "1", "q": "1"})
+    for columns in (None, [], ["p"]):
+        assert table.read(filter=parse_filter(condition), columns=columns).num_rows == 3
+
+    table.add(rows, name="here.parquet", partition_values={"p": "0", "q": str(2**31 - 1)})
+    with pytest.raises(ds.DeltaSharingError):
+        table.read(filter=parse_filter(condition))
+
+
+def test_the_poison_is_one(make_table: MakeTable) -> None:
+    """Each of the filters but those that compare alone fails, where the rows are there."""
+    failed: Counter[str] = Counter()
+    for condition in FILTERS:
+        table = make_table(SCHEMA)
+        table.add(parquet_bytes(poisoned(visible_rows(12), [0, 1, 5, 11])))
+        try:
+            table.read(filter=parse_filter(condition))
+        except ds.DeltaSharingError:
+            failed[condition] += 1
+    assert len(failed) >= 6, failed
