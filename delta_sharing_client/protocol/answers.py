@@ -85,6 +85,7 @@ class AnswerRules:
     ``formats`` are those that were asked for; ``version`` is the one asked for; files before
     ``starting_version`` are an error, files after ``ending_version`` are dropped (the server may send them).
     A missing version header means the version asked for; the change data feed of a view has none (``may_be_view``).
+    ``ends_aloud`` says that an end-of-stream action was asked for: only then does the promise of one count.
     """
 
     table: TableName
@@ -94,6 +95,7 @@ class AnswerRules:
     starting_version: int | None = None
     ending_version: int | None = None
     needs_url_access: bool = True
+    ends_aloud: bool = True
     may_be_view: bool = False
 
 
@@ -274,7 +276,7 @@ class Answer:
 
     def finish(self) -> None:
         """Raise ``Transient`` where an answer that has no more lines must have some."""
-        if self.end is None and promises(self._headers, END_STREAM_ACTION):
+        if self.end is None and self._rules.ends_aloud and promises(self._headers, END_STREAM_ACTION):
             raise self._subject.incomplete("it ended without the endStreamAction that its header promises")
 
     def _only_file(self, line: Line) -> FileLine | None:

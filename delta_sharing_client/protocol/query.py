@@ -249,6 +249,7 @@ def table_metadata(
         formats=formats,
         version=version,
         needs_url_access=False,
+        ends_aloud=False,
     )
 
     transport = rest.operation()

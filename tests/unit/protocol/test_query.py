@@ -698,6 +698,15 @@ def test_metadata_asks_for_both_formats_and_a_version(server, rest, table, wire)
     assert server.seen[1].query == {"timestamp": "2022-01-01T00:00:00Z"}
 
 
+@pytest.mark.parametrize("end", [[], [END]])
+def test_metadata_needs_no_end_that_was_not_asked_for(server, rest, table, wire, end):
+    server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), *end, capabilities=ENDS))
+
+    assert table_metadata(rest, table).version == 7
+    assert len(server.seen) == 1
+    assert "endstream" not in server.seen[0].headers["delta-sharing-capabilities"]
+
+
 def test_metadata_with_more_than_its_two_lines_is_refused_and_cut_off_is_retried(server, rest, table, wire):
     server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
     with pytest.raises(ProtocolError, match="found more"):

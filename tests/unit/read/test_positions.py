@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
@@ -123,6 +124,34 @@ def test_a_vector_that_points_past_the_files_end_is_an_error_in_every_kind_of_re
     )
     with pytest.raises(DataError, match=rf"names the row {past}, but the file has 10 rows.*id-bad"):
         table.read(**KINDS_OF_READ[kind])
+
+
+# Only a vector that claims no rows and no bytes is none; one that claims either is read, and must be what it claims.
+@pytest.mark.parametrize(
+    ("claimed", "reason"),
+    [
+        ({"cardinality": 0}, "hold 0 row positions .* found 2"),
+        ({"size_in_bytes": 0}, "0 bytes of its sizeInBytes"),
+        ({"cardinality": 0, "size_in_bytes": 0}, None),
+    ],
+)
+def test_a_vector_is_left_out_only_where_it_claims_neither_rows_nor_bytes(
+    make_table: MakeTable, claimed: dict[str, int], reason: str | None
+) -> None:
+    table = make_table(SCHEMA)
+    vector = replace(encode_inline(DeletionVector.from_positions([1, 3])), **claimed)
+    table.add(ids(0, 10), deletion_vector=vector, poison=False)
+    if reason is None:
+        assert table.read().num_rows == 10
+        return
+    with pytest.raises(DataError, match=reason):
+        table.read()
+
+
+def test_an_empty_vector_with_bytes_removes_nothing(make_table: MakeTable) -> None:
+    table = make_table(SCHEMA)
+    table.add(ids(0, 10), deletion_vector=encode_inline(DeletionVector.from_positions([])))
+    assert table.read().num_rows == 10
 
 
 def test_a_limit_counts_visible_rows(make_table: MakeTable) -> None:
