@@ -25,6 +25,7 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile, Transfers, UrlSource
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
+from delta_sharing_client.plan.columns import needed_share
 from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
 from delta_sharing_client.run.scan import Batches, execute
 
@@ -43,12 +44,15 @@ class Partition:
     by hand: ``Scan.partitions`` and ``Changes.partitions`` return them.
     """
 
-    __slots__ = ("_context", "_limit", "_tasks")
+    __slots__ = ("_context", "_limit", "_size", "_tasks")
 
-    def __init__(self, context: ScanContext, tasks: Sequence[FileTask], limit: int | None = None) -> None:
+    def __init__(
+        self, context: ScanContext, tasks: Sequence[FileTask], limit: int | None = None, size: int = 0
+    ) -> None:
         self._context = context
         self._tasks = tuple(tasks)
         self._limit = limit
+        self._size = size
 
     def __repr__(self) -> str:
         return f"Partition(table={self._context.table!r}, files={self.files})"
@@ -62,6 +66,22 @@ class Partition:
     def files(self) -> int:
         """Number of files, parts of files counted like whole ones."""
         return len(self._tasks)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the columns that are read, judged by their types alone."""
+        context = self._context
+        columns = (*context.output, *context.filters)
+        return int(self._size * needed_share(context.schema, columns, context.partition_columns))
+
+    @property
+    def rows(self) -> int | None:
+        """The rows, where the log tells."""
+        return ScanPlan(context=self._context, tasks=self._tasks, limit=self._limit).known_rows
+
+    def limited(self, rows: int) -> Partition:
+        """Return a copy that ends after so many rows."""
+        return Partition(self._context, self._tasks, rows, self._size)
 
     def read(self) -> Batches:
         """Return the rows as an iterator of Arrow record batches, as ``Scan.to_batches`` does; any number of times.
@@ -85,8 +105,11 @@ def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Pa
     options = dataclasses.replace(plan.context.options, progress=False)
     context = dataclasses.replace(plan.context, urls=urls, options=options)
     if plan.limit is not None:
-        return [Partition(context, plan.tasks, plan.limit)] if plan.tasks and plan.limit else []
-    return [Partition(context, tasks) for tasks in pack(_cut(plan, count), count)]
+        return [Partition(context, plan.tasks, plan.limit, plan.bytes)] if plan.tasks and plan.limit else []
+    return [
+        Partition(context, [piece.task for piece in pieces], size=sum(piece.cost - OPEN_COST for piece in pieces))
+        for pieces in pack(_cut(plan, count), count)
+    ]
 
 
 class Piece(NamedTuple):
@@ -96,10 +119,10 @@ class Piece(NamedTuple):
     cost: int
 
 
-def pack(pieces: Sequence[Piece], count: int) -> list[list[FileTask]]:
-    """Return the tasks of ``pieces`` in their order as at most ``count`` lists, none empty."""
+def pack(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
+    """Return ``pieces`` in their order as at most ``count`` lists, none empty."""
     shares = equal_shares([piece.cost for piece in pieces], count)
-    return [[pieces[number].task for number in share] for share in shares]
+    return [[pieces[number] for number in share] for share in shares]
 
 
 def read_cost(task: FileTask) -> int:

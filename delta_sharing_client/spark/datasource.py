@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -81,6 +82,8 @@ else:
         HAS_LIMITS = True
 
 LEAST_PARTITION = 4 * 1024 * 1024
+SIZE_LABEL = "delta-sharing-size:"
+"""Stands in the pickle of a partition before its bytes and its rows, 16 digits each: ``PushDown.java`` finds it."""
 LARGE_READ = 4 * 1024**3
 """Bytes of files from which on a read of everything is worth a word."""
 Limit = Any
@@ -98,11 +101,22 @@ class FilePartition(InputPartition):
     def __repr__(self) -> str:
         return f"File{self.part!r}"
 
+    def __reduce__(self) -> tuple[Callable[..., FilePartition], tuple[str, Partition]]:
+        return _labelled, (f"{SIZE_LABEL}{_digits(self.part.bytes)} {_digits(self.part.rows)}", self.part)
+
     def read(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches of exactly the schema ``target``; errors are those of ``Partition.read``."""
         with self.part.read() as batches:
             for batch in batches:
                 yield conform(batch, target)
+
+
+def _labelled(_label: str, part: Partition) -> FilePartition:
+    return FilePartition(part)
+
+
+def _digits(number: int | None) -> str:
+    return "-" * 16 if number is None else f"{number:016d}"
 
 
 def plan_partitions(plan: ScanPlan, options: SparkOptions, plan_id: str | None = None) -> list[FilePartition]:
@@ -113,8 +127,13 @@ def plan_partitions(plan: ScanPlan, options: SparkOptions, plan_id: str | None =
     executor may ever see.
     """
     total = sum(map(read_cost, plan.tasks))
-    share = min(options.max_partition_bytes, max(LEAST_PARTITION, total // max(1, options.parallelism)))
-    return [FilePartition(part) for part in partition(plan, max(1, -(-total // share)), plan_id)]
+    share = min(options.max_partition_bytes, max(LEAST_PARTITION, -(-total // max(1, options.parallelism))))
+    count = max(1, -(-total // share))
+    if options.read.limit is None and plan.limit:
+        # Spark pushed it and counts itself: each part may give so many rows.
+        whole = partition(dataclasses.replace(plan, limit=None), count, plan_id)
+        return [FilePartition(part.limited(plan.limit)) for part in whole]
+    return [FilePartition(part) for part in partition(plan, count, plan_id)]
 
 
 def warn_of_large_read(plan: ScanPlan, options: SparkOptions, *, narrowed: bool) -> None:
@@ -138,17 +157,18 @@ class BatchReader(DataSourceReader):
     DataFrame, so a source that heeds them returns wrong rows. Filters come as the option ``filter``.
     """
 
-    def __init__(self, table: ServedTable, columns: Columns, *, narrowed: bool = False) -> None:
+    def __init__(self, table: ServedTable, columns: Columns, version: int, *, narrowed: bool = False) -> None:
         self._table = table
         self._columns = columns
+        self._version = version
         self._narrowed = narrowed
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ask the server for the files and return them, packed. Spark asks once for each DataFrame."""
         options = self._table.options
-        plan = self._table.plan_batch(self._columns)
+        plan = self._table.plan_batch(self._columns, self._version)
         warn_of_large_read(plan, options, narrowed=self._narrowed)
-        check_unchanged(schema_to_json(plan.context.schema), options, self._columns, self._table.name)
+        check_unchanged(schema_to_json(plan.context.schema), options, self._columns.schema, self._table.name)
         return plan_partitions(plan, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -292,14 +312,24 @@ class DeltaSharingSource(DataSource):
         self._described = self._describe(Operation.SNAPSHOT)
         return relation_columns(self._described.metadata.schema_string, self._parsed).schema
 
+    @property
+    def described_version(self) -> int:
+        """The version of the table of which ``schema`` told the columns."""
+        assert self._described is not None
+        return self._described.version
+
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch query."""
         options = self._parsed.for_batch()
         operation = Operation.CHANGES if options.read_change_feed else Operation.SNAPSHOT
         described = self._described or self._describe(operation)
-        columns = narrowed_columns(described.metadata.schema_string, options, schema)
-        whole = relation_columns(described.metadata.schema_string, options).schema
-        return BatchReader(ServedTable(options, operation), columns, narrowed=columns.schema != whole)
+        schema_string, loaded = described.metadata.schema_string, options.loaded_version
+        if loaded is not None:
+            check_unchanged(schema_string, options, schema, str(options.table))
+        columns = narrowed_columns(schema_string, options, schema)
+        whole = relation_columns(schema_string, options).schema
+        version = described.version if loaded is None else loaded
+        return BatchReader(ServedTable(options, operation), columns, version, narrowed=columns.schema != whole)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Return the reader of a streaming query."""
@@ -311,6 +341,8 @@ class DeltaSharingSource(DataSource):
     def _describe(self, operation: Operation) -> TableHead:
         table = ServedTable(self._parsed, operation)
         try:
+            if self._parsed.read.version is None and self._parsed.read.timestamp is None:
+                return table.describe_loaded(self._parsed.loaded_version)
             return table.describe(self._parsed.read.version, self._parsed.read.timestamp)
         finally:
             table.close()

@@ -26,6 +26,7 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import TableName, parse_table_url
 from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.spark.pushed import Pushed
 
 Start = Union[int, Literal["latest"], None]
 
@@ -71,7 +72,8 @@ class SparkOptions:
 
     ``read`` is not yet bound to a schema; its columns, filter, limit and response format hold for change feeds and, but
     for the limit, for streams as well. ``limits`` are the fields of ``ReadOptions`` that were set; ``max_files`` and
-    ``max_bytes`` are ``None`` where none was; ``version_interval`` and ``max_outage`` are in seconds.
+    ``max_bytes`` are ``None`` where none was; ``version_interval`` and ``max_outage`` are in seconds. ``pushed`` is
+    what a query asks of one scan, and ``loaded_version`` the version of which a frame was made: ours, not a user's.
     """
 
     profile: Profile
@@ -93,6 +95,8 @@ class SparkOptions:
     parallelism: int = 1
     caller_org: str | None = None
     max_outage: int = 0
+    pushed: Pushed | None = None
+    loaded_version: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SparkOptions:
@@ -106,7 +110,7 @@ class SparkOptions:
             The profile cannot be read.
         """
         given = _known(options)
-        found = _parsed(_OPTIONS, given)
+        found = {**_parsed(_OPTIONS, given), **_parsed(_OWN, given)}
         _one_of(given, "startingVersion", "startingTimestamp")
         _one_of(given, "endingVersion", "endingTimestamp")
         _one_of(given, "versionAsOf", "timestampAsOf")
@@ -424,6 +428,11 @@ _OPTIONS = _table(
     _Option("callerOrg", "caller_org", _parse_product),
     _Option("maxOutage", "max_outage", _parse_seconds),
 )
+# Set by our own classes in the driver for each scan, and so not among the names.
+_OWN = _table(
+    _Option("pushed", "pushed", Pushed.parse),
+    _Option("loadedVersion", "loaded_version", _parse_count),
+)
 _FLAGS = ("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss")
 _CREDENTIALS = (
     "shareCredentialsVersion",
@@ -465,7 +474,7 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
             raise UsageError(f"Option '{name}' is not supported by this data source: {advice}.")
     spelled = {name.lower(): name for name in names()}
     for key in given:
-        if key not in spelled:
+        if key not in spelled and key not in _OWN:
             near = difflib.get_close_matches(key, spelled, n=1, cutoff=0.7)
             hint = f"Did you mean '{spelled[near[0]]}'?" if near else f"The options are {', '.join(names())}."
             raise UsageError(f"Unknown option '{key}'. {hint}")

@@ -27,14 +27,22 @@ from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema_changes import Kind, first_difference
 from delta_sharing_client.delta.snapshot import Snapshot
-from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, RequestError, SchemaChangeError
+from delta_sharing_client.errors import (
+    DataError,
+    DeltaSharingError,
+    ProtocolError,
+    RequestError,
+    SchemaChangeError,
+    UsageError,
+)
 from delta_sharing_client.fetch.source import UrlSource
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
-from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.planning import live_files, plan_change_feed, plan_table
+from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.planning import live_files, plan_change_feed, plan_table, stream_table
+from delta_sharing_client.predicates.tree import known_of_all
 from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -131,13 +139,73 @@ class ServedTable:
         """Return the first version at or after ``timestamp``."""
         return self._rest.table_version(self.options.table, timestamp)
 
-    def plan_batch(self, columns: Columns) -> ScanPlan:
-        """Plan a batch read of the snapshot or change feed that the options ask for."""
+    def describe_loaded(self, version: int | None) -> TableHead:
+        """As ``describe``: as of ``version``, if that is not the latest any more and the server tells."""
+        head = self.describe()
+        if version is None or head.version == version:
+            return head
+        try:
+            return self.describe(version)
+        except (RequestError, ProtocolError):
+            return head
+
+    def plan_batch(self, columns: Columns, version: int) -> ScanPlan:
+        """Plan a batch read of the snapshot or change feed that the options ask for.
+
+        Where they do not say which, the snapshot is that of ``version``, and the feed ends there.
+
+        Raises
+        ------
+        SchemaChangeError
+            The table has moved on from ``version``, and the server does not give its past.
+        """
         options = self.options
+        asked = (options.read.limit, None if options.pushed is None else options.pushed.limit)
+        limit = min((rows for rows in asked if rows is not None), default=None)
+        condition = known_of_all((options.read.filter, columns.condition))
         if options.read_change_feed:
-            return plan_change_feed(self._rest, options.table, options.changes(columns.paths), self.read_options)
-        read = dataclasses.replace(options.read, columns=columns.paths)
-        return plan_table(self._rest, options.table, read, self.read_options)
+            changes = dataclasses.replace(options.changes(columns.paths), filter=condition, limit=limit)
+            is_open = changes.ending_version is None and changes.ending_timestamp is None
+            if is_open and (changes.starting_version or 0) <= version:
+                until = dataclasses.replace(changes, ending_version=version)
+                try:
+                    return plan_change_feed(self._rest, options.table, until, self.read_options)
+                except UsageError:
+                    if changes.starting_version is not None:
+                        raise  # else it may be a view, whose changes have no versions
+            return plan_change_feed(self._rest, options.table, changes, self.read_options)
+        read = dataclasses.replace(options.read, columns=columns.paths, filter=condition, limit=limit)
+        if read.version is not None or read.timestamp is not None:
+            return plan_table(self._rest, options.table, read, self.read_options)
+        return self._plan_snapshot(read, version)
+
+    def _plan_snapshot(self, read: ScanRequest, version: int) -> ScanPlan:
+        # Without shared history no version can be asked for, only compared with, so the latest is asked for first.
+        latest: int | None = None
+        try:
+            found = stream_table(self._rest, self.options.table, read, self.read_options)
+        except UsageError:  # what was asked fitted the schema of ``version``
+            pass
+        else:
+            latest = found.context.version
+            if latest == version:
+                return found.whole() if isinstance(found, ScanStream) else found
+            if isinstance(found, ScanStream):
+                found.close()
+        try:
+            return plan_table(
+                self._rest, self.options.table, dataclasses.replace(read, version=version), self.read_options
+            )
+        except RequestError as error:
+            if error.status is None or error.status >= 500:
+                raise
+            raise SchemaChangeError(
+                f"The table has moved on from version {version}, of which the DataFrame was made, to "
+                f"{'another one' if latest is None else latest}, and its provider does not share its history. Load it "
+                f"again. The server says: {error.message}",
+                table=self.name,
+                version=latest,
+            ) from None
 
     # === Streams ===
 

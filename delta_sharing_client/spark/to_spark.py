@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
 from delta_sharing_client.redact import Secret
-from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias
+from delta_sharing_client.spark import push_down
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias, DeltaSharingSource
 from delta_sharing_client.spark.options import SparkOptions, asked, limits
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 
@@ -49,25 +50,35 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
     """
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_workers(session)
-    options = {**asked(read.request), "parallelism": _parallelism(session), **limits(read.options)}
+    options = {
+        **asked(read.request),
+        "parallelism": _parallelism(session),
+        "maxPartitionBytes": session.conf.get("spark.sql.files.maxPartitionBytes"),
+        **limits(read.options),
+    }
     profile = read.rest.profile
     credentials = _credentials(profile)
     beyond = {name: getattr(read.options, name) for name in _BEYOND}
     unsaid = {name: value for name, value in beyond.items() if value != getattr(ReadOptions(), name)}
     options.update(credentials or {"endpoint": profile.endpoint, "bearerToken": "-"})
     given = {name: str(value) for name, value in options.items() if value is not None}
-    if HAS_DATA_SOURCES and credentials is not None and not unsaid:
-        _register(session)
-        return session.read.format(DeltaSharingAlias.name()).options(**given).load(str(read.table))
     parsed = SparkOptions.parse({**given, "path": str(read.table)})
-    parsed = dataclasses.replace(parsed, profile=profile, limits={**parsed.limits, **unsaid})
-    return planned_frame(session, parsed)
-
-
-def planned_frame(session: SparkSession, options: SparkOptions) -> DataFrame:
-    """Return the batch read of the data source with ``options`` as a DataFrame that needs no data source in Spark."""
-    source = DeltaSharingAlias({}, options)
+    parsed = dataclasses.replace(parsed, profile=profile, limits={**parsed.limits, **unsaid}).for_batch()
+    source = DeltaSharingAlias({}, parsed)
+    # Asks the server here, where what is wrong is an error of this library.
     schema = source.schema()
+    if not HAS_DATA_SOURCES or credentials is None or unsaid:
+        return planned_frame(session, source, schema)
+    given["loadedVersion"] = str(source.described_version)
+    _register(session)
+    if not push_down.works(session):
+        return session.read.format(DeltaSharingAlias.name()).schema(schema).options(**given).load(str(read.table))
+    with push_down.classes(session) as reader:
+        return reader.schema(schema).options(**given).load(str(read.table))
+
+
+def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: StructType) -> DataFrame:
+    """Return the batch read of ``source``, of which ``schema`` was asked, as a DataFrame that needs no data source."""
     reader = source.reader(schema)
     # One by one: a task unpickles its own only. Functions that give a token come along by their code.
     parts = [cloudpickle.dumps(part) for part in reader.partitions()]  # type: ignore[no-untyped-call]
@@ -132,12 +143,13 @@ def _place(program: str) -> str:
 
 
 def _register(session: SparkSession) -> None:
-    # Under our own name, which no jar takes. Newer PySpark replaces a source that it has found itself, older refuses.
-    try:
+    # Under our own name, which no jar takes. PySpark finds the source itself where it finds packages at all, and logs a
+    # warning where one is registered in its place. Of Spark Connect the server finds it.
+    if getattr(session, "_sc", None) is None:
+        return
+    sources = session._jsparkSession.sessionState().dataSourceManager()
+    if not sources.dataSourceExists(DeltaSharingAlias.name()):
         session.dataSource.register(DeltaSharingAlias)
-    except AnalysisException as error:
-        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
-            raise
 
 
 def _parallelism(session: SparkSession) -> int | None:

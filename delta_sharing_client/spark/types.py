@@ -43,6 +43,8 @@ from delta_sharing_client.spark.options import EXECUTOR_OPTIONS, ChangeColumns, 
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from delta_sharing_client.predicates.tree import Expression
+
 _SIMPLE: dict[str, Callable[[], spark.DataType]] = {
     "string": spark.StringType,
     "long": spark.LongType,
@@ -73,10 +75,12 @@ _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of a relation: ``schema`` as Spark sees them, ``paths`` as the scan engine is asked (None: all)."""
+    """The columns of a relation: ``schema`` as Spark sees them, ``paths`` as the scan engine is asked (None: all), and
+    the ``condition`` by which a query lets rows be left out."""
 
     schema: spark.StructType
     paths: tuple[ColumnPath, ...] | None
+    condition: Expression | None = None
 
 
 def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
@@ -119,12 +123,15 @@ def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.St
         paths += _paths(field, whole, ())
         if selected is not None:
             _check_selected(field, selected)
-    if not paths:
-        raise UsageError("The schema given has no column; name at least one column of the table.")
-    return Columns(wanted, tuple(paths))
+    if options.pushed is None:
+        if not paths:
+            raise UsageError("The schema given has no column; name at least one column of the table.")
+        return Columns(wanted, tuple(paths))
+    arrow = pa.schema([*to_arrow_schema(table), *extra_fields(options)])
+    return Columns(wanted, tuple(paths), options.pushed.filter(whole, arrow))
 
 
-def check_unchanged(schema_string: str, options: SparkOptions, columns: Columns, table: str) -> None:
+def check_unchanged(schema_string: str, options: SparkOptions, columns: spark.StructType, table: str) -> None:
     """Refuse to read ``columns``, found when the relation was loaded, from a table that has changed since.
 
     Raises
@@ -133,7 +140,7 @@ def check_unchanged(schema_string: str, options: SparkOptions, columns: Columns,
         A column is gone or has another type.
     """
     try:
-        narrowed_columns(schema_string, options, columns.schema)
+        narrowed_columns(schema_string, options, columns)
     except UsageError as error:
         raise SchemaChangeError(
             f"The table has changed since the DataFrame was made: {error.message} Load it again.", table=table

@@ -36,7 +36,7 @@ def test_the_examples_of_the_page_run_and_read_what_they_say(spark: Any, tmp_pat
         table.commit(table.file(pa.Table.from_pylist([row], schema=SCHEMA)))
     with mock_server.running(tables={"share.schema.table": table.root}) as server:
         url = f"{server.profile_path}#share.schema.table"
-        first, second = (
+        first, pushing, second = (
             dataclasses.replace(example, source=example.source.replace(EXAMPLE_URL, url)).run()
             for example in examples("spark")
             if example.page == "spark.md"
@@ -45,6 +45,8 @@ def test_the_examples_of_the_page_run_and_read_what_they_say(spark: Any, tmp_pat
         assert first["df"].columns == ["id", "address"]
         assert first["changes"].count() == 6
         assert spark.sql("SELECT count(*) FROM t").collect()[0][0] == 7
+        assert pushing["query"].count() == 4
+        assert "PushedFilters: [day >= " in pushing["query"]._jdf.queryExecution().toString()
         assert second["narrow"].load(url).count() == 4
     spark.catalog.dropTempView("t")
 

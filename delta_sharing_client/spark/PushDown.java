@@ -1,0 +1,404 @@
+/*
+ * What a query asks of a shared table, handed to the Python data source that reads it.
+ *
+ * Spark tells a Python data source neither columns nor filters nor a limit. These classes stand between the two: Spark
+ * asks them as it asks its own file sources, and for each scan they make a new Python source with a narrower schema and
+ * one option, "pushed", a JSON object with the predicates, the limit and the version that the scan may read. Which
+ * predicates mean the same in Python is decided there (pushed.py). Spark filters and limits again in any case, so what
+ * is skipped is only ever skipped.
+ *
+ * They run in the driver; executors meet Spark's own classes for Python sources alone. "push_down.py" has them compiled
+ * by Janino, which Spark ships and which knows neither type inference nor lambdas.
+ */
+package delta_sharing_client.spark;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.ArrayList;
+import java.util.EnumSet;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.OptionalLong;
+import java.util.Set;
+import java.util.TreeMap;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.GeneralScalarExpression;
+import org.apache.spark.sql.connector.expressions.Literal;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** The format: what {@code spark.read.format} finds under this class's name. */
+public class PushDown implements TableProvider {
+  public StructType inferSchema(CaseInsensitiveStringMap options) {
+    throw new UnsupportedOperationException("The schema comes from load_as_spark.");
+  }
+
+  public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
+    return new SharedTable(schema, properties, null);
+  }
+
+  public boolean supportsExternalMetadata() {
+    return true;
+  }
+}
+
+/** A shared table at one version, with the options of the Python source. */
+class SharedTable implements Table, SupportsRead {
+  static final int KEPT_PLANS = 8;
+  static final long KEPT_BYTES = 64L << 20;
+
+  final StructType schema;
+  final Map options;
+  final String name;
+  // Plans by what they were made for: a query that comes again lists no files again, and equal scans are one.
+  final LinkedHashMap plans = new LinkedHashMap(16, 0.75f, true);
+
+  SharedTable(StructType schema, Map options, String name) {
+    this.schema = schema;
+    this.options = options;
+    this.name = name == null ? (String) new CaseInsensitiveStringMap(options).get("path") : name;
+  }
+
+  public String name() {
+    return name.substring(name.lastIndexOf('#') + 1);
+  }
+
+  public StructType schema() {
+    return schema;
+  }
+
+  public Set capabilities() {
+    return EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
+  }
+
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+    HashMap all = new HashMap(options);
+    all.putAll(given.asCaseSensitiveMap());
+    return new SharedScanBuilder(this, new CaseInsensitiveStringMap(all));
+  }
+
+  /** Return a scan of the Python source, which is its alone: Spark keeps what a source was asked on the source. */
+  Scan python(StructType columns, Map asked) {
+    PythonDataSourceV2 source = new PythonDataSourceV2();
+    source.setShortName(asked.containsKey("source") ? (String) asked.get("source") : "delta_sharing");
+    SupportsRead table = (SupportsRead) source.getTable(columns, new Transform[0], asked);
+    return table.newScanBuilder(new CaseInsensitiveStringMap(asked)).build();
+  }
+
+  synchronized SharedBatch plan(StructType columns, Map asked) {
+    String key = columns.json() + new TreeMap(asked);
+    SharedBatch found = (SharedBatch) plans.get(key);
+    if (found == null) {
+      found = new SharedBatch(python(columns, asked).toBatch());
+      plans.put(key, found);
+      long held = 0;
+      for (Iterator i = plans.values().iterator(); i.hasNext();) {
+        held += ((SharedBatch) i.next()).held();
+      }
+      for (Iterator i = plans.values().iterator(); i.hasNext() && (plans.size() > KEPT_PLANS || held > KEPT_BYTES);) {
+        SharedBatch eldest = (SharedBatch) i.next();
+        if (eldest != found) {
+          held -= eldest.held();
+          i.remove();
+        }
+      }
+    }
+    return found;
+  }
+}
+
+class SharedScanBuilder
+    implements ScanBuilder, SupportsPushDownV2Filters, SupportsPushDownRequiredColumns, SupportsPushDownLimit {
+  final SharedTable table;
+  final CaseInsensitiveStringMap options;
+  StructType columns;
+  Predicate[] predicates = new Predicate[0];
+  int limit = -1;
+
+  SharedScanBuilder(SharedTable table, CaseInsensitiveStringMap options) {
+    this.table = table;
+    this.options = options;
+    this.columns = table.schema;
+  }
+
+  /** Take a note of those that can be told, and leave all of them to Spark. */
+  public Predicate[] pushPredicates(Predicate[] all) {
+    // In an order of their own: Spark gives those of equal queries in any, and the queries are to be one scan.
+    TreeMap told = new TreeMap();
+    // An option "limit" counts rows before any filter of the query.
+    for (int i = 0; i < all.length && !options.containsKey("limit"); i++) {
+      if (Told.predicate(all[i]) != null) {
+        told.put(all[i].toString(), all[i]);
+      }
+    }
+    predicates = (Predicate[]) told.values().toArray(new Predicate[told.size()]);
+    return all;
+  }
+
+  public Predicate[] pushedPredicates() {
+    return predicates;
+  }
+
+  public void pruneColumns(StructType required) {
+    columns = Columns.within(table.schema, required);
+  }
+
+  public boolean pushLimit(int rows) {
+    limit = rows;
+    return true;
+  }
+
+  public boolean isPartiallyPushed() {
+    return true;
+  }
+
+  public Scan build() {
+    return new SharedScan(this);
+  }
+}
+
+class SharedScan implements Scan, SupportsReportStatistics {
+  final SharedTable table;
+  final CaseInsensitiveStringMap options;
+  final StructType columns;
+  final Predicate[] predicates;
+  final int limit;
+  final Scan plain;
+
+  SharedScan(SharedScanBuilder asked) {
+    table = asked.table;
+    options = asked.options;
+    columns = asked.columns;
+    predicates = asked.predicates;
+    limit = asked.limit;
+    plain = table.python(table.schema, options.asCaseSensitiveMap());
+  }
+
+  public StructType readSchema() {
+    return columns;
+  }
+
+  public String description() {
+    StringBuilder text = new StringBuilder(columns.catalogString()).append(" PushedFilters: [");
+    for (int i = 0; i < predicates.length; i++) {
+      text.append(i == 0 ? "" : ", ").append(predicates[i]);
+    }
+    text.append("]");
+    return limit < 0 ? text.toString() : text.append(", PushedLimit: ").append(limit).toString();
+  }
+
+  String pushed() {
+    return Told.json(predicates, limit);
+  }
+
+  public Batch toBatch() {
+    HashMap asked = new HashMap(options.asCaseSensitiveMap());
+    asked.put("pushed", pushed());
+    return table.plan(columns, asked);
+  }
+
+  public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    return plain.toMicroBatchStream(checkpoint);
+  }
+
+  public CustomMetric[] supportedCustomMetrics() {
+    return plain.supportedCustomMetrics();
+  }
+
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return plain.reportDriverMetrics();
+  }
+
+  public Scan.ColumnarSupportMode columnarSupportMode() {
+    return plain.columnarSupportMode();
+  }
+
+  /** Rows and bytes of the files that are left: they are listed for it, once for the query and its statistics. */
+  public Statistics estimateStatistics() {
+    return ((SharedBatch) toBatch()).size();
+  }
+}
+
+/** The planned files of a scan. The same object for the same scan, by which Spark knows that it need not read twice. */
+class SharedBatch implements Batch {
+  final Batch python;
+  private InputPartition[] partitions = null;
+
+  SharedBatch(Batch python) {
+    this.python = python;
+  }
+
+  public synchronized InputPartition[] planInputPartitions() {
+    if (partitions == null) {
+      partitions = python.planInputPartitions();
+    }
+    return partitions;
+  }
+
+  public PartitionReaderFactory createReaderFactory() {
+    return python.createReaderFactory();
+  }
+
+  synchronized long held() {
+    long bytes = 0;
+    for (int i = 0; partitions != null && i < partitions.length; i++) {
+      bytes += ((PythonInputPartition) partitions[i]).pickedPartition().length;
+    }
+    return bytes;
+  }
+
+  Statistics size() {
+    InputPartition[] parts = planInputPartitions();
+    long[] sum = new long[2];
+    for (int i = 0; i < parts.length; i++) {
+      byte[] pickled = ((PythonInputPartition) parts[i]).pickedPartition();
+      for (int which = 0; which < 2; which++) {
+        long found = Label.number(pickled, which);
+        sum[which] = found < 0 || sum[which] < 0 ? -1 : sum[which] + found;
+      }
+    }
+    return new Size(sum[0], sum[1]);
+  }
+}
+
+class Size implements Statistics {
+  final long bytes;
+  final long rows;
+
+  Size(long bytes, long rows) {
+    this.bytes = bytes;
+    this.rows = rows;
+  }
+
+  public OptionalLong sizeInBytes() {
+    return bytes < 0 ? OptionalLong.empty() : OptionalLong.of(Math.max(1, bytes));
+  }
+
+  public OptionalLong numRows() {
+    return rows < 0 ? OptionalLong.empty() : OptionalLong.of(rows);
+  }
+}
+
+/** The bytes and rows of a partition, which stand in its pickle as "delta-sharing-size:" and two numbers of 16 digits. */
+class Label {
+  static final byte[] BEGIN = "delta-sharing-size:".getBytes(java.nio.charset.StandardCharsets.US_ASCII);
+
+  static long number(byte[] pickled, int which) {
+    int last = Math.min(pickled.length, 4096) - BEGIN.length - 33;
+    for (int at = 0; at <= last; at++) {
+      int same = 0;
+      while (same < BEGIN.length && pickled[at + same] == BEGIN[same]) {
+        same++;
+      }
+      if (same == BEGIN.length) {
+        String text = new String(pickled, at + same + 17 * which, 16, java.nio.charset.StandardCharsets.US_ASCII);
+        return text.charAt(0) == '-' ? -1 : Long.parseLong(text);
+      }
+    }
+    return -1;
+  }
+}
+
+class Columns {
+  /** Return {@code required} with the whole of every column of which Spark wants a part that Python cannot leave out. */
+  static StructType within(StructType whole, StructType required) {
+    StructField[] fields = required.fields();
+    StructField[] found = new StructField[fields.length];
+    for (int i = 0; i < fields.length; i++) {
+      found[i] = field(whole.apply(fields[i].name()), fields[i]);
+    }
+    return new StructType(found);
+  }
+
+  static StructField field(StructField whole, StructField required) {
+    DataType type = whole.dataType();
+    if (type instanceof StructType && required.dataType() instanceof StructType) {
+      type = within((StructType) type, (StructType) required.dataType());
+    }
+    return new StructField(whole.name(), type, whole.nullable(), whole.metadata());
+  }
+}
+
+/** Predicates as what JSON is made of. */
+class Told {
+  static String json(Predicate[] predicates, int limit) {
+    LinkedHashMap told = new LinkedHashMap();
+    ArrayList all = new ArrayList();
+    for (int i = 0; i < predicates.length; i++) {
+      all.add(predicate(predicates[i]));
+    }
+    told.put("predicates", all);
+    if (limit >= 0) {
+      told.put("limit", Integer.valueOf(limit));
+    }
+    try {
+      return new ObjectMapper().writeValueAsString(told);
+    } catch (java.io.IOException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  /** Return {@code found}, or null where it has a part that JSON does not tell. */
+  static Map predicate(Expression found) {
+    LinkedHashMap told = new LinkedHashMap();
+    if (found instanceof NamedReference) {
+      told.put("column", ((NamedReference) found).fieldNames());
+    } else if (found instanceof Literal) {
+      told.put("type", ((Literal) found).dataType().catalogString());
+      told.put("value", value(((Literal) found).value()));
+    } else if (found instanceof GeneralScalarExpression) {
+      Expression[] children = found.children();
+      ArrayList all = new ArrayList();
+      for (int i = 0; i < children.length; i++) {
+        Map child = predicate(children[i]);
+        if (child == null) {
+          return null;
+        }
+        all.add(child);
+      }
+      told.put("name", ((GeneralScalarExpression) found).name());
+      told.put("children", all);
+    } else {
+      return null;
+    }
+    return told;
+  }
+
+  static String value(Object value) {
+    if (value == null) {
+      return null;
+    }
+    if (value instanceof Float) {
+      return Double.toString(((Float) value).doubleValue());
+    }
+    if (value instanceof byte[]) {
+      return java.util.Base64.getEncoder().encodeToString((byte[]) value);
+    }
+    return value.toString();
+  }
+}

@@ -1,0 +1,148 @@
+"""What ``where``, ``select`` and ``limit`` of a query ask, told to the Python data source of its scan.
+
+Spark tells a Python data source none of it. The classes of ``PushDown.java``, compiled in the driver by the Janino that
+Spark ships, stand between the two. They use what Spark does not promise to keep, so they are tried in each session
+before they are used, and where they do not do what they should, frames are made without them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.resources
+import logging
+import math
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from delta_sharing_client.predicates.arrow import mask
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.spark.pushed import Pushed
+from delta_sharing_client.spark.types import conform, target_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader, SparkSession
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+else:
+    from delta_sharing_client.spark.datasource import DataSource, DataSourceReader, InputPartition
+
+FORMAT = "delta_sharing_client.spark.PushDown"
+SWITCH = "spark.delta.sharing.pushDown"
+_SOURCE = "PushDown.java"
+_LOG = logging.getLogger(__name__)
+# By JVM the loader of the compiled classes, and by session whether they do what they should.
+_loaders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_checked: weakref.WeakKeyDictionary[SparkSession, bool] = weakref.WeakKeyDictionary()
+
+
+def works(session: SparkSession) -> bool:
+    """Whether the format ``FORMAT`` can be used in ``session``; tried at the first question, and a log line tells why
+    not. The setting ``spark.delta.sharing.pushDown`` switches it off."""
+    if str(session.conf.get(SWITCH, "true")).lower() == "false" or getattr(session, "_sc", None) is None:
+        return False  # of Spark Connect the JVM is elsewhere
+    if session not in _checked:
+        try:
+            _check(session)
+            _checked[session] = True
+        except Exception as error:  # whatever it is, there is another way
+            _checked[session] = False
+            _LOG.warning(
+                "Spark reads shared tables without push-down, so 'where' and 'select' skip nothing; the arguments "
+                "'columns' and 'filter' do. The classes for it do not work with this Spark: %s",
+                str(error).splitlines()[0] if str(error) else type(error).__name__,
+            )
+    return _checked[session]
+
+
+@contextlib.contextmanager
+def classes(session: SparkSession) -> Iterator[DataFrameReader]:
+    """Give a reader for which Spark, on this thread and within the block, finds ``FORMAT``."""
+    jvm: Any = session.sparkContext._jvm
+    thread = jvm.java.lang.Thread.currentThread()
+    before = thread.getContextClassLoader()
+    thread.setContextClassLoader(_loader(session, before))
+    try:
+        yield session.read.format(FORMAT)
+    finally:
+        thread.setContextClassLoader(before)
+
+
+def _loader(session: SparkSession, parent: Any) -> Any:
+    jvm: Any = session.sparkContext._jvm
+    if jvm not in _loaders:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(parent)
+        compiler.cook(importlib.resources.files(__package__).joinpath(_SOURCE).read_text(encoding="utf-8"))
+        _loaders[jvm] = compiler.getClassLoader()
+    return _loaders[jvm]
+
+
+# === The check ===
+
+_ARROW = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("a.b", pa.string()),
+        ("x", pa.float64()),
+        ("day", pa.date32()),
+        ("s", pa.struct([("y", pa.int32()), ("z", pa.string())])),
+    ]
+)
+_SCHEMA = from_arrow_schema(_ARROW)
+_ROWS: list[dict[str, Any]] = [
+    {"id": 1, "a.b": "it's", "x": 1.5, "day": 19_000, "s": {"y": 1, "z": "p"}},
+    {"id": 2, "a.b": "ä%_\\", "x": math.nan, "day": None, "s": {"y": None, "z": "q"}},
+    {"id": 3, "a.b": None, "x": None, "day": 19_001, "s": None},
+    {"id": 4, "a.b": "it's", "x": -0.0, "day": 19_002, "s": {"y": 4, "z": None}},
+]
+_CONDITION = "`a.b` = 'it''s' AND (x > 1 OR s.y IN (4, 5)) AND id <> 1 AND day >= DATE'2022-01-08'"
+
+
+class CheckSource(DataSource):
+    """Four rows, of which it gives those that the pushed predicates leave; it fails where it is told too little."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "delta_sharing_check"
+
+    def schema(self) -> spark.StructType:
+        """Return the columns of all rows."""
+        return _SCHEMA
+
+    def reader(self, schema: spark.StructType) -> _CheckReader:
+        """Return what reads the rows that the options leave, in the columns of ``schema``."""
+        return _CheckReader(schema, Pushed.parse("pushed", self.options["pushed"]))
+
+
+class _CheckReader(DataSourceReader):
+    def __init__(self, schema: spark.StructType, pushed: Pushed) -> None:
+        self._schema = schema
+        self._pushed = pushed
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        rows = pa.RecordBatch.from_pylist(_ROWS, schema=_ARROW)
+        told = self._pushed.filter(_SCHEMA, _ARROW)
+        if self._schema.names:
+            if told is None:
+                raise ValueError("The predicates of a query do not arrive.")
+            if "z" in self._schema.simpleString():
+                raise ValueError("The columns of a query do not arrive.")
+            rows = rows.filter(mask(bind(told, _ARROW), rows))
+        yield conform(rows, target_schema(self._schema))
+
+
+def _check(session: SparkSession) -> None:
+    """Run a query with a condition and one without columns, both in one job; raises where the rows are not right."""
+    session.dataSource.register(CheckSource)
+    with classes(session) as reader:
+        frame = reader.schema(_SCHEMA).option("source", CheckSource.name()).load("check")
+    found = frame.where(_CONDITION).selectExpr("id", "s.y").union(frame.selectExpr("count(*)", "0")).collect()
+    if sorted(map(tuple, found)) != [(4, 0), (4, 4)]:
+        raise ValueError(f"A query of which the rows are known gives {found}.")

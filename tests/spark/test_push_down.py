@@ -1,0 +1,245 @@
+"""``where``, ``select`` and ``limit`` of a query reach the scan: what is fetched is less, and no row is another."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pathlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import delta_sharing_client as ds
+from delta_sharing_client.predicates.arrow import mask
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.spark import push_down
+from delta_sharing_client.spark.pushed import Pushed
+from tests.effort import ALL
+from tests.spark.conditions import SCHEMA, conditions, rows
+from tests.tables import TableWriter, rows_of
+
+pytestmark = pytest.mark.spark
+
+NUMBER = int(os.environ.get("CONDITIONS", 3000 if ALL else 150))
+WIDE = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("v", pa.string()),
+        ("s", pa.struct([("x", pa.int64()), ("y", pa.string())])),
+        ("p", pa.string()),
+    ]
+)
+
+
+@pytest.fixture
+def url(lake: Any) -> str:
+    """Four files of three rows, two in each partition."""
+    writer = TableWriter(lake.root / "t", WIDE, partition_by=["p"])
+    for i in range(4):
+        writer.insert(
+            [{"id": i * 10 + j, "v": f"v{j}", "s": {"x": j, "y": "y" * 100}, "p": f"p{i % 2}"} for j in range(3)]
+        )
+    return lake.url("t")
+
+
+def scans(frame: Any) -> Iterator[Any]:
+    """Yield the scans of the optimized plan of ``frame``."""
+    leaves = frame._jdf.queryExecution().optimizedPlan().collectLeaves()
+    for number in range(leaves.size()):
+        if leaves.apply(number).getClass().getSimpleName() == "DataSourceV2ScanRelation":
+            yield leaves.apply(number).scan()
+
+
+def pushed(frame: Any) -> Pushed | None:
+    """Return what the one scan of ``frame`` is told; ``None`` where Spark saw that there is nothing to read."""
+    scan = next(scans(frame), None)
+    if scan is None:
+        return None
+    method = scan.getClass().getDeclaredMethod("pushed", None)
+    method.setAccessible(True)
+    return Pushed.parse("pushed", method.invoke(scan, None))
+
+
+# === Conditions ===
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_no_condition_loses_a_row_that_spark_keeps(spark: Any, zone: str, tmp_path: pathlib.Path) -> None:
+    asked = conditions(NUMBER)
+    batch = pa.RecordBatch.from_pylist(rows(), schema=SCHEMA)
+    schema = from_arrow_schema(SCHEMA)
+    told = exact = 0
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        with push_down.classes(spark) as reader:
+            frame = reader.schema(schema).load("nowhere")
+        pq.write_table(pa.Table.from_batches([batch]), tmp_path / "rows.parquet")
+        local = spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED").parquet(str(tmp_path)).cache()
+        for some in (asked[start : start + 50] for start in range(0, len(asked), 50)):
+            kept = local.selectExpr(*(f"({condition}) AS c{n}" for n, condition in enumerate(some))).collect()
+            for number, condition in enumerate(some):
+                asking = pushed(frame.where(condition))
+                if asking is None:
+                    assert not any(row[number] for row in kept), condition
+                    continue
+                found = asking.filter(schema, SCHEMA)
+                if found is None:
+                    continue
+                told += 1
+                passing = mask(bind(found, SCHEMA), batch).to_pylist()
+                lost = [i for i, row in enumerate(kept) if row[number] and not passing[i]]
+                assert lost == [], (condition, str(found), [batch.slice(i, 1).to_pylist() for i in lost])
+                exact += [bool(row[number]) for row in kept] == passing
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert told > NUMBER * 0.6, told
+    assert exact > told * 0.7, (exact, told)
+
+
+# === What is fetched ===
+
+
+def ids(frame: Any) -> list[int]:
+    return sorted(row.id for row in frame.collect())
+
+
+def cost(lake: Any, query: Any) -> tuple[Any, int, int]:
+    """Return what ``query`` gives, with the bytes and the requests of data that it took."""
+    before = lake.server.stats()
+    found = query()
+    after = lake.server.stats()
+    data = [stats[kind].get("data", 0) for kind in ("bytes", "requests") for stats in (before, after)]
+    return found, data[1] - data[0], data[3] - data[2]
+
+
+def test_a_query_fetches_what_options_would(spark: Any, lake: Any, url: str) -> None:
+    frame = ds.load_as_spark(url, spark=spark)
+    query = frame.where("id > 11 AND p = 'p1'").select("id", "s.x")
+    narrow = "struct<id:bigint,s:struct<x:bigint>,p:string>"
+    assert [scan.readSchema().simpleString() for scan in scans(query)] == [narrow]
+    found, fetched, _ = cost(lake, lambda: sorted(map(tuple, query.collect())))
+    assert found == [(12, 2), (30, 0), (31, 1), (32, 2)]
+    asked = ds.load_as_spark(url, columns=["id", "s.x", "p"], filter="id > 11 AND p = 'p1'", spark=spark)
+    assert (asked.count(), fetched) == (4, cost(lake, asked.collect)[1])
+    assert cost(lake, frame.collect)[1] > 1.9 * fetched
+    text = query._jdf.queryExecution().toString()
+    assert f"{narrow} PushedFilters: [id > 11, id IS NOT NULL, p = 'p1', p IS NOT NULL]" in text
+    assert lake.server.profile["bearerToken"] not in text
+
+
+def test_counting_reads_no_file_and_a_limit_few(spark: Any, lake: Any, url: str) -> None:
+    frame = ds.load_as_spark(url, spark=spark)
+    assert cost(lake, frame.count) == (12, 0, 0)
+    found, _, requests = cost(lake, frame.limit(4).collect)
+    assert (len(found), requests) == (4, 2)
+    assert "PushedLimit: 4" in frame.limit(4)._jdf.queryExecution().toString()
+    assert frame.limit(100).count() == 12
+    # A limit of the read counts before the query's conditions do.
+    first = ds.load_as_spark(url, limit=2, spark=spark)
+    assert (first.where("id >= 0").count(), first.where("id > 2").count(), first.count()) == (2, 0, 2)
+
+
+def test_queries_of_one_frame_know_nothing_of_each_other(spark: Any, lake: Any, url: str) -> None:
+    frame = ds.load_as_spark(url, spark=spark)
+    frame.createOrReplaceTempView("pushing")
+    assert frame.where("id = 1").count() == 1
+    assert frame.count() == 12
+    assert ids(frame.where("id < 2").union(frame.where("id = 30")).union(frame.limit(0))) == [0, 1, 30]
+    assert frame.where("p = 'p0'").join(frame.select("id", "v").where("v = 'v2'"), "id").count() == 2
+    below = "SELECT count(*) FROM pushing WHERE v = 'v1' AND id > (SELECT min(id) + 1 FROM pushing)"
+    assert spark.sql(below).first()[0] == 3
+    found: dict[int, list[int]] = {}
+    threads = [
+        threading.Thread(target=lambda n=n: found.update({n: ids(frame.where(f"id >= {n}"))})) for n in (0, 12, 31)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    everything = [i * 10 + j for i in range(4) for j in range(3)]
+    assert found == {n: [id_ for id_ in everything if id_ >= n] for n in (0, 12, 31)}
+    cached = frame.where("id > 5").cache()
+    assert (cached.count(), cached.where("id > 20").count(), frame.count()) == (9, 5, 12)
+    cached.unpersist()
+
+
+def test_a_query_that_comes_again_lists_no_files_again(spark: Any, lake: Any, url: str) -> None:
+    frame = ds.load_as_spark(url, spark=spark)
+    assert ids(frame.where("id > 20 AND v = 'v2'")) == [22, 32]
+    before = lake.server.stats()["requests"]["query"]
+    lake.server.expire_urls()
+    assert ids(frame.where("v = 'v2'").where("id > 20")) == [22, 32]
+    assert lake.server.stats()["requests"]["query"] - before <= 2, "fresh URLs, once for each worker"
+
+
+def test_changes_are_narrowed_too(spark: Any, lake: Any) -> None:
+    writer = TableWriter(lake.root / "feed", WIDE, properties={"delta.enableChangeDataFeed": "true"})
+    for number in (1, 2, 3):
+        writer.insert(rows_of([number], v="a", s=None, p="p"))
+    frame = ds.load_table_changes_as_spark(lake.url("feed"), starting_version=0, spark=spark)
+    writer.insert(rows_of([4], v="a", s=None, p="p"))
+    found, _, requests = cost(lake, lambda: ids(frame.where("_commit_version = 2 AND _change_type = 'insert'")))
+    assert (found, requests) == ([2], 1)
+    moment = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+    assert frame.where(frame._commit_timestamp > moment).count() == 3
+
+
+# === Sizes ===
+
+
+def test_what_is_left_of_a_table_is_small_enough_to_be_broadcast(spark: Any, lake: Any, url: str) -> None:
+    frame = ds.load_as_spark(url, spark=spark)
+    joined = spark.range(1000).join(frame.where("id > 20"), "id")
+    assert "BroadcastHashJoin" in joined._jdf.queryExecution().executedPlan().toString()
+    whole, part = (next(scans(one)).estimateStatistics() for one in (frame, frame.where("p = 'p1'").select("id")))
+    assert 0 < part.sizeInBytes().getAsLong() < whole.sizeInBytes().getAsLong() < 100_000
+    assert (whole.numRows().getAsLong(), part.numRows().isPresent()) == (12, False)
+    assert joined.count() == 5
+
+
+def test_partitions_are_no_larger_than_the_session_says(spark: Any, lake: Any, url: str) -> None:
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "3m")  # opening a file counts as 2 MiB
+    try:
+        frame = ds.load_as_spark(url, spark=spark)
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+    assert frame.rdd.getNumPartitions() == 3
+    assert ds.load_as_spark(url, spark=spark).rdd.getNumPartitions() == 2
+
+
+# === Without ===
+
+
+def test_a_switch_turns_it_off(spark: Any, lake: Any, url: str) -> None:
+    spark.conf.set(push_down.SWITCH, "false")
+    try:
+        frame = ds.load_as_spark(url, spark=spark).where("id > 11")
+    finally:
+        spark.conf.unset(push_down.SWITCH)
+    assert "PushedFilters" not in frame._jdf.queryExecution().toString()
+    assert frame.count() == 7
+
+
+@pytest.mark.parametrize("fault", ["it does not compile", "a row too few"])
+def test_where_it_does_not_work_frames_are_made_without_it_and_one_line_says_so(
+    spark: Any, lake: Any, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    monkeypatch.setattr(push_down, "_checked", {})
+    if fault == "it does not compile":
+        monkeypatch.setattr(push_down, "_loaders", {})
+        monkeypatch.setattr(push_down, "_SOURCE", "pushed.py")
+    else:
+        monkeypatch.setattr(push_down, "_CONDITION", "`a.b` = 'it''s' AND s.y < 4")
+    for _ in range(2):
+        assert ds.load_as_spark(url, spark=spark).where("id > 11").count() == 7
+    said = [record.getMessage() for record in caplog.records if "push-down" in record.getMessage()]
+    assert len(said) == 1, said
+    assert "'columns' and 'filter'" in said[0]
+    assert len(said[0]) < 500
