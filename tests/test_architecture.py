@@ -39,7 +39,7 @@ NOUNS_WITH_ONE_READER = {
     "run/engine.py": "the files of one scan, opened by themselves or in runs, and the end of them all",
     "run/listing.py": "the files of a read while they are listed, and the thread that follows the listing",
     "storage/place.py": "one location in one store, and its credentials",
-    "spark/datasource.py": "the classes that Spark calls",
+    "spark/push_down.py": "Java in the driver, and the check of it",
     "spark/follower.py": "a stream's position, which needs no Spark to be tested",
 }
 

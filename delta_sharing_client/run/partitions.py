@@ -67,22 +67,6 @@ class Partition:
         """Number of files, parts of files counted like whole ones."""
         return len(self._tasks)
 
-    @property
-    def bytes(self) -> int:
-        """The bytes of the columns that are read, judged by their types alone."""
-        context = self._context
-        columns = (*context.output, *context.filters)
-        return int(self._size * needed_share(context.schema, columns, context.partition_columns))
-
-    @property
-    def rows(self) -> int | None:
-        """The rows, where the log tells."""
-        return ScanPlan(context=self._context, tasks=self._tasks, limit=self._limit).known_rows
-
-    def limited(self, rows: int) -> Partition:
-        """Return a copy that ends after so many rows."""
-        return Partition(self._context, self._tasks, rows, self._size)
-
     def read(self) -> Batches:
         """Return the rows as an iterator of Arrow record batches, as ``Scan.to_batches`` does; any number of times.
 
@@ -92,6 +76,19 @@ class Partition:
             From the iterator, as ``Scan.to_batches``; it names the table and the file.
         """
         return execute(ScanPlan(context=self._context, tasks=self._tasks, limit=self._limit))
+
+
+def read_size(part: Partition) -> tuple[int, int | None]:
+    """Return the bytes of the columns that are read, judged by their types alone, and the rows where the log tells."""
+    context = part._context
+    share = needed_share(context.schema, (*context.output, *context.filters), context.partition_columns)
+    plan = ScanPlan(context=context, tasks=part._tasks, limit=part._limit)
+    return int(part._size * share), plan.known_rows
+
+
+def limited(part: Partition, rows: int) -> Partition:
+    """Return a copy of ``part`` that ends after so many rows."""
+    return Partition(part._context, part._tasks, rows, part._size)
 
 
 def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Partition]:

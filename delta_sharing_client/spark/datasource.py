@@ -16,7 +16,7 @@ from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.answers import TableHead
-from delta_sharing_client.run.partitions import Partition, partition, read_cost
+from delta_sharing_client.run.partitions import Partition, limited, partition, read_cost, read_size
 from delta_sharing_client.spark.admission import Budget
 from delta_sharing_client.spark.follower import Follower, with_way_out
 from delta_sharing_client.spark.offsets import BEGINNING, Beginning, parse_offset
@@ -102,7 +102,8 @@ class FilePartition(InputPartition):
         return f"File{self.part!r}"
 
     def __reduce__(self) -> tuple[Callable[..., FilePartition], tuple[str, Partition]]:
-        return _labelled, (f"{SIZE_LABEL}{_digits(self.part.bytes)} {_digits(self.part.rows)}", self.part)
+        size, rows = read_size(self.part)
+        return _labelled, (f"{SIZE_LABEL}{_digits(size)} {_digits(rows)}", self.part)
 
     def read(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches of exactly the schema ``target``; errors are those of ``Partition.read``."""
@@ -132,7 +133,7 @@ def plan_partitions(plan: ScanPlan, options: SparkOptions, plan_id: str | None =
     if options.read.limit is None and plan.limit:
         # Spark pushed it and counts itself: each part may give so many rows.
         whole = partition(dataclasses.replace(plan, limit=None), count, plan_id)
-        return [FilePartition(part.limited(plan.limit)) for part in whole]
+        return [FilePartition(limited(part, plan.limit)) for part in whole]
     return [FilePartition(part) for part in partition(plan, count, plan_id)]
 
 

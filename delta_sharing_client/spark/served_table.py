@@ -201,8 +201,8 @@ class ServedTable:
                 raise
             raise SchemaChangeError(
                 f"The table has moved on from version {version}, of which the DataFrame was made, to "
-                f"{'another one' if latest is None else latest}, and its provider does not share its history. Load it "
-                f"again. The server says: {error.message}",
+                f"{'another one' if latest is None else latest}, and its provider does not share its history: "
+                f"{error.message.rstrip('.')}. Load it again.",
                 table=self.name,
                 version=latest,
             ) from None

@@ -25,7 +25,7 @@ def pieces(costs: list[int]) -> list[Piece]:
 def test_many_small_files_share_partitions() -> None:
     packed = pack(pieces([OPEN_COST + 10_000] * 1000), 20)
     assert {len(tasks) for tasks in packed} == {50}
-    assert [task.key for tasks in packed for task in tasks] == [str(i) for i in range(1000)]
+    assert [piece.task.key for part in packed for piece in part] == [str(i) for i in range(1000)]
 
 
 def test_nothing_is_no_partition() -> None:
@@ -35,11 +35,11 @@ def test_nothing_is_no_partition() -> None:
 @given(st.lists(st.integers(OPEN_COST, 300 * MB), min_size=1, max_size=40), st.integers(1, 16))
 def test_every_file_is_in_one_part_in_order_and_no_part_is_empty_or_too_large(costs: list[int], count: int) -> None:
     packed = pack(pieces(costs), count)
-    assert [int(task.key) for tasks in packed for task in tasks] == list(range(len(costs)))
+    assert [int(piece.task.key) for part in packed for piece in part] == list(range(len(costs)))
     assert len(packed) <= count
     assert all(packed)
-    for tasks in packed:
-        inside = [costs[int(task.key)] for task in tasks]
+    for part in packed:
+        inside = [piece.cost for piece in part]
         assert sum(inside) <= sum(costs) / count + max(inside)
 
 
