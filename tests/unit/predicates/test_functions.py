@@ -33,15 +33,18 @@ from delta_sharing_client.predicates.tree import (
     IsNull,
     Literal,
     Not,
+    NullSafeEqual,
     Op,
     Operand,
     Or,
     call,
     col,
     columns,
+    has_calls,
 )
 from delta_sharing_client.predicates.values import Day
 from tests.effort import examples
+from tests.quota import meets, met
 from tests.unit.predicates.strategies import PATHS, SCHEMA, batch_of, constants, rows
 
 ROW = {
@@ -330,6 +333,7 @@ def _predicates() -> st.SearchStrategy[Expression]:
     )
 
 
+@meets(computed=15, matching=5)
 @settings(max_examples=examples(120), deadline=None)
 @given(_predicates(), rows(3))
 def test_arrow_computes_what_the_reference_does(expression: Expression, found: list[dict[str, Any]]) -> None:
@@ -343,6 +347,8 @@ def test_arrow_computes_what_the_reference_does(expression: Expression, found: l
         expected = None
     if expected is None:
         return  # the reference asks every condition of every row; Arrow leaves out what cannot matter
+    met("computed", found and has_calls(bound))
+    met("matching", any(expected))
     assert mask(bound, batch_of(found)).to_pylist() == expected
     assert columns(bound) <= set(PATHS)
 
@@ -353,8 +359,22 @@ def test_text_is_read_back_as_the_same(expression: Expression) -> None:
     assert parse_filter(str(expression)) == expression
 
 
-@settings(max_examples=examples(80), deadline=None)
-@given(_predicates(), rows(2), st.sets(st.sampled_from(["day", "i32", "text"])))
+# Of functions a server is told those whose values lie between two dates.
+_YEARS = st.builds(
+    lambda name, op, year: Comparison(op, call("year", Column((name,))), Literal(year)),
+    st.sampled_from(["day", "instant", "wall"]),
+    st.sampled_from(Op),
+    st.sampled_from([1969, 1970, 2022, 2023, 2024]),
+)
+
+
+@meets(hint=8, matching=3)
+@settings(max_examples=examples(120), deadline=None)
+@given(
+    _YEARS | st.builds(lambda *both: And(both), _YEARS, _predicates()) | _predicates(),
+    rows(2),
+    st.sets(st.sampled_from(["day", "i32", "text"])),
+)
 def test_hints_are_true_of_every_matching_row(
     expression: Expression, found: list[dict[str, Any]], partition_columns: set[str]
 ) -> None:
@@ -365,6 +385,8 @@ def test_hints_are_true_of_every_matching_row(
         return
     hint = weaken(bound, partition_columns)
     if hint is not None:
+        met("hint")
+        met("matching", matching)
         assert all(evaluate(hint, row) is True for row in matching)
 
 
@@ -468,30 +490,117 @@ _FEW = {
 }
 
 
-@settings(max_examples=examples(150), deadline=None)
-@given(_numeric(2), st.sampled_from(Op), st.decimals(-99, 99, places=1), _wide_bounds())
+def _ranged(depth: int) -> st.SearchStrategy[Operand]:
+    """Sums, differences, products and negatives of whole numbers and decimals: what has a range."""
+    leaf = st.sampled_from([Column((name,)) for name in _FEW]) | st.integers(-3, 3).map(Literal)
+    if depth == 0:
+        return leaf
+    inner = _ranged(depth - 1)
+    two = st.builds(lambda name, a, b: call(name, a, b), st.sampled_from("+-*"), inner, inner)
+    return two | inner.map(lambda item: call("-", item))
+
+
+def _made(operand: Operand, row: dict[str, Any]) -> Decimal | None:
+    """What an operand of ``_ranged`` is of a row, without asking the code."""
+    if isinstance(operand, Call):
+        sides = [_made(item, row) for item in operand.arguments]
+        if None in sides:
+            return None
+        first, second = sides if len(sides) == 2 else (Decimal(0), *sides)
+        return {"+": first + second, "-": first - second, "*": first * second}[operand.name]
+    value = row[operand.path[0]] if isinstance(operand, Column) else operand.value
+    return None if value is None else Decimal(value)
+
+
+@meets(matching=15, skipped=10, product=4, edge=8)
+@settings(max_examples=examples(300), deadline=None)
+@given(_ranged(2), st.sampled_from(Op), _wide_bounds(), st.data())
 def test_a_file_with_a_matching_sum_or_product_is_never_skipped(
-    operand: Operand, op: Op, limit: Decimal, file: tuple[list[dict[str, Any]], dict[str, ColumnBounds]]
+    operand: Operand, op: Op, file: tuple[list[dict[str, Any]], dict[str, ColumnBounds]], data: Any
 ) -> None:
     found, known = file
-    if isinstance(operand, Literal) or not {path[0] for path in columns(IsNull(operand))} <= set(_FEW):
-        return
 
     class Wide:
         def bounds(self, path: tuple[str, ...]) -> ColumnBounds:
             return known[path[0]]
 
-    for expression in (Comparison(op, operand, Literal(limit)), In(operand, (Literal(limit), Literal(0)))):
+    # At what a row makes, and a step beside it, one end of a range decides.
+    made = [value for value in (_made(operand, row) for row in found) if value is not None]
+    near = [value + step for value in made for step in (-1, 0, 1)]
+    limit = data.draw(st.sampled_from(near) if near else st.decimals(-99, 99, places=1))
+    for expression in (
+        Comparison(op, operand, Literal(limit)),
+        NullSafeEqual(operand, Literal(limit)),
+        In(operand, (Literal(limit), Literal(0))),
+    ):
         try:
             bound = bind(expression, SCHEMA)
             matches = any(evaluate(bound, row) is True for row in found)
         except (UsageError, DataError):
             continue
-        if matches:
-            assert _may_match(bound, Wide())
+        kept = _may_match(bound, Wide())
+        met("matching", matches)
+        met("skipped", not kept)
+        met("product", "*" in str(operand))
+        met("edge", limit in made)
+        assert kept or not matches
 
 
-@settings(max_examples=examples(80), deadline=None)
+@pytest.mark.parametrize(
+    ("operand", "lower", "upper"),
+    [
+        # Both ranges negative: the product of the lower ends is the upper one.
+        ("i8 * i32", 6, 20),
+        ("-i8", 2, 4),
+        ("i8 + i32", -9, -5),
+        ("i8 - i32", -1, 3),
+        ("i8 - i8", -2, 2),
+        ("i8 * 2 - i32", -5, 1),
+    ],
+)
+def test_a_range_is_as_narrow_as_its_bounds_allow(operand: str, lower: int, upper: int) -> None:
+    known = {"i8": ColumnBounds(-4, -2, 0, 9), "i32": ColumnBounds(-5, -3, 0, 9)}
+
+    class Wide:
+        def bounds(self, path: tuple[str, ...]) -> ColumnBounds:
+            return known[path[0]]
+
+    def kept(text: str) -> bool:
+        return _may_match(bind(parse_filter(text), SCHEMA), Wide())
+
+    assert [kept(f"{operand} = {value}") for value in (lower - 1, lower, upper, upper + 1)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert [kept(f"{operand} < {value}") for value in (lower, lower + 1)] == [False, True]
+    assert [kept(f"{operand} > {value}") for value in (upper, upper - 1)] == [False, True]
+    assert [kept(f"{operand} IN ({lower - 1}, {value})") for value in (upper + 1, upper)] == [False, True]
+
+
+def test_a_range_without_one_end_is_open_there() -> None:
+    known = {"i8": ColumnBounds(None, 3, 0, 9), "i32": ColumnBounds(2, 5, 0, 9)}
+
+    class Wide:
+        def bounds(self, path: tuple[str, ...]) -> ColumnBounds:
+            return known[path[0]]
+
+    texts = (
+        "i8 + i32 > 8",
+        "i8 + i32 < -99",
+        "-i8 < -3",
+        "-i8 > 99",
+        "i8 * i32 > 99",
+        "i32 - i8 < -1",
+        "i32 - i8 > 99",
+    )
+    found = [_may_match(bind(parse_filter(text), SCHEMA), Wide()) for text in texts]
+    assert found == [False, True, False, True, True, False, True]
+
+
+@meets(matching=2)
+@settings(max_examples=examples(240), deadline=None)
 @given(_predicates(), rows(2))
 def test_a_matching_row_is_never_skipped(expression: Expression, found: list[dict[str, Any]]) -> None:
     try:
@@ -499,6 +608,7 @@ def test_a_matching_row_is_never_skipped(expression: Expression, found: list[dic
         matching = [row for row in found if evaluate(bound, row) is True]
     except (UsageError, DataError):
         return
+    met("matching", matching)
     assert all(_may_match(bound, Exactly(row)) for row in matching)
 
 

@@ -19,6 +19,7 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Column, Comparison, Literal, Op, Or, all_of, col
 from delta_sharing_client.predicates.values import Day, Moment, order, parse_moment
 from tests.effort import examples
+from tests.quota import meets, met
 from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, predicates, rows, values
 
 HINTED = ("flag", "i8", "i32", "i64", "f32", "f64", "text", "day", "instant")
@@ -40,15 +41,21 @@ def short(node: dict[str, Any]) -> str:
 
 # === Soundness ===
 
+# Of these columns alone, or next to no condition is a hint.
+_HINTABLE = predicates({(name,): PATHS[name,] for name in HINTED}, max_leaves=3)
 
-@settings(max_examples=examples(150))
-@given(predicates(), rows(), st.sets(st.sampled_from(HINTED)))
+
+@meets(hint=8, matching=4)
+@settings(max_examples=examples(300))
+@given(_HINTABLE, rows(), st.sets(st.sampled_from(HINTED)))
 def test_hint_is_true_of_every_matching_row(expression, found, partition_columns):
     text = to_json_hints(bind(expression, SCHEMA), partition_columns)
     if text is not None:
+        met("hint")
         hint = bind(from_json_hints(text), SCHEMA)
         for row in found:
             if evaluate(expression, row) is True:
+                met("matching")
                 assert evaluate(hint, row) is True
 
 
@@ -139,7 +146,8 @@ _32_BIT = st.one_of(
 _NEAR = st.sampled_from([0.7, 0.69999999, 0.70000001, 0.1, 1e-5, 3.4028235e38, 3.4028236e38, 1e39, 0.0, -0.0, -0.7])
 
 
-@settings(max_examples=examples(250))
+@meets(judged=6)
+@settings(max_examples=examples(450))
 @given(st.data())
 def test_server_that_reads_only_ranges_keeps_every_matching_file(data):
     name = data.draw(st.sampled_from((*HINTED, "f32", "f64", "text")))
@@ -167,6 +175,7 @@ def test_server_that_reads_only_ranges_keeps_every_matching_file(data):
     matches = any(evaluate(expression, {name: value}) is True for value in found)
     if text is None or not matches:
         return
+    met("judged")
     ranged = [value for value in found if value is not None]
     if not is_partition and data.draw(st.booleans()):
         ranged = [value for value in ranged if not (isinstance(value, float) and math.isnan(value))]

@@ -27,6 +27,7 @@ from delta_sharing_client.predicates.tree import (
     push_not,
 )
 from tests.effort import examples
+from tests.quota import meets, met
 from tests.unit.predicates.strategies import (
     COMPARABLE,
     PATHS,
@@ -72,12 +73,15 @@ class Unknown:
         return None
 
 
+@meets(matching=7, unmatched=20)
 @settings(max_examples=examples(200))
 @given(predicates(), rows())
 def test_mask_is_true_exactly_where_the_reference_is(expression, found):
     bound = bind(expression, SCHEMA)
     batch = batch_of(found)
     expected = [evaluate(expression, row) is True for row in found]
+    met("matching", any(expected))
+    met("unmatched", not all(expected))
     result = mask(bound, batch)
     assert result.type == pa.bool_()
     assert result.null_count == 0
@@ -94,6 +98,7 @@ def test_binding_keeps_true_false_and_unknown(expression, found):
         assert evaluate(push_not(Not(bound)), row) is evaluate(Not(bound), row)
 
 
+@meets(matching=15, unmatched=30)
 @settings(max_examples=examples(300))
 @given(st.data())
 def test_mask_of_one_comparison_is_the_reference_for_every_type(data):
@@ -106,18 +111,22 @@ def test_mask_of_one_comparison_is_the_reference_for_every_type(data):
     batch = table({path[0]: found}, schema)
     bound = bind(expression, schema)
     expected = [evaluate(expression, {path[0]: value}) is True for value in found]
+    met("matching", any(expected))
+    met("unmatched", not all(expected))
     assert mask(bound, batch).to_pylist() == expected
     encoded = pa.RecordBatch.from_arrays([batch.column(0).dictionary_encode()], names=[path[0]])
     assert mask(bound, encoded).to_pylist() == expected
     assert mask(bound, batch.slice(1)).to_pylist() == expected[1:]
 
 
+@meets(matching=2)
 @settings(max_examples=examples(80))
 @given(predicates(), rows())
 def test_mask_reads_slices_and_dictionaries_like_plain_batches(expression, found):
     bound = bind(expression, SCHEMA)
     batch = batch_of(found)
     expected = mask(bound, batch).to_pylist()
+    met("matching", any(expected))
     arrays = [
         array.dictionary_encode() if (field.name,) in COMPARABLE else array
         for field, array in zip(SCHEMA, batch.columns, strict=True)

@@ -21,6 +21,7 @@ from delta_sharing_client.predicates.parse import parse_filter, weaker_predicate
 from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Op, col
 from delta_sharing_client.predicates.values import parse_date, parse_moment
 from tests.effort import examples
+from tests.quota import meets, met
 
 
 @pytest.mark.parametrize(
@@ -400,6 +401,7 @@ _expressions = st.recursive(
 )
 
 
+@meets(weaker=5, matching=2)
 @given(_expressions, _rows)
 def test_no_row_that_matches_is_lost(expression: pc.Expression, rows: list[dict[str, object]]) -> None:
     weaker = weaker_predicate(expression, SCHEMA)
@@ -412,6 +414,8 @@ def test_no_row_that_matches_is_lost(expression: pc.Expression, rows: list[dict[
         for batch in table.to_batches()
         for place in batch.filter(mask(bind(weaker, batch.schema), batch))["place"].to_pylist()
     }
+    met("weaker", len(kept) < len(rows))
+    met("matching", wanted)
     assert wanted <= kept
 
 

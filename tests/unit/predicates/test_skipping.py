@@ -18,6 +18,7 @@ from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Literal, Not, col, columns
 from delta_sharing_client.predicates.values import Day, Moment, order
 from tests.effort import examples
+from tests.quota import meets, met
 from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, comparisons, predicates, rows, values
 
 
@@ -86,6 +87,7 @@ def bounds_of(draw: Any, path: tuple[str, ...], found: list[Any]) -> ColumnBound
     return draw(st.sampled_from([_bounds(lower, upper, null_count, row_count, without_nan), None]))
 
 
+@meets(matching=15, skipped=5)
 @settings(max_examples=examples(250))
 @given(st.data())
 def test_file_with_a_matching_row_is_never_skipped(data):
@@ -95,12 +97,15 @@ def test_file_with_a_matching_row_is_never_skipped(data):
     statistics = Known(
         {path: data.draw(bounds_of(path, [lookup(row, path) for row in found])) for path in sorted(columns(bound))}
     )
-    if any(evaluate(expression, row) is True for row in found):
-        assert _may_match(bound, statistics)
-    if any(evaluate(Not(expression), row) is True for row in found):
-        assert _may_match(Not(bound), statistics)
+    for one, compiled in ((expression, bound), (Not(expression), Not(bound))):
+        matches = any(evaluate(one, row) is True for row in found)
+        kept = _may_match(compiled, statistics)
+        met("matching", matches)
+        met("skipped", not kept)
+        assert kept or not matches
 
 
+@meets(matching=12, skipped=2)
 @settings(max_examples=examples(250))
 @given(st.data())
 def test_single_comparison_is_never_skipped_over_a_match(data):
@@ -109,8 +114,11 @@ def test_single_comparison_is_never_skipped_over_a_match(data):
     expression = data.draw(comparisons(COMPARABLE[path], col("x").operand))
     found = data.draw(st.lists(values(COMPARABLE[path]) | st.none(), min_size=1, max_size=3))
     bounds = data.draw(bounds_of(path, found))
-    if any(evaluate(expression, {"x": value}) is True for value in found):
-        assert _may_match(bind(expression, schema), Known({("x",): bounds}))
+    matches = any(evaluate(expression, {"x": value}) is True for value in found)
+    kept = _may_match(bind(expression, schema), Known({("x",): bounds}))
+    met("matching", matches)
+    met("skipped", not kept)
+    assert kept or not matches
 
 
 ONE = pa.schema({name: SCHEMA.field(name).type for name in ("i64", "f64", "f32", "text", "day", "instant", "wide")})
