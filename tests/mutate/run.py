@@ -11,6 +11,7 @@ import ast
 import dataclasses
 import functools
 import gc
+import importlib
 import itertools
 import json
 import os
@@ -87,6 +88,10 @@ class Mutate:
 
     def _functions(self) -> defaultdict[str, list[types.FunctionType]]:
         """Return the functions of each file, after what they have cached is forgotten."""
+        # A module that is imported by a test only would be imported unchanged.
+        for path in self._files.values():
+            module = path.relative_to(self._root.parent).with_suffix("")
+            importlib.import_module(".".join(module.parts).removesuffix(".__init__"))
         gc.unfreeze()
         found = defaultdict(list)
         for value in gc.get_objects():

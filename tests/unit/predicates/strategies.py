@@ -169,9 +169,9 @@ def table(columns: dict[str, list[Any]], schema: pa.Schema = SCHEMA) -> pa.Recor
     return pa.RecordBatch.from_arrays([_array(columns[field.name], field.type) for field in schema], schema=schema)
 
 
-def rows(max_rows: int = 6) -> st.SearchStrategy[list[dict[str, Any]]]:
+def rows(max_rows: int = 6, min_rows: int = 0) -> st.SearchStrategy[list[dict[str, Any]]]:
     row = st.fixed_dictionaries({name: _nullable(SCHEMA.field(name).type) for name in SCHEMA.names})
-    return st.lists(row, max_size=max_rows)
+    return st.lists(row, min_size=min_rows, max_size=max_rows)
 
 
 def batch_of(found: list[dict[str, Any]]) -> pa.RecordBatch:

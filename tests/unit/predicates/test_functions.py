@@ -333,9 +333,9 @@ def _predicates() -> st.SearchStrategy[Expression]:
     )
 
 
-@meets(computed=15, matching=5)
-@settings(max_examples=examples(120), deadline=None)
-@given(_predicates(), rows(3))
+@meets(computed=5, matching=2)
+@settings(max_examples=examples(240), deadline=None)
+@given(_predicates(), rows(3, 1))
 def test_arrow_computes_what_the_reference_does(expression: Expression, found: list[dict[str, Any]]) -> None:
     try:
         bound = bind(expression, SCHEMA)
@@ -368,11 +368,11 @@ _YEARS = st.builds(
 )
 
 
-@meets(hint=8, matching=3)
-@settings(max_examples=examples(120), deadline=None)
+@meets(hint=3, matching=1)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     _YEARS | st.builds(lambda *both: And(both), _YEARS, _predicates()) | _predicates(),
-    rows(2),
+    rows(3, 1),
     st.sets(st.sampled_from(["day", "i32", "text"])),
 )
 def test_hints_are_true_of_every_matching_row(
