@@ -147,6 +147,7 @@ def _stream_by_url(
     files = _checked_files(answer, table, most, options, notes) if is_whole else live_files(answer, table, most)
     try:
         stream = stream_snapshot(state, files, request, options)
+        notes += stream.notes
     except BaseException:
         answer.close()
         raise
@@ -234,7 +235,7 @@ def _query_snapshot(
         answer.head.version, [answer.head.protocol, answer.head.metadata, *files], table=str(table)
     )
     plan = plan_snapshot(state, snapshot.files, request, options)
-    return snapshot, dataclasses.replace(plan, notes=notes)
+    return snapshot, dataclasses.replace(plan, notes=(*plan.notes, *notes))
 
 
 @_as_one_read

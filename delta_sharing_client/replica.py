@@ -167,7 +167,8 @@ class _Source(NamedTuple):
 def _update(source: _Source, root: Path, retention: datetime.timedelta | None, repair: bool) -> Replica:
     rest, table, read, options = source
     before = _current(root)
-    snapshot, plan = query_snapshot(rest, table, read, options)
+    # Of the files, which are copied as they are: with all columns, those of types that are unknown here, too.
+    snapshot, plan = query_snapshot(rest, table, dataclasses.replace(read, columns=()), options)
     if before is not None and before.metadata.id != snapshot.metadata.id:
         raise UsageError(
             f"'{root}' holds a copy of the table with the id '{before.metadata.id}', but '{table}' has the id "

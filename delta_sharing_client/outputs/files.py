@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.file_lock import try_lock
 from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json
+from delta_sharing_client.plan.columns import check_nothing_left_out
 
 Write = Callable[[pa.RecordBatch], None]
 _TEMPORARY_SUFFIX = ".part"
@@ -29,8 +30,10 @@ def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Pat
     """Write ``batches``, which all have ``schema``, to ``target`` and return the number of rows.
 
     The file appears under its name only when it is complete; an existing one stays as it was if the read fails or the
-    process is ended. UsageError if ``target`` cannot be written.
+    process is ended. UsageError if ``target`` cannot be written, UnsupportedFeatureError if the rows are without
+    columns that nobody chose to leave out.
     """
+    check_nothing_left_out(schema, f"The file '{target}'")
     if target.is_dir():
         raise UsageError(f"Cannot write '{target}': it is a directory, and the name of a file was expected.")
     try:

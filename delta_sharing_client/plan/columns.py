@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from delta_sharing_client.delta.data_types import (
     StructType,
 )
 from delta_sharing_client.delta.schema import to_arrow_type
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.predicates.tree import columns as columns_of
@@ -135,13 +135,53 @@ def output_field(item: StructField, variant_as: VariantAs) -> pa.Field:
     return pa.field(item.name, output_type(item.type, variant_as), nullable=item.nullable)
 
 
+def left_out_columns(schema: StructType) -> dict[str, str]:
+    """Return names and types of the columns that a read of all columns is without, as their types are unknown."""
+    return {".".join(item.path): item.type for item in schema.all_left_out}
+
+
 def left_out_metadata(schema: StructType) -> dict[str, str] | None:
     """Return the metadata of an Arrow schema that tells which columns of the table are not in it, ``None`` if all are.
 
     The key is ``delta_sharing.left_out``, the value a JSON object of names and types.
     """
-    found = {".".join(item.path): item.type for item in schema.all_left_out}
+    found = left_out_columns(schema)
     return {LEFT_OUT_KEY: json.dumps(found)} if found else None
+
+
+def left_out_note(found: Mapping[str, str], what: str) -> str:
+    """Return a sentence on the columns ``found`` that ``what`` is without."""
+    shown = ", ".join(f"'{name}' ({kind})" for name, kind in found.items())
+    return (
+        f"{what} is without columns of the table, of types that are not supported: {shown}. Name the columns that you "
+        "need, or upgrade this package."
+    )
+
+
+def check_nothing_left_out(schema: pa.Schema | StructType, what: str) -> None:
+    """Refuse to make ``what``, which lasts, of a read that is without columns, unless somebody named those he needs.
+
+    Parameters
+    ----------
+    schema:
+        Of the rows (their metadata tells, ``left_out_metadata``), or of a table of which all columns are read.
+    what:
+        Begins the message, as "The file 'rows.csv'".
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Columns are left out.
+    """
+    if isinstance(schema, pa.Schema):
+        found = json.loads((schema.metadata or {}).get(LEFT_OUT_KEY.encode(), b"{}"))
+    else:
+        found = left_out_columns(schema)
+    if found:
+        raise UnsupportedFeatureError(
+            f"{left_out_note(found, what)} It is not made, as it would be without them for good.",
+            feature="columns of unsupported types",
+        )
 
 
 def needed_share(schema: StructType, columns: Iterable[ReadColumn], partition_columns: Iterable[str]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import warnings
 from collections.abc import Callable, Generator, Iterable
 from typing import cast
 
@@ -10,7 +10,7 @@ from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, 
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
 from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
-from delta_sharing_client.errors import DataError, UnsupportedFeatureError
+from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.columns import Origin, filter_columns, left_out_metadata, output_columns
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
@@ -27,8 +27,6 @@ from delta_sharing_client.plan.tasks import (
 from delta_sharing_client.predicates.skipping import Statistics, compile_skipping
 from delta_sharing_client.predicates.tree import And, Expression, all_of
 from delta_sharing_client.predicates.tree import columns as columns_of
-
-_LOG = logging.getLogger(__name__)
 
 PartitionValues = dict[str, "str | None"]
 
@@ -140,7 +138,9 @@ class FilePlanner:
 
     def stream(self, tasks: Generator[FileTask, None, None]) -> ScanStream:
         """Return the plan of ``tasks``, all of which come from ``consider``."""
-        return ScanStream(context=self._context, files=tasks, skipped=self._skips, limit=self._limit)
+        return ScanStream(
+            context=self._context, files=tasks, skipped=self._skips, limit=self._limit, notes=self._context.notes
+        )
 
     def _skips(self) -> SkippedFiles:
         return SkippedFiles(**self._skipped, is_cut=self.has_enough)
@@ -202,8 +202,6 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
     paths = cast("tuple[ColumnPath, ...] | None", request.columns)
     schema, partition_columns, added = table.schema, table.partition_columns, request.added_fields
     left_out = left_out_metadata(schema) if paths is None else None
-    if left_out is not None:
-        _LOG.warning("Columns of %s are left out, as their types are not supported: %s", table.name, *left_out.values())
     lineage = isinstance(request, ScanRequest) and request.row_lineage
     output = output_columns(schema, paths, partition_columns, options.variant_as, added)
     if left_out is not None and not output:
@@ -213,7 +211,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
             feature="columns of unsupported types",
             table=table.name,
         )
-    return ScanContext(
+    context = ScanContext(
         table=table.name,
         table_id=table.metadata.id,
         version=table.version,
@@ -231,6 +229,10 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         allow_http=table.allow_http,
         query_id=table.query_id,
     )
+    for note in context.notes:
+        # One text a table, so that Python shows it once.
+        warnings.warn(note, IncompleteReadWarning, stacklevel=2)
+    return context
 
 
 def vector_ref(action: AddFile | RemoveFile) -> DeletionVectorRef | None:

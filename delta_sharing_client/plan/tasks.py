@@ -21,7 +21,7 @@ from delta_sharing_client.fetch.http import Http, Version
 from delta_sharing_client.fetch.source import FileStore, Reader, Transfers, UrlSource
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.columns import Origin, ReadColumn, needed_share
+from delta_sharing_client.plan.columns import Origin, ReadColumn, left_out_columns, left_out_note, needed_share
 from delta_sharing_client.redact import printable, scrub
 
 if TYPE_CHECKING:
@@ -191,6 +191,13 @@ class ScanContext:
     files: FileStore | None = None
     allow_http: bool = False
     query_id: str | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what a read is without."""
+        if self.left_out is None:
+            return ()
+        return (left_out_note(left_out_columns(self.schema), f"The read of '{self.table}'"),)
 
     @functools.cached_property
     def output_schema(self) -> pa.Schema:
@@ -375,9 +382,6 @@ def explain(plan: ScanPlan) -> str:
         + (f"; read for the filter only: {_names(dropped)}" if dropped else ""),
     ]
     lines.append(f"  access: {plan.access}")
-    if context.left_out is not None:
-        shown = [f"{'.'.join(item.path)} ({item.type})" for item in context.schema.all_left_out]
-        lines.append(f"  columns left out, of types that are not supported: {_names(shown)}")
     if constant:
         lines.append(f"  columns from partition values: {_names(constant)}")
     if context.predicate is not None:

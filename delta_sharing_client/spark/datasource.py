@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import warnings
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from delta_sharing_client.delta.features import Operation
-from delta_sharing_client.delta.schema import schema_to_json
-from delta_sharing_client.errors import DeltaSharingError, UsageError
+from delta_sharing_client.delta.schema import parse_schema, schema_to_json
+from delta_sharing_client.errors import DeltaSharingError, IncompleteReadWarning, UsageError
+from delta_sharing_client.plan.columns import check_nothing_left_out, left_out_columns, left_out_note
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.run.partitions import Partition, limited, partition, read_cost, read_size
@@ -311,7 +313,11 @@ class DeltaSharingSource(DataSource):
     def schema(self) -> StructType:
         """Return the table's schema, or what the option ``columns`` selects of it (asks the server)."""
         self._described = self._describe(Operation.SNAPSHOT)
-        return relation_columns(self._described.metadata.schema_string, self._parsed).schema
+        text = self._described.metadata.schema_string
+        if self._parsed.read.columns is None and (found := left_out_columns(parse_schema(text))):
+            note = left_out_note(found, f"The read of '{self._parsed.table}'")
+            warnings.warn(note, IncompleteReadWarning, stacklevel=2)
+        return relation_columns(text, self._parsed).schema
 
     @property
     def described_version(self) -> int:
@@ -336,7 +342,11 @@ class DeltaSharingSource(DataSource):
         """Return the reader of a streaming query."""
         options = self._parsed.for_stream()
         described = self._described or self._describe(Operation.STREAMING)
-        columns = narrowed_columns(described.metadata.schema_string, options, schema)
+        text = described.metadata.schema_string
+        columns = narrowed_columns(text, options, schema)
+        if options.read.columns is None and schema.names == relation_columns(text, options).schema.names:
+            # What a stream writes lasts.
+            check_nothing_left_out(parse_schema(text), f"A stream of '{options.table}'")
         return StreamReader(ServedTable(options, Operation.STREAMING), columns, described)
 
     def _describe(self, operation: Operation) -> TableHead:

@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,7 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.cli.output import describe_table
 from delta_sharing_client.delta import deletion_vectors
+from delta_sharing_client.delta.log.table import DeltaLog
 from tests.regressions.hand_made import Action, HandMadeTable
 from tests.vectors import encode_inline
 from tests.versions import PYARROW
@@ -477,6 +479,7 @@ def test_schema_that_cannot_be_right_is_refused(table: HandMadeTable, text: str,
 
 @pytest.mark.parametrize("kind", ["geometry(OGC:CRS84)", "timestamp_nanos", "quaternion"])
 @pytest.mark.parametrize("features", [[], ["geospatial", "timestampNanos", "catalogManaged"]])
+@pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
 def test_one_column_does_not_hide_a_table(table: HandMadeTable, features: list[str], kind: str) -> None:
     protocol = reader(3, [name for name in features if name != "catalogManaged"]) if features else reader(1, None)
     struct = json.loads(schema(field("x", "long"), field("odd", kind)))
@@ -490,7 +493,13 @@ def test_one_column_does_not_hide_a_table(table: HandMadeTable, features: list[s
             scan = found.scan(response_format=wire)
             assert scan.to_arrow().to_pylist() == expected
             assert json.loads(scan.schema.metadata[b"delta_sharing.left_out"]) == told
-            assert f"columns left out, of types that are not supported: odd ({kind}), s.odd ({kind})" in scan.explain()
+            without = (
+                f"The read of 's.d.t' is without columns of the table, of types that are not supported: 'odd' ({kind})"
+            )
+            assert f"  note: {without}, 's.odd' ({kind})" in scan.explain()
+            assert without in str(scan.report)
+            with pytest.warns(ds.IncompleteReadWarning, match=re.escape(without)):
+                scan.to_arrow()
             assert found.scan(["a"], "a > 1", response_format=wire).to_arrow().to_pylist() == [{"a": 2}]
             assert found.scan(["a"], response_format=wire).schema.metadata is None
             for needs in (
@@ -506,3 +515,68 @@ def test_one_column_does_not_hide_a_table(table: HandMadeTable, features: list[s
         _, columns = describe_table(found, None, None)
         assert [item["column"] for item in columns] == ["a", "s", "odd", "s.odd"]
         assert columns[2]["type"] == f"{kind} (not supported, left out)"
+
+
+KNOWN_ALONE = ["a", "s.x"]
+
+
+@pytest.fixture
+def partly_unknown(table: HandMadeTable) -> HandMadeTable:
+    struct = json.loads(schema(field("x", "long"), field("odd", "quaternion")))
+    table.commit(
+        reader(1, None), table.metadata(schema(field("a", "long"), field("odd", "quaternion"), field("s", struct)))
+    )
+    table.commit(table.file(pa.table({"a": [1], "odd": [b"q"], "s": [{"x": 1, "odd": b"z"}]})))
+    return table
+
+
+def test_columns_that_are_left_out_are_a_warning_of_every_read(partly_unknown: HandMadeTable) -> None:
+    with shared(partly_unknown) as found:
+        scan = found.scan()
+        for read in (
+            scan.to_arrow,
+            scan.to_pandas,
+            scan.to_polars,
+            lambda: list(scan.to_batches()),
+            lambda: scan.schema,
+            lambda: scan.to_dataset().to_table(),
+            lambda: scan.to_polars(lazy=True).collect(),
+            lambda: found.head(),
+            lambda: scan.partitions(2),
+        ):
+            with pytest.warns(ds.IncompleteReadWarning, match=r"'odd' \(quaternion\), 's.odd' \(quaternion\)"):
+                read()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for columns in (KNOWN_ALONE, ["a"], []):
+                assert found.scan(columns).to_arrow().num_rows == 1
+            # What Python shows by itself: one text a table.
+            warnings.simplefilter("default")
+            with warnings.catch_warnings(record=True) as told:
+                for _ in range(3):
+                    scan.to_arrow()
+            assert len({str(item.message) for item in told}) == 1
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "ipc", "jsonl"])
+@pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
+def test_no_file_is_written_without_columns_that_nobody_left_out(
+    partly_unknown: HandMadeTable, tmp_path: pathlib.Path, ending: str
+) -> None:
+    with shared(partly_unknown) as found:
+        target = tmp_path / f"rows.{ending}"
+        with pytest.raises(ds.UnsupportedFeatureError, match=r"rows.* is without .* 'odd' \(quaternion\), 's.odd'"):
+            getattr(found.scan(), f"to_{ending}")(target)
+        assert list(tmp_path.glob("rows*")) == []
+        assert getattr(found.scan(["a"]), f"to_{ending}")(target) == 1
+
+
+def test_a_copy_has_the_columns_that_cannot_be_read(partly_unknown: HandMadeTable, tmp_path: pathlib.Path) -> None:
+    with shared(partly_unknown) as found:
+        copy = tmp_path / "copy"
+        assert found.replicate(copy).num_files == 1
+    # Neither a warning nor a loss: the files are copied as they are, and the log says what they hold.
+    snapshot = DeltaLog.open(copy).snapshot()
+    assert [item.path for item in snapshot.schema.all_left_out] == [("odd",), ("s", "odd")]
+    (file,) = snapshot.files
+    assert pq.read_table(copy / file.path)["odd"].to_pylist() == [b"q"]

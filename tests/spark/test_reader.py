@@ -23,6 +23,7 @@ from delta_sharing_client.errors import (
     AuthError,
     DataError,
     DeltaSharingError,
+    IncompleteReadWarning,
     ProfileError,
     ProtocolError,
     RequestError,
@@ -46,6 +47,7 @@ from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.types import narrowed_columns, relation_columns, target_schema, to_spark_field
 from tests.golden import corpus
+from tests.regressions.hand_made import HandMadeTable
 from tests.spark.streams import FEED, ID, VECTORS, changed_table, feed_table, limited
 from tests.tables import TableWriter, rows_of
 
@@ -598,3 +600,27 @@ def test_micro_batch_costs_two_requests_and_a_large_snapshot_one_listing(tmp_pat
             assert time.process_time() - began < 0.3
             assert server.stats()["requests"] == {"version": 1, "query": 1}
             end = following
+
+
+# === Columns of types that we do not know ===
+
+
+def test_a_stream_is_refused_where_it_would_leave_out_columns_that_nobody_left_out(lake: Any) -> None:
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("id", "long"), ("odd", "quaternion"), ("b", "string"))
+    ]
+    table = HandMadeTable(lake.root / "t").create(json.dumps({"type": "struct", "fields": fields}))
+    table.commit(table.file(pa.table({"id": [1], "odd": [b"q"], "b": ["x"]})))
+    source = DeltaSharingSource({"path": lake.url("t")})
+    with pytest.warns(IncompleteReadWarning, match=r"The read of '.*' is without .* 'odd' \(quaternion\)"):
+        schema = source.schema()
+    assert schema.names == ["id", "b"]
+    assert source.reader(schema).partitions()
+    with pytest.raises(UnsupportedFeatureError, match=r"A stream of '.*' is without .* 'odd' \(quaternion\)"):
+        pickle.loads(pickle.dumps(source)).streamReader(schema)
+
+    named = DeltaSharingSource({"path": lake.url("t"), "columns": "id, b"})
+    assert named.streamReader(named.schema()).initialOffset()
+    narrowed = StructType([schema["id"]])
+    assert source.streamReader(narrowed).initialOffset()
