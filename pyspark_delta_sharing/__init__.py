@@ -7,7 +7,7 @@ hides all others. So nothing but PySpark is imported here before the format is u
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pyspark
 
@@ -44,6 +44,12 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return self._source.reader(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        self._source.writer(schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        self._source.streamWriter(schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return self._source.streamReader(schema)

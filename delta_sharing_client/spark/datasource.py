@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -93,6 +95,17 @@ Limit = Any
 _LOG = logging.getLogger(__name__)
 
 
+@contextlib.contextmanager
+def one_sentence(wanted: bool = True) -> Iterator[None]:
+    """Have PySpark show an error of ours without the traceback before it; only where a Python worker runs this."""
+    try:
+        yield
+    except DeltaSharingError:
+        if wanted:
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # of this worker, which ends with the error
+        raise
+
+
 class FilePartition(InputPartition):
     """A part of a plan as Spark carries it. Its repr shows neither URLs nor credentials; its pickle holds both."""
 
@@ -109,7 +122,7 @@ class FilePartition(InputPartition):
 
     def read(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches of exactly the schema ``target``; errors are those of ``Partition.read``."""
-        with self.part.read() as batches:
+        with one_sentence(), self.part.read() as batches:
             for batch in batches:
                 yield conform(batch, target)
 
@@ -167,7 +180,12 @@ class BatchReader(DataSourceReader):
         self._narrowed = narrowed
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ask the server for the files and return them, packed. Spark asks once for each DataFrame."""
+        """Return the files, packed, as ``plan`` does."""
+        with one_sentence():
+            return self.plan()
+
+    def plan(self) -> list[FilePartition]:
+        """Ask the server for the files and return them, packed."""
         options = self._table.options
         plan = self._table.plan_batch(self._columns, self._version)
         warn_of_large_read(plan, options, narrowed=self._narrowed)
@@ -266,7 +284,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except DeltaSharingError as error:
             error = with_way_out(error)
             _LOG.error("The stream of %s stops. %s", self._table.name, error)
-            raise error.with_traceback(None) from None  # Spark shows all of it, before the sentence
+            with one_sentence():
+                raise error from None
 
     def _budget(self, limit: Limit, *, told: bool) -> Budget | None:
         if told:
@@ -282,6 +301,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._followed is None:
             self._followed = Follower(self._table, self._described)
         return self._followed
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises what is wrong with a stream when it is first asked: PySpark shows none where it gets no reader."""
+
+    def __init__(self, error: DeltaSharingError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        with one_sentence():
+            raise self._error
+
+    initialOffset = latestOffset = partitions = prepareForTriggerAvailableNow = getDefaultReadLimit = _refuse
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """As all of them."""
+        raise self._error
 
 
 def default_limit(budget: Budget) -> Limit:
@@ -303,8 +339,15 @@ class DeltaSharingSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str], parsed: SparkOptions | None = None) -> None:
         super().__init__(options)
-        self._parsed = SparkOptions.parse(options) if parsed is None else parsed
+        # Who hands them over is no worker of Spark.
+        self._by_spark = parsed is None
+        if parsed is not None:
+            self._parsed = parsed
         self._described: TableHead | None = None
+
+    @functools.cached_property
+    def _parsed(self) -> SparkOptions:
+        return SparkOptions.parse(self.options)
 
     @classmethod
     def name(cls) -> str:
@@ -312,12 +355,13 @@ class DeltaSharingSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the table's schema, or what the option ``columns`` selects of it (asks the server)."""
-        self._described = self._describe(Operation.SNAPSHOT)
-        text = self._described.metadata.schema_string
-        if self._parsed.read.columns is None and (found := left_out_columns(parse_schema(text))):
-            note = left_out_note(found, f"The read of '{self._parsed.table}'")
-            warnings.warn(note, IncompleteReadWarning, stacklevel=2)
-        return relation_columns(text, self._parsed).schema
+        with one_sentence(self._by_spark):
+            self._described = self._describe(Operation.SNAPSHOT)
+            text = self._described.metadata.schema_string
+            if self._parsed.read.columns is None and (found := left_out_columns(parse_schema(text))):
+                note = left_out_note(found, f"The read of '{self._parsed.table}'")
+                warnings.warn(note, IncompleteReadWarning, stacklevel=2)
+            return relation_columns(text, self._parsed).schema
 
     @property
     def described_version(self) -> int:
@@ -327,6 +371,10 @@ class DeltaSharingSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch query."""
+        with one_sentence(self._by_spark):
+            return self._batch_reader(schema)
+
+    def _batch_reader(self, schema: StructType) -> BatchReader:
         options = self._parsed.for_batch()
         operation = Operation.CHANGES if options.read_change_feed else Operation.SNAPSHOT
         described = self._described or self._describe(operation)
@@ -338,16 +386,31 @@ class DeltaSharingSource(DataSource):
         version = described.version if loaded is None else loaded
         return BatchReader(ServedTable(options, operation), columns, version, narrowed=columns.schema != whole)
 
-    def streamReader(self, schema: StructType) -> StreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
         """Return the reader of a streaming query."""
-        options = self._parsed.for_stream()
-        described = self._described or self._describe(Operation.STREAMING)
-        text = described.metadata.schema_string
-        columns = narrowed_columns(text, options, schema)
-        if options.read.columns is None and schema.names == relation_columns(text, options).schema.names:
-            # What a stream writes lasts.
-            check_nothing_left_out(parse_schema(text), f"A stream of '{options.table}'")
-        return StreamReader(ServedTable(options, Operation.STREAMING), columns, described)
+        try:
+            options = self._parsed.for_stream()
+            described = self._described or self._describe(Operation.STREAMING)
+            text = described.metadata.schema_string
+            columns = narrowed_columns(text, options, schema)
+            if options.read.columns is None and schema.names == relation_columns(text, options).schema.names:
+                # What a stream writes lasts.
+                check_nothing_left_out(parse_schema(text), f"A stream of '{options.table}'")
+            return StreamReader(ServedTable(options, Operation.STREAMING), columns, described)
+        except DeltaSharingError as error:
+            return RefusedStream(error)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuse to write: a shared table is its provider's."""
+        with one_sentence(self._by_spark):
+            raise UsageError(
+                f"The format '{self.name()}' only reads: a shared table is written by its provider. Write to another "
+                "format."
+            )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """As ``writer``."""
+        self.writer(schema, overwrite)
 
     def _describe(self, operation: Operation) -> TableHead:
         table = ServedTable(self._parsed, operation)

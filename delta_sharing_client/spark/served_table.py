@@ -9,11 +9,11 @@ import json
 import platform
 import uuid
 from collections.abc import Sequence
-from importlib import metadata as packages
 
 import msgspec
 import pyspark
 
+from delta_sharing_client import __version__
 from delta_sharing_client.delta.actions import (
     Action,
     AddFile,
@@ -425,9 +425,8 @@ class ServedTable:
 def user_agent(operation: Operation, caller: str | None) -> str:
     """Return how the data source names itself to servers."""
     product = "SparkStructuredStreaming" if operation is Operation.STREAMING else "Spark"
-    own = packages.version("delta-sharing-client")
     parts = [
-        f"delta-sharing-client-{product}/{own}",
+        f"delta-sharing-client-{product}/{__version__}",
         f"PySpark/{pyspark.__version__}",
         f"Python/{platform.python_version()}",
     ]

@@ -81,7 +81,7 @@ def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: Str
     """Return the batch read of ``source``, of which ``schema`` was asked, as a DataFrame that needs no data source."""
     reader = source.reader(schema)
     # One by one: a task unpickles its own only. Functions that give a token come along by their code.
-    parts = [cloudpickle.dumps(part) for part in reader.partitions()]  # type: ignore[no-untyped-call]
+    parts = [cloudpickle.dumps(part) for part in reader.plan()]  # type: ignore[no-untyped-call]
     if not parts:
         return session.createDataFrame([], schema)
 

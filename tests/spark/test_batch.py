@@ -481,3 +481,38 @@ def test_our_reader_does_not_push_filters_and_is_right_with_push_down_on(
         assert frame.count() == 12
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+# === Errors ===
+
+
+def test_an_error_is_one_sentence_without_a_traceback(spark: Any, lake: Any, table: TableWriter) -> None:
+    frame = load(spark, lake)
+    pushing = ds.load_as_spark(lake.url("t"), spark=spark)
+    for path in table.path.glob("part-*.parquet"):
+        path.unlink()
+    for ask, sentence in (
+        (lambda: load(spark, lake, columns="idd"), "UsageError: "),
+        (lambda: spark.read.format("deltaSharing").schema("nope int").load(lake.url("t")).collect(), "UsageError: "),
+        (frame.collect, "DataError: "),
+        (pushing.where("id > 3").collect, "DataError: "),
+        (lambda: frame.write.format("deltaSharing").mode("append").save("x"), "only reads: a shared table"),
+    ):
+        with pytest.raises(Exception, match=sentence) as caught:
+            ask()
+        text = str(caught.value)
+        assert "Traceback" not in text
+        assert "delta_sharing_client/" not in text
+        assert text.index("delta_sharing_client.errors.") < 200
+
+
+def test_the_loader_looks_before_it_hands_over(spark: Any, lake: Any, table: TableWriter, tmp_path: Any) -> None:
+    wrong = tmp_path / "wrong.share"
+    wrong.write_text(json.dumps({**lake.server.profile, "bearerToken": "wrong"}))
+    with pytest.raises(ds.AuthError):
+        ds.load_as_spark(f"{wrong}#share.schema.t", spark=spark)
+    for arguments in ({"filter": "idd = 1"}, {"columns": ["idd"]}, {"version": 99}, {"filter": "id ="}):
+        with pytest.raises(ds.DeltaSharingError):
+            ds.load_as_spark(lake.url("t"), spark=spark, **arguments)
+    with pytest.raises(ds.DeltaSharingError):
+        ds.load_as_spark(lake.url("none"), spark=spark)
