@@ -33,7 +33,7 @@ API = {
     "Filters": ("col", "Expression"),
     "In one call": re.compile("load_|get_|scan_|attach"),
     "Choices": ("AccessMode", "FileIdHash", "ResponseFormat", "VariantAs"),
-    "Errors": re.compile(".*Error$"),
+    "Errors and warnings": re.compile(".*(Error|Warning)$"),
 }
 
 
