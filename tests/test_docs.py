@@ -230,6 +230,11 @@ def test_an_example_of_the_other_package_runs_there(
     subprocess.run([incumbent_python, "-c", example.source], check=True, timeout=120)
 
 
+@pytest.mark.parametrize("example", examples("here"), ids=str)
+def test_an_example_needs_nothing_of_a_clone(example: Example) -> None:
+    assert re.findall(r"\b(?:import|from) (?:mock_server|tests|benchmarks)\b", example.source) == []
+
+
 def test_examples_are_of_no_other_kind() -> None:
     kinds = {example.kind for example in examples()}
 
@@ -240,8 +245,7 @@ def test_examples_are_of_no_other_kind() -> None:
 NOT_RUN = {
     r"bash \.ci/": "they are the suite and its demonstration",
     r"(venv/bin/)?pip install |python -m venv |source venv": ".ci/wheels installs each extra into an empty environment",
-    r"python -m mock_server ": "a server does not end by itself: tests/unit/mock_server/test_main.py starts it",
-    r"delta-sharing serve": "as above",
+    r"delta-sharing serve": "a server does not end by itself: tests/unit/mock_server/test_main.py starts it",
     r"delta-sharing \[": "how a command line is made",
     r"export DELTA_SHARING_PROFILE=": "the test of commands sets it",
     r"spark-submit ": "for one of the two lines it takes the JVM connector's jar, which the suite does not download",
@@ -274,7 +278,9 @@ def test_every_block_is_run_or_named_with_its_reason(tmp_path: Path) -> None:
     assert drawn == DRAWINGS
 
 
-WITH_COMMANDS = [page for page in PAGES if re.search(r"^delta-sharing [a-z-]", page.read_text(), re.MULTILINE)]
+# A server does not end by itself: tests of its own start it.
+COMMAND = re.compile(r"^delta-sharing (?!serve)[a-z-].*", re.MULTILINE)
+WITH_COMMANDS = [page for page in PAGES if COMMAND.search(page.read_text())]
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
@@ -283,8 +289,7 @@ def test_the_command_lines_of_a_page_run(
 ) -> None:
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
     blocks = "".join(re.findall(r"```\w*\n(.*?)```", page.read_text(), re.DOTALL))
-    # A server does not end by itself: tests of its own start it.
-    commands = [line for line in blocks.splitlines() if re.match(r"delta-sharing (?!serve)[a-z-]", line)]
+    commands = COMMAND.findall(blocks)
 
     for command in commands:
         assert main(shlex.split(command, comments=True)[1:]) == 0, (command, capsys.readouterr().err)
