@@ -10,6 +10,7 @@ from delta_sharing_client.errors import UsageError
 # What each extra of pyproject.toml brings, by the names that are imported.
 _PACKAGES = {
     "duckdb": ("duckdb",),
+    "geopandas": ("geopandas",),
     "jwt": ("jwt", "cryptography"),
     "polars": ("polars",),
     "server": ("starlette", "uvicorn", "yaml"),

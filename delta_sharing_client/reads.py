@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 import pyarrow as pa
 
 from delta_sharing_client import optional
+from delta_sharing_client.delta.schema import is_geometry
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.notebook import html_facts
@@ -46,6 +47,7 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 
 if TYPE_CHECKING:
     import duckdb
+    import geopandas
     import pandas as pd
     import polars as pl
     import pyspark.sql
@@ -384,6 +386,35 @@ class Read(abc.ABC):
 
             return lazy_frame(self)
         return optional.load("polars", "polars").from_arrow(self.to_arrow())
+
+    def to_geopandas(self) -> geopandas.GeoDataFrame:
+        """Return the rows as a ``geopandas.GeoDataFrame`` (extra ``geopandas``).
+
+        Its geometries are the table's columns of the types ``geometry`` and ``geography``, each with its coordinate
+        reference system. GeoPandas computes in the plane, with a geography too.
+
+        Raises
+        ------
+        UsageError
+            No column holds a geometry, or GeoPandas is not installed.
+        DeltaSharingError
+            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> table.scan().to_geopandas()
+        Traceback (most recent call last):
+            ...
+        delta_sharing_client.errors.UsageError: No column of 'demo.shop.orders' holds a geometry; read it with \
+to_pandas().
+        """
+        package = optional.load("geopandas", "geopandas")
+        table = self.to_arrow()
+        if not any(is_geometry(field) for field in table.schema):
+            raise UsageError(f"No column of '{self.table}' holds a geometry; read it with to_pandas().")
+        return package.GeoDataFrame.from_arrow(table)
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Return the rows as a DuckDB relation (extra ``duckdb``), on ``connection`` or DuckDB's default one.

@@ -71,9 +71,9 @@ def literal_bounds(text: str, kind: Kind) -> tuple[Value, Value]:
     except (ValueError, KeyError):
         raise NotUnderstood(f"not a {kind.value}: {text[:100]}") from None
     if kind is Kind.TIMESTAMP:
-        # The JVM client cuts literals to milliseconds, so this one may stand for any microsecond of it.
+        # The JVM client cuts literals to milliseconds, so this one may stand for any nanosecond of it.
         assert isinstance(value, int)
-        return value, value + 999
+        return value, value + 999_999
     if kind is Kind.FLOAT:
         # The shortest text of a 32-bit float is another number as a double; which was meant is not known.
         assert isinstance(value, float)
@@ -98,7 +98,7 @@ def _literal(text: str, kind: Kind) -> Value:
         found = instants.parse_timestamp(text)
         if not found.zoned:
             raise UsageError("A time without a zone is not compared, as its zone is not known.")
-        return found.nanoseconds // 1000
+        return found.nanoseconds // 1000 * 1000
     return text
 
 

@@ -30,6 +30,7 @@ NOUNS_WITH_ONE_READER = {
     "cli/commands.py": "the commands; program.py is the process around them",
     "cli/output.py": "what is told, and how it is printed",
     "cli/target.py": "what a command is about: settings, client, table",
+    "delta/file_values.py": "what files may hold of a type; each function stands in a row of delta/data_types.py",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",

@@ -25,6 +25,7 @@ from delta_sharing_client.delta.features import FEATURES, Operation
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs import pandas as frames
+from delta_sharing_client.outputs.dataset import known_to_duckdb
 from delta_sharing_client.outputs.file_formats import BY_ENDING
 from delta_sharing_client.predicates.functions import FUNCTIONS
 from delta_sharing_client.predicates.parse import OPERATORS
@@ -54,6 +55,10 @@ TYPES: dict[str, object] = {
     "date": "date",
     "timestamp": "timestamp",
     "timestamp_ntz": "timestamp_ntz",
+    "timestamp_nanos": "timestamp_nanos",
+    "timestamp_nanos_ntz": "timestamp_nanos_ntz",
+    "geometry": "geometry(EPSG:3857)",
+    "geography": "geography(OGC:CRS84, spherical)",
     "interval day to second": "interval day to second",
     "interval year to month": "interval year to month",
     "void": "void",
@@ -335,6 +340,6 @@ def _spark(kind: object) -> str:
 
 
 def _duckdb(schema: pa.Schema) -> str:
-    found = str(duckdb.from_arrow(schema.empty_table()).types[0]).replace('"', "")
+    found = str(duckdb.from_arrow(known_to_duckdb(schema).empty_table()).types[0]).replace('"', "")
     # Before version 2 DuckDB has no type without values.
     return "NULL" if schema.field(0).type == pa.null() and found == "INTEGER" else found

@@ -1,24 +1,28 @@
-"""The types of a table's columns as values (Delta log protocol, "Schema Serialization Format")."""
+"""The types of a table's columns as values (Delta log protocol, "Schema Serialization Format"), and the one row of each
+type that says all that is known of it."""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Any, Union
+
+import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnPath as ColumnPath
+from delta_sharing_client.delta import file_values, value_bounds, value_texts
 
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"
 COLLATIONS_KEY = "__COLLATIONS"
 
-_NUMBERS = ("long", "integer", "short", "byte", "float", "double")
-_TIMES = ("date", "timestamp", "timestamp_ntz")
-SIMPLE_TYPES = frozenset((*_NUMBERS, *_TIMES, "string", "boolean", "binary", "void", "variant"))
 COLLATED = re.compile(r"string\s+collate\s+(\S+)\Z", re.IGNORECASE)
-DAY_TIME_UNITS = ("day", "hour", "minute", "second")
-YEAR_MONTH_UNITS = ("year", "month")
+_SIZED_TEXT = re.compile(r"(char|varchar)\(\s*(\d{1,10})\s*\)\Z")
+_DEFAULT_CRS = "OGC:CRS84"
+_GEOMETRY = re.compile(r"geometry(?:\(\s*(?P<crs>[^(),]+?)\s*\))?\Z", re.IGNORECASE)
+_GEOGRAPHY = re.compile(r"geography(?:\(\s*(?P<crs>[^(),]+?)\s*(?:,\s*(?P<edges>\w+)\s*)?\))?\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +33,19 @@ class PrimitiveType:
 
     @property
     def base(self) -> str:
-        """The kind to switch on: ``"string"`` for every text type (char, varchar, collated),
-        ``"day_time_interval"`` and ``"year_month_interval"`` for the interval types, ``name`` for all others."""
-        if self.name in SIMPLE_TYPES:
-            return self.name
-        if self.name.startswith("interval "):
-            return "year_month_interval" if self.name.split()[1] in YEAR_MONTH_UNITS else "day_time_interval"
-        return "string"
+        """The kind to switch on, a key of ``TYPES``: ``"string"`` for every text type (char, varchar, collated),
+        ``"day_time_interval"`` and ``"year_month_interval"`` for the interval types, ``name`` for most others."""
+        return self.name if self.name in TYPES else _spelled(self.name) or "string"
+
+    @property
+    def coordinates(self) -> tuple[str, str | None] | None:
+        """The coordinate reference system of ``geometry`` and ``geography``, and the algorithm of the latter's edges;
+        ``None`` for all others."""
+        if (match := _GEOMETRY.match(self.name)) is not None:
+            return match["crs"] or _DEFAULT_CRS, None
+        if (match := _GEOGRAPHY.match(self.name)) is not None:
+            return match["crs"] or _DEFAULT_CRS, (match["edges"] or "spherical").lower()
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +154,234 @@ class StructType:
 
 
 DataType = Union[PrimitiveType, DecimalType, ArrayType, MapType, StructType]
+
+
+# === One row a type ===
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeRow:
+    """All that the package knows of a type that is not nested.
+
+    How values compare in filters, and what pandas makes of them, follows from ``arrow`` (``predicates.values.kind_of``,
+    ``outputs.pandas``).
+
+    Attributes
+    ----------
+    arrow:
+        The Arrow type in which values are handed out; of a decimal that depends on its digits (``to_arrow_type``).
+    width:
+        Bytes that a value takes in a file, about, for shares of a file that is not read yet.
+    text:
+        Reads a partition value; ``None`` where a column of the type cannot partition a table.
+    statistics:
+        How the log's minimum and maximum of a column become bounds.
+    footer:
+        The same of a Parquet file's own.
+    stored:
+        How values of other types in files become this one, exactly.
+    spark:
+        The class in ``pyspark.sql.types``; ``None`` where Spark takes no such values from Python.
+    spelled:
+        Whether a name in a schema means the type, beside its key in ``TYPES``.
+    """
+
+    arrow: pa.DataType
+    width: float
+    text: Callable[[str, Any], object] | None = None
+    statistics: Callable[[StructField], value_bounds.Converters] = value_bounds.no_statistics
+    footer: Callable[[Any, Any, pa.DataType], value_bounds.Footer] = value_bounds.no_footer
+    stored: Callable[[pa.DataType, pa.DataType], file_values.Stored] = file_values.only_itself
+    spark: str | None = None
+    spelled: Callable[[str], bool] = lambda name: False
+
+
+VARIANT_ARROW_TYPE = pa.struct(
+    [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+)
+"""The unshredded physical form of a variant."""
+
+
+def _integer(arrow: pa.DataType, spark: str) -> TypeRow:
+    return TypeRow(
+        arrow=arrow,
+        width=arrow.bit_width / 8,
+        text=functools.partial(value_texts.integer, bits=arrow.bit_width),
+        statistics=value_bounds.integer_statistics,
+        footer=value_bounds.integer_footer,
+        stored=file_values.integer,
+        spark=spark,
+    )
+
+
+def _is_text(name: str) -> bool:
+    return bool(_SIZED_TEXT.match(name) or COLLATED.match(name))
+
+
+def _is_interval(family: tuple[str, ...]) -> Callable[[str], bool]:
+    def spelled(name: str) -> bool:
+        words = name.split(" ")
+        if len(words) not in (2, 4) or words[0] != "interval" or (len(words) == 4 and words[2] != "to"):
+            return False
+        units = words[1::2]
+        if not all(unit in family for unit in units):
+            return False
+        return len(units) == 1 or family.index(units[0]) < family.index(units[1])
+
+    return spelled
+
+
+TYPES: dict[str, TypeRow] = {
+    "string": TypeRow(
+        arrow=pa.string(),
+        width=12.0,
+        text=value_texts.string,
+        statistics=value_bounds.text_statistics,
+        footer=value_bounds.text_footer,
+        stored=file_values.text,
+        spark="StringType",
+        spelled=_is_text,
+    ),
+    "long": _integer(pa.int64(), "LongType"),
+    "integer": _integer(pa.int32(), "IntegerType"),
+    "short": _integer(pa.int16(), "ShortType"),
+    "byte": _integer(pa.int8(), "ByteType"),
+    "float": TypeRow(
+        arrow=pa.float32(),
+        width=4.0,
+        text=functools.partial(value_texts.floating, bits=32),
+        statistics=value_bounds.float_statistics,
+        footer=value_bounds.floating_footer,
+        stored=file_values.floating,
+        spark="FloatType",
+    ),
+    "double": TypeRow(
+        arrow=pa.float64(),
+        width=8.0,
+        text=functools.partial(value_texts.floating, bits=64),
+        statistics=value_bounds.double_statistics,
+        footer=value_bounds.floating_footer,
+        stored=file_values.floating,
+        spark="DoubleType",
+    ),
+    "decimal": TypeRow(
+        arrow=pa.decimal128(38, 0),
+        width=8.0,
+        text=value_texts.exact_decimal,
+        statistics=value_bounds.decimal_statistics,
+        footer=value_bounds.decimal_footer,
+        stored=file_values.exact_decimal,
+        spark="DecimalType",
+    ),
+    "boolean": TypeRow(
+        arrow=pa.bool_(),
+        width=0.2,
+        text=value_texts.boolean,
+        statistics=value_bounds.boolean_statistics,
+        footer=value_bounds.boolean_footer,
+        spark="BooleanType",
+    ),
+    "binary": TypeRow(
+        arrow=pa.binary(),
+        width=12.0,
+        text=value_texts.binary,
+        footer=value_bounds.binary_footer,
+        stored=file_values.binary,
+        spark="BinaryType",
+    ),
+    "date": TypeRow(
+        arrow=pa.date32(),
+        width=3.0,
+        text=value_texts.date,
+        statistics=value_bounds.date_statistics,
+        footer=value_bounds.date_footer,
+        stored=file_values.date,
+        spark="DateType",
+    ),
+    "timestamp": TypeRow(
+        arrow=pa.timestamp("us", tz="UTC"),
+        width=8.0,
+        text=functools.partial(value_texts.timestamp, zoned=True),
+        statistics=value_bounds.timestamp_statistics,
+        footer=value_bounds.timestamp_footer,
+        stored=file_values.timestamp,
+        spark="TimestampType",
+    ),
+    "timestamp_ntz": TypeRow(
+        arrow=pa.timestamp("us"),
+        width=8.0,
+        text=functools.partial(value_texts.timestamp, zoned=False),
+        statistics=value_bounds.timestamp_ntz_statistics,
+        footer=value_bounds.timestamp_ntz_footer,
+        stored=file_values.timestamp_ntz,
+        spark="TimestampNTZType",
+    ),
+    "timestamp_nanos": TypeRow(
+        arrow=pa.timestamp("ns", tz="UTC"),
+        width=8.0,
+        text=functools.partial(value_texts.timestamp, zoned=True, unit="nanoseconds"),
+        statistics=value_bounds.nanos_statistics,
+        footer=value_bounds.timestamp_footer,
+        stored=file_values.timestamp,
+    ),
+    "timestamp_nanos_ntz": TypeRow(
+        arrow=pa.timestamp("ns"),
+        width=8.0,
+        text=functools.partial(value_texts.timestamp, zoned=False, unit="nanoseconds"),
+        statistics=value_bounds.nanos_ntz_statistics,
+        footer=value_bounds.timestamp_footer,
+        stored=file_values.timestamp,
+    ),
+    "day_time_interval": TypeRow(
+        arrow=pa.duration("us"),
+        width=8.0,
+        text=functools.partial(value_texts.interval, family=value_texts.DAY_TIME_UNITS, bits=64),
+        stored=file_values.day_time_interval,
+        spelled=_is_interval(value_texts.DAY_TIME_UNITS),
+    ),
+    "year_month_interval": TypeRow(
+        arrow=pa.int32(),
+        width=8.0,
+        text=functools.partial(value_texts.interval, family=value_texts.YEAR_MONTH_UNITS, bits=32),
+        stored=file_values.integer,
+        spelled=_is_interval(value_texts.YEAR_MONTH_UNITS),
+    ),
+    "void": TypeRow(arrow=pa.null(), width=0.0, text=value_texts.void, spark="NullType"),
+    "variant": TypeRow(arrow=VARIANT_ARROW_TYPE, width=40.0, spark="VariantType"),
+    # Well-known binary. A bounding box is no range of the bytes, so nothing is skipped by it.
+    "geometry": TypeRow(
+        arrow=pa.binary(),
+        width=40.0,
+        stored=file_values.binary,
+        spark="BinaryType",
+        spelled=lambda name: bool(_GEOMETRY.match(name)),
+    ),
+    "geography": TypeRow(
+        arrow=pa.binary(),
+        width=40.0,
+        stored=file_values.binary,
+        spark="BinaryType",
+        spelled=lambda name: bool(_GEOGRAPHY.match(name)),
+    ),
+}
+
+
+def row_of(data_type: DataType) -> TypeRow | None:
+    """Return the row of a type, ``None`` for a nested one."""
+    if isinstance(data_type, DecimalType):
+        return TYPES["decimal"]
+    return TYPES[data_type.base] if isinstance(data_type, PrimitiveType) else None
+
+
+def is_primitive(name: str) -> bool:
+    """Whether a schema's ``name`` is that of a type without parameters, or one whose text we keep as it is."""
+    simple = name in TYPES and not name.endswith("_interval") and name != "decimal"
+    return simple or _spelled(name) is not None
+
+
+@functools.lru_cache(maxsize=1024)
+def _spelled(name: str) -> str | None:
+    return next((base for base, row in TYPES.items() if row.spelled(name)), None)
 
 
 def _left_out(data_type: DataType) -> tuple[LeftOut, ...]:

@@ -11,10 +11,7 @@ import pyarrow as pa
 
 from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.delta.data_types import (
-    COLLATED,
-    DAY_TIME_UNITS,
-    SIMPLE_TYPES,
-    YEAR_MONTH_UNITS,
+    TYPES,
     ArrayType,
     ColumnPath,
     DataType,
@@ -24,6 +21,7 @@ from delta_sharing_client.delta.data_types import (
     PrimitiveType,
     StructField,
     StructType,
+    is_primitive,
 )
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 
@@ -31,8 +29,6 @@ MAX_NESTING = 100
 """Types nested deeper than this are refused: no writer makes them, and walking them would exhaust the stack."""
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,9})\s*,\s*(-?\d{1,9})\s*\)\Z")
-_SIZED_TEXT = re.compile(r"(char|varchar)\(\s*(\d{1,10})\s*\)\Z")
-_GEOSPATIAL = ("geometry", "geography")
 # Names of old writers, which other readers accept as well.
 _ALIASES = {"null": "void", "timestampWithoutTimezone": "timestamp_ntz", "timestamp_without_timezone": "timestamp_ntz"}
 
@@ -159,7 +155,7 @@ def _type(node: object, path: ColumnPath, depth: int) -> DataType:
 
 
 def _primitive(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
-    if name in SIMPLE_TYPES:
+    if is_primitive(name):
         return PrimitiveType(name)
     if (alias := _ALIASES.get(name)) is not None:
         return PrimitiveType(alias)
@@ -172,30 +168,11 @@ def _primitive(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
                 f"{_where(path)} must have 1 to 38 digits and a scale from 0 to its digits, found {name!r}."
             )
         return DecimalType(precision, scale)
-    if _SIZED_TEXT.match(name) or COLLATED.match(name) or _is_interval(name):
-        return PrimitiveType(name)
-    if name.startswith(_GEOSPATIAL):
-        raise UnsupportedFeatureError(
-            f"{_where(path)} has the type {name!r} of the table feature 'geospatial', which is not supported. "
-            "Read the other columns, or ask the provider to share a view without this one.",
-            feature="geospatial",
-        )
     raise UnsupportedFeatureError(
         f"{_where(path)} has the type {name[:100]!r}, which is not supported. Read the other columns, upgrade the "
         "client, or ask the provider to share a view without this one.",
         feature=name[:100],
     )
-
-
-def _is_interval(name: str) -> bool:
-    words = name.split(" ")
-    if len(words) not in (2, 4) or words[0] != "interval" or (len(words) == 4 and words[2] != "to"):
-        return False
-    units = words[1::2]
-    for family in (DAY_TIME_UNITS, YEAR_MONTH_UNITS):
-        if all(unit in family for unit in units):
-            return len(units) == 1 or family.index(units[0]) < family.index(units[1])
-    return False
 
 
 def _flag(node: Mapping[str, object], key: str, path: ColumnPath) -> bool:
@@ -221,29 +198,8 @@ def _too_deep() -> str:
 
 # === As Arrow has it ===
 
-VARIANT_ARROW_TYPE = pa.struct(
-    [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
-)
-"""The unshredded physical form of a variant."""
-
-_TO_ARROW: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "long": pa.int64(),
-    "integer": pa.int32(),
-    "short": pa.int16(),
-    "byte": pa.int8(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "void": pa.null(),
-    "variant": VARIANT_ARROW_TYPE,
-    "day_time_interval": pa.duration("us"),
-    "year_month_interval": pa.int32(),
-}
+_EXTENSION_NAME, _EXTENSION_METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
+_WELL_KNOWN_BINARY = b"geoarrow.wkb"
 
 _FROM_ARROW: dict[pa.DataType, str] = {
     pa.int8(): "byte",
@@ -268,20 +224,48 @@ def to_arrow_type(data_type: DataType) -> pa.DataType:
 
     Text of every kind is ``string``; ``timestamp`` is ``timestamp[us, UTC]`` and ``timestamp_ntz`` has no zone;
     ``void`` is ``null``; ``variant`` is ``struct<metadata: binary, value: binary>``; day-time intervals are
-    ``duration[us]`` and year-month intervals ``int32`` months.
+    ``duration[us]`` and year-month intervals ``int32`` months. Timestamps in nanoseconds have the unit ``ns``. What
+    ``geometry`` and ``geography`` have beside ``binary`` is in the metadata of their fields (``geoarrow_metadata``).
     """
     if isinstance(data_type, PrimitiveType):
-        return _TO_ARROW[data_type.base]
+        return TYPES[data_type.base].arrow
     if isinstance(data_type, DecimalType):
         return pa.decimal128(data_type.precision, data_type.scale)
     if isinstance(data_type, ArrayType):
-        return pa.list_(pa.field("element", to_arrow_type(data_type.element), nullable=data_type.contains_null))
+        element = to_arrow_type(data_type.element)
+        extension = geoarrow_metadata(data_type.element)
+        return pa.list_(pa.field("element", element, nullable=data_type.contains_null, metadata=extension))
     if isinstance(data_type, MapType):
+        value, extension = to_arrow_type(data_type.value), geoarrow_metadata(data_type.value)
         return pa.map_(
             pa.field("key", to_arrow_type(data_type.key), nullable=False),
-            pa.field("value", to_arrow_type(data_type.value), nullable=data_type.value_contains_null),
+            pa.field("value", value, nullable=data_type.value_contains_null, metadata=extension),
         )
     return pa.struct([_to_arrow_field(item) for item in data_type.fields])
+
+
+def geoarrow_metadata(data_type: DataType) -> dict[bytes, bytes] | None:
+    """Return the metadata of a field that holds ``geometry`` or ``geography`` as well-known binary, ``None`` of others.
+
+    It is that of the Arrow extension ``geoarrow.wkb`` (GeoArrow specification, "Extension Types" and "Extension
+    metadata"): the coordinate reference system, and how the edges of a geography run.
+    """
+    if not isinstance(data_type, PrimitiveType) or (found := data_type.coordinates) is None:
+        return None
+    crs, edges = found
+    # A bare number is a code of EPSG; 0 and "any" name no system.
+    named = f"EPSG:{crs}" if crs.isdigit() else crs
+    content: dict[str, str] = {}
+    if named.upper() not in ("ANY", "EPSG:0"):
+        content = {"crs": named, "crs_type": "authority_code"}
+    if edges is not None:
+        content["edges"] = edges
+    return {_EXTENSION_NAME: _WELL_KNOWN_BINARY, _EXTENSION_METADATA: msgspec.json.encode(content)}
+
+
+def is_geometry(field: pa.Field) -> bool:
+    """Whether an Arrow field holds ``geometry`` or ``geography``."""
+    return (field.metadata or {}).get(_EXTENSION_NAME) == _WELL_KNOWN_BINARY
 
 
 def to_arrow_schema(struct: StructType) -> pa.Schema:
@@ -336,7 +320,8 @@ def from_arrow_type(arrow_type: pa.DataType) -> DataType:
 def _to_arrow_field(item: StructField) -> pa.Field:
     arrow_type = to_arrow_type(item.type)
     # Arrow has no null type without nulls, whatever a schema says of a void column.
-    return pa.field(item.name, arrow_type, nullable=item.nullable or pa.types.is_null(arrow_type))
+    nullable = item.nullable or pa.types.is_null(arrow_type)
+    return pa.field(item.name, arrow_type, nullable=nullable, metadata=geoarrow_metadata(item.type))
 
 
 def _from_arrow_field(item: pa.Field) -> StructField:

@@ -38,7 +38,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     def __init__(self, read: Read, condition: pc.Expression | None = None) -> None:
         # Engines take an instance of pyarrow's class. Whatever would go around ``scanner`` finds a file that is not
         # there, and so an error: an empty dataset would be wrong rows.
-        schema = read.schema
+        schema = self._shown(read.schema)
         parquet = pads.ParquetFileFormat()
         nowhere = parquet.make_fragment("delta-sharing/read-me-through-scanner", pyarrow.fs.LocalFileSystem())
         super().__init__([nowhere], schema, parquet)
@@ -50,7 +50,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return f"SharedDataset({self._read!r})"
 
     def __reduce__(self) -> tuple[Callable[..., SharedDataset], tuple[Read, pc.Expression | None]]:
-        return SharedDataset, (self._read, self._condition)
+        return type(self), (self._read, self._condition)
 
     def scanner(
         self,
@@ -89,7 +89,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         if self._joined(filter) is None:
             limit = self._read.limit_rows
             limited = self._read.limit(num_rows if limit is None else min(num_rows, limit))
-            return SharedDataset(limited).to_table(columns=columns)
+            return type(self)(limited).to_table(columns=columns)
         return self._scanner(columns, filter, **options).head(num_rows)
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:  # noqa: A002
@@ -99,7 +99,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
 
     def filter(self, expression: pc.Expression) -> SharedDataset:
         """Return a dataset of the rows for which ``expression`` is true, too."""
-        return SharedDataset(self._read, self._joined(expression))
+        return type(self)(self._read, self._joined(expression))
 
     def replace_schema(self, schema: pa.Schema) -> SharedDataset:
         """Refuse: the schema is the provider's."""
@@ -135,6 +135,10 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
             return self._condition if condition is None else condition
         return self._condition & condition
 
+    def _shown(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema as the engine is to see it."""
+        return schema
+
 
 class SharedScanner:
     """A query of a shared table, with the methods of ``pyarrow.dataset.Scanner``: see ``SharedDataset.scanner``.
@@ -165,7 +169,12 @@ class SharedScanner:
     @property
     def projected_schema(self) -> pa.Schema:
         """Schema of the rows."""
-        return self._query(self.dataset_schema.empty_table()).schema
+        found = self._query(self.dataset_schema.empty_table()).schema
+        for index, (name, expression) in enumerate(self._asked.items()):
+            # What Arrow computes has lost the metadata of its fields; a column of the table is as it was.
+            if expression.equals(pc.field(name)):
+                found = found.set(index, self.dataset_schema.field(name))
+        return found
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a reader, which reads as far as it is read."""
@@ -230,11 +239,36 @@ class SharedScanner:
 # === DuckDB ===
 
 
+class _ForDuckDB(SharedDataset):
+    """Geography as plain binary: DuckDB's own geometry knows straight edges only, and refuses all others."""
+
+    def _shown(self, schema: pa.Schema) -> pa.Schema:
+        return known_to_duckdb(schema)
+
+
+def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
+    """Return ``schema`` with geography as plain binary, at every level; the same object where there is none."""
+    found = pa.schema([_straight(field) for field in schema], metadata=schema.metadata)
+    return schema if found.equals(schema, check_metadata=True) else found
+
+
+def _straight(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        field = field.with_type(pa.struct([_straight(item) for item in kind]))
+    elif pa.types.is_map(kind):
+        field = field.with_type(pa.map_(_straight(kind.key_field), _straight(kind.item_field)))
+    elif pa.types.is_list(kind):
+        field = field.with_type(pa.list_(_straight(kind.value_field)))
+    content = (field.metadata or {}).get(b"ARROW:extension:metadata", b"")
+    return field.remove_metadata() if b'"edges"' in content else field
+
+
 def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
     """Return ``read`` as a relation on ``connection``, DuckDB's default one if ``None``: queries are pushed into it."""
     # A connection of our own would be closed under the relation once nothing else holds it.
     target = optional.load("duckdb", "duckdb") if connection is None else connection
-    return target.from_arrow(SharedDataset(read))
+    return target.from_arrow(_ForDuckDB(read))
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Read]) -> None:

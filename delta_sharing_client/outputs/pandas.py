@@ -446,8 +446,22 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
         return column.to_numpy()
     if not HAS_UNITS:
         column = _in_nanoseconds(field, column)
+    if pa.types.is_nested(column.type) and _nanoseconds_within(column.type):
+        # pyarrow would give whole numbers for them inside of structs and maps.
+        values = np.empty(len(column), dtype=object)
+        for row, value in enumerate(column.to_pylist()):
+            values[row] = value
+        return values
     # Inside lists, maps and structs too, a whole number next to a null must not become a float.
     return column.to_pandas(date_as_object=True, integer_object_nulls=True).array
+
+
+def _nanoseconds_within(kind: pa.DataType, *, below: bool = False) -> bool:
+    """Whether a struct or a map in ``kind``, or above it where ``below``, holds timestamps in nanoseconds."""
+    if pa.types.is_timestamp(kind):
+        return below and kind.unit == "ns"
+    below = below or pa.types.is_struct(kind) or pa.types.is_map(kind)
+    return any(_nanoseconds_within(kind.field(index).type, below=below) for index in range(kind.num_fields))
 
 
 def _in_nanoseconds(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -14,13 +14,13 @@ from delta_sharing_client.delta.data_types import (
     ArrayType,
     ColumnPath,
     DataType,
-    DecimalType,
     MapType,
     PrimitiveType,
     StructField,
     StructType,
+    row_of,
 )
-from delta_sharing_client.delta.schema import to_arrow_type
+from delta_sharing_client.delta.schema import geoarrow_metadata, to_arrow_type
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.predicates.tree import Expression
@@ -117,14 +117,12 @@ def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
     if isinstance(data_type, PrimitiveType) and data_type.base == "variant" and variant_as is not VariantAs.STRUCT:
         return pa.string()
     if isinstance(data_type, ArrayType):
-        return pa.list_(
-            pa.field("element", output_type(data_type.element, variant_as), nullable=data_type.contains_null)
-        )
+        element = StructField("element", data_type.element, data_type.contains_null)
+        return pa.list_(output_field(element, variant_as))
     if isinstance(data_type, MapType):
-        return pa.map_(
-            pa.field("key", output_type(data_type.key, variant_as), nullable=False),
-            pa.field("value", output_type(data_type.value, variant_as), nullable=data_type.value_contains_null),
-        )
+        key = StructField("key", data_type.key, nullable=False)
+        value = StructField("value", data_type.value, data_type.value_contains_null)
+        return pa.map_(output_field(key, variant_as), output_field(value, variant_as))
     if isinstance(data_type, StructType):
         return pa.struct([output_field(item, variant_as) for item in data_type.fields])
     return to_arrow_type(data_type)
@@ -132,7 +130,8 @@ def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
 
 def output_field(item: StructField, variant_as: VariantAs) -> pa.Field:
     """Return the Arrow field of a column as a scan hands it out."""
-    return pa.field(item.name, output_type(item.type, variant_as), nullable=item.nullable)
+    arrow = output_type(item.type, variant_as)
+    return pa.field(item.name, arrow, nullable=item.nullable, metadata=geoarrow_metadata(item.type))
 
 
 def left_out_columns(schema: StructType) -> dict[str, str]:
@@ -231,9 +230,6 @@ def _prune(field: StructField, paths: list[ColumnPath]) -> StructField:
     return dataclasses.replace(field, type=StructType(kept))
 
 
-_WIDTHS = {"boolean": 0.2, "byte": 1.0, "short": 2.0, "integer": 4.0, "float": 4.0, "date": 3.0, "void": 0.0}
-
-
 def _width(data_type: DataType) -> float:
     if isinstance(data_type, StructType):
         return sum(_width(item.type) for item in data_type.fields)
@@ -241,9 +237,6 @@ def _width(data_type: DataType) -> float:
         return 4 * _width(data_type.element)
     if isinstance(data_type, MapType):
         return 4 * (_width(data_type.key) + _width(data_type.value))
-    if isinstance(data_type, DecimalType):
-        return 8.0
-    assert isinstance(data_type, PrimitiveType)
-    if data_type.base in ("string", "binary"):
-        return 12.0
-    return 40.0 if data_type.base == "variant" else _WIDTHS.get(data_type.base, 8.0)
+    row = row_of(data_type)
+    assert row is not None
+    return row.width

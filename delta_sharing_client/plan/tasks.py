@@ -59,7 +59,7 @@ class Change(NamedTuple):
         """Return the same as predicates compare it."""
         value = self.value(origin)
         if isinstance(value, int) and origin is Origin.COMMIT_TIMESTAMP:
-            value *= 1000
+            value *= 1_000_000
         return None if value is None else ColumnBounds(value, value, 0, 1)
 
 

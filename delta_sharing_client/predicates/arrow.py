@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from delta_sharing_client.arrow_forms import count_true, is_text, is_view
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.instants import MICROS_PER_DAY, civil_of
+from delta_sharing_client.instants import MICROS_PER_DAY, NANOS_PER_DAY, civil_of
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.tree import (
     And,
@@ -173,7 +173,7 @@ def _as_bound(array: _Array, column: Column) -> _Array:
         wanted = wanted.value_type
     if is_view(wanted):
         wanted = pa.large_string() if is_text(wanted) else pa.large_binary()
-    if pa.types.is_timestamp(wanted):
+    if pa.types.is_timestamp(wanted) and wanted.unit != "ns":
         # Constants are in microseconds.
         wanted = pa.timestamp("us", wanted.tz)
     if array.type == wanted:
@@ -229,14 +229,15 @@ def _compare(op: Op, array: _Array, value: Value) -> _Truth:
 
 def _constants(values: Iterable[Value], data_type: pa.DataType) -> _Array:
     # By way of integers: Python has no dates and times beyond its years 1 to 9999.
+    nanos = 1 if pa.types.is_timestamp(data_type) and data_type.unit == "ns" else 1000
     plain = [
-        value.days if isinstance(value, Day) else value.nanoseconds // 1000 if isinstance(value, Moment) else value
+        value.days if isinstance(value, Day) else value.nanoseconds // nanos if isinstance(value, Moment) else value
         for value in values
     ]
     if pa.types.is_date(data_type):
         return pa.array(plain, pa.int32()).cast(data_type)
     if pa.types.is_timestamp(data_type):
-        return pa.array(plain, pa.timestamp("us", data_type.tz))
+        return pa.array(plain, pa.timestamp("ns" if nanos == 1 else "us", data_type.tz))
     return pa.array(plain, data_type)
 
 
@@ -289,9 +290,11 @@ def _compare_columns(op: Op, a: _Array, b: _Array) -> _Array:
     if Kind.DECIMAL in kinds or (a.type != b.type and kinds == {Kind.INTEGER}):
         a, b = _as_decimals(a, b)
     elif Kind.DATE in kinds and len(kinds) == 2:
-        a, b = _as_microseconds(a), _as_microseconds(b)
+        a, b = _as_nanoseconds(a), _as_nanoseconds(b)
     elif kinds == {Kind.BOOLEAN}:
         a, b = a.cast(pa.int8()), b.cast(pa.int8())
+    elif kinds <= {Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ} and a.type != b.type:
+        a, b = _as_nanoseconds(a), _as_nanoseconds(b)
     elif a.type != b.type:
         b = b.cast(a.type)
     return _KERNELS[op](a, b)
@@ -328,13 +331,14 @@ def _widen(array: _Array, common: pa.DataType) -> _Array:
     return array.cast(common)
 
 
-def _as_microseconds(array: _Array) -> _Array:
-    # Decimals, because the microseconds of most dates do not fit 64 bits.
+def _as_nanoseconds(array: _Array) -> _Array:
+    # Decimals, because the nanoseconds of most dates do not fit 64 bits.
     if pa.types.is_date(array.type):
         days = array.cast(pa.int32()).cast(pa.decimal128(10, 0))
-        return pc.multiply(days, pa.scalar(MICROS_PER_DAY).cast(pa.decimal128(20, 0))).cast(pa.decimal128(38, 0))
-    micros = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
-    return micros.cast(pa.decimal128(20, 0)).cast(pa.decimal128(38, 0))
+        return pc.multiply(days, pa.scalar(NANOS_PER_DAY).cast(pa.decimal128(20, 0))).cast(pa.decimal128(38, 0))
+    size = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}[array.type.unit]
+    count = array.cast(pa.int64()).cast(pa.decimal128(19, 0))
+    return pc.multiply(count, pa.scalar(size, pa.decimal128(10, 0))).cast(pa.decimal128(38, 0))
 
 
 # === Operators and functions ===
@@ -405,7 +409,7 @@ def _date_part(name: str, array: _Array) -> _Array:
     if pa.types.is_date(array.type):
         days = _numbers(array.cast(pa.int32()))
     else:
-        days = _numbers(array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())) // MICROS_PER_DAY
+        days = _numbers(array.cast(pa.int64())) // (NANOS_PER_DAY if array.type.unit == "ns" else MICROS_PER_DAY)
     part = civil_of(days)[("year", "month", "day").index(name)]
     return pa.array(part.astype(np.int32), mask=array.is_null().to_numpy(zero_copy_only=False))
 

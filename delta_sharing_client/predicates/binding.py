@@ -438,7 +438,9 @@ def _grid(data_type: pa.DataType, kind: Kind) -> _Grid | None:
     if kind is Kind.DATE:
         return _DATE_GRID
     if kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
-        return _TIMESTAMP_GRIDS[kind]
+        return _timestamp_grid(
+            Zone.UTC if kind is Kind.TIMESTAMP else Zone.LOCAL, 1 if data_type.unit == "ns" else 1000
+        )
     return None
 
 
@@ -495,15 +497,13 @@ def _exact_day(value: Value) -> Value:
 _DATE_GRID = _Grid(-(1 << 31), (1 << 31) - 1, Day, _exact_day)
 
 
-def _timestamp_grid(zone: Zone) -> _Grid:
+def _timestamp_grid(zone: Zone, step: int) -> _Grid:
+    """Return the timestamps that 64 bits hold, ``step`` nanoseconds apart."""
     low, high = -(1 << 63), (1 << 63) - 1
 
     def exact(value: Value) -> Value:
         nanos = value.days * 86_400_000_000_000 if isinstance(value, Day) else getattr(value, "nanoseconds", 1)
-        micros, rest = divmod(nanos, 1000)
-        return Moment(nanos, zone) if rest == 0 and low <= micros <= high else None
+        index, rest = divmod(nanos, step)
+        return Moment(nanos, zone) if rest == 0 and low <= index <= high else None
 
-    return _Grid(low, high, lambda index: Moment(index * 1000, zone), exact)
-
-
-_TIMESTAMP_GRIDS = {Kind.TIMESTAMP: _timestamp_grid(Zone.UTC), Kind.TIMESTAMP_NTZ: _timestamp_grid(Zone.LOCAL)}
+    return _Grid(low, high, lambda index: Moment(index * step, zone), exact)

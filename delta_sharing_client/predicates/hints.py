@@ -213,6 +213,8 @@ def _value_type(column: Column) -> str | None:
     kind = kind_of(data_type)
     if kind is Kind.INTEGER and pa.types.is_signed_integer(data_type):
         return "long" if data_type.bit_width == 64 else "int"
+    if kind is Kind.TIMESTAMP and data_type.unit == "ns":
+        return None  # servers read and compare whole microseconds
     if kind is Kind.FLOATING:
         return "float" if pa.types.is_float32(data_type) else "double"
     return {Kind.BOOLEAN: "bool", Kind.STRING: "string", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp"}.get(kind)

@@ -61,7 +61,7 @@ class Bounds(Protocol):
     ----------
     lower, upper:
         No value that is not null is smaller, or larger; ``None`` if unknown. They are ``bool``, ``int``, ``float``,
-        ``Decimal``, ``str`` or ``bytes``; a date is ``int`` days and a timestamp ``int`` microseconds since 1970 (UTC,
+        ``Decimal``, ``str`` or ``bytes``; a date is ``int`` days and a timestamp ``int`` nanoseconds since 1970 (UTC,
         or the wall clock's). For floating point, ``upper`` is not trusted to cover ``NaN``.
     null_count, row_count:
         How many values are null, and how many rows there are; ``None`` if unknown. Of a ``null_count`` only "none"
@@ -291,7 +291,7 @@ def _value(found: Any, data_type: pa.DataType) -> Value:
     if kind is Kind.DATE:
         return Day(found)
     if kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
-        return Moment(found * 1000, Zone.UTC if kind is Kind.TIMESTAMP else Zone.LOCAL)
+        return Moment(found, Zone.UTC if kind is Kind.TIMESTAMP else Zone.LOCAL)
     return normalise(found)
 
 
@@ -452,7 +452,7 @@ _PAIRS: dict[Op, Callable[[Any, Any], bool]] = {
 def _comparable(value: Value) -> Any:
     if isinstance(value, Day):
         return value.days
-    return value.nanoseconds // 1000 if isinstance(value, Moment) else value
+    return value.nanoseconds if isinstance(value, Moment) else value
 
 
 def _lower64(bounds: Any) -> float:

@@ -310,7 +310,7 @@ def kind_of(data_type: pa.DataType) -> Kind:
     for matches, kind in _KINDS:
         if matches(data_type):
             return kind
-    if types.is_timestamp(data_type) and data_type.unit != "ns":
+    if types.is_timestamp(data_type):
         return Kind.TIMESTAMP if data_type.tz else Kind.TIMESTAMP_NTZ
     return Kind.OTHER
 

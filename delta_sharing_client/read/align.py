@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.delta.calendars import HybridCalendar, gregorian_dates, hybrid_calendar
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import (
@@ -28,6 +27,7 @@ from delta_sharing_client.delta.data_types import (
     PrimitiveType,
     StructField,
     StructType,
+    row_of,
 )
 from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json
@@ -39,7 +39,6 @@ Convert = Callable[[pa.Array], pa.Array]
 MaybeConvert = Optional[Convert]  # None: the array is already right
 Check = Callable[[pa.Array], None]
 FIELD_ID = b"PARQUET:field_id"
-_INTEGERS = frozenset(("byte", "short", "integer", "long", "year_month_interval"))
 
 
 class FileColumn:
@@ -317,55 +316,17 @@ def primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, pat
         return None
     if pa.types.is_dictionary(found):
         return then(lambda array: array.dictionary_decode(), primitive(target, found.value_type, path))
-    kind = "decimal" if isinstance(target, DecimalType) else target.base
-    types = pa.types
-    if kind == "binary" and (is_text(found) or is_bytes(found) or types.is_fixed_size_binary(found)):
-        return _cast(arrow)
-    if kind == "string" and (is_text(found) or is_bytes(found)):
-        # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
-        return _cast(arrow)
-    if kind in _INTEGERS and types.is_integer(found):
-        return _cast(arrow)
-    if kind in ("float", "double") and (types.is_integer(found) or _is_narrower_float(found, arrow)):
-        return _cast(arrow)
-    if kind == "decimal" and types.is_decimal(found):
-        return _cast(arrow)
-    if kind == "decimal" and types.is_integer(found):
-        return _integer_to_decimal(arrow)
-    if kind == "date" and types.is_date(found):
-        return _cast(arrow)
-    if kind == "timestamp_ntz" and types.is_date(found):
-        return _cast(arrow)
-    if kind in ("timestamp", "timestamp_ntz") and types.is_timestamp(found):
-        # INT96 and zone-less INT64 hold UTC as Spark reads them; the number is the same with and without a zone.
-        micros = None if found.unit == "us" else _cast(pa.timestamp("us", tz=found.tz))
-        return then(micros, lambda array: array.view(arrow))
-    if kind == "day_time_interval" and types.is_duration(found):
-        return _cast(arrow)
-    if kind == "day_time_interval" and found == pa.int64():
-        return lambda array: array.view(arrow)
-    raise mismatch(target, found, path)
-
-
-def _cast(arrow: pa.DataType) -> Convert:
-    return lambda array: array.cast(arrow)
-
-
-def _integer_to_decimal(arrow: pa.DataType) -> Convert:
-    # Arrow wants room for every value of the integer type first; the second cast checks the actual values.
-    digits = 20 + arrow.scale
-    room = pa.decimal128(digits, arrow.scale) if digits <= 38 else pa.decimal256(digits, arrow.scale)
-    return lambda array: array.cast(room).cast(arrow)
+    row = row_of(target)
+    convert = None if row is None else row.stored(arrow, found)
+    if convert is None:
+        raise mismatch(target, found, path)
+    return convert
 
 
 def then(first: MaybeConvert, second: MaybeConvert) -> MaybeConvert:
     if first is None or second is None:
         return second if first is None else first
     return lambda array: second(first(array))
-
-
-def _is_narrower_float(found: pa.DataType, arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(found)) and found.bit_width < arrow.bit_width
 
 
 # === Nested values ===

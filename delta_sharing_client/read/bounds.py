@@ -6,27 +6,18 @@ and signed decimals. Floating-point bounds never cover NaN, so they bound the ot
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnPath, find_path
-from delta_sharing_client.delta.data_types import (
-    DecimalType,
-    PrimitiveType,
-    StructField,
-    StructType,
-)
+from delta_sharing_client.delta.data_types import StructField, StructType, row_of
 from delta_sharing_client.delta.statistics import ColumnBounds
-from delta_sharing_client.instants import MICROS_PER_DAY
+from delta_sharing_client.delta.value_bounds import UNKNOWN, Footer
 from delta_sharing_client.parquet.chunks import Chunks, Plain
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.read.align import Aligner
-
-_INTEGERS = ("byte", "short", "integer", "long")
 
 
 class RowGroupBounds:
@@ -86,70 +77,15 @@ class RowGroupBounds:
         return ColumnBounds(lower, upper, chunk.null_count, rows, without_nan)
 
 
-def typed_bounds(
-    bounds: tuple[Plain, Plain] | None, field: StructField, found: pa.DataType
-) -> tuple[Any, Any, float | None]:
+def typed_bounds(bounds: tuple[Plain, Plain] | None, field: StructField, found: pa.DataType) -> Footer:
     """Return lower and upper bound, and the upper bound apart from NaN, as ``ColumnBounds`` has them.
 
     ``found`` is the Arrow type of the Parquet column that holds ``field``. What is not to be trusted is ``None``.
     """
-    if bounds is None or field.collation is not None:
-        return None, None, None
+    row = row_of(field.type)
+    if bounds is None or row is None or field.collation is not None:
+        return UNKNOWN
     try:
-        lower, upper = bounds
-        kind = field.type
-        if isinstance(kind, DecimalType):
-            return _decimal(lower, found), _decimal(upper, found), None
-        if not isinstance(kind, PrimitiveType):
-            return None, None, None
-        if kind.base in ("float", "double"):
-            return _float(lower, upper, found)
-        if (pair := _ordered(lower, upper, kind.base, found)) is not None and pair[0] <= pair[1]:
-            return pair[0], pair[1], None
+        return row.footer(*bounds, found)
     except (ValueError, TypeError, ArithmeticError, NotImplementedError, pa.ArrowException):
-        pass
-    return None, None, None
-
-
-def _ordered(lower: Any, upper: Any, base: str, found: pa.DataType) -> tuple[Any, Any] | None:
-    types = pa.types
-    if base in _INTEGERS and types.is_signed_integer(found):
-        return int(lower), int(upper)
-    if base == "boolean" and types.is_boolean(found):
-        return bool(lower), bool(upper)
-    if base == "date" and types.is_date32(found):
-        return int(lower), int(upper)
-    if base == "timestamp_ntz" and types.is_date32(found):
-        return int(lower) * MICROS_PER_DAY, int(upper) * MICROS_PER_DAY
-    if base in ("timestamp", "timestamp_ntz") and types.is_timestamp(found) and isinstance(lower, int):
-        return _micros(lower, found.unit, up=False), _micros(upper, found.unit, up=True)
-    if base == "string" and types.is_string(found) and isinstance(lower, bytes):
-        return lower.decode(), upper.decode()
-    if base == "binary" and types.is_binary(found) and isinstance(lower, bytes):
-        return lower, upper
-    return None
-
-
-def _micros(value: int, unit: str, *, up: bool) -> int:
-    if unit == "ns":
-        return -(-value // 1000) if up else value // 1000
-    return value * {"s": 1_000_000, "ms": 1000, "us": 1}[unit]
-
-
-def _float(lower: Any, upper: Any, found: pa.DataType) -> tuple[float | None, None, float | None]:
-    exact_integer = pa.types.is_signed_integer(found) and found.bit_width <= 32
-    if not (exact_integer or pa.types.is_float32(found) or pa.types.is_float64(found)):
-        return None, None, None
-    low, high = float(lower), float(upper)
-    if low != low or high != high or low > high:  # a NaN among them says nothing
-        return None, None, None
-    return low, None, high
-
-
-def _decimal(value: Any, found: pa.DataType) -> decimal.Decimal | None:
-    if pa.types.is_signed_integer(found):
-        return decimal.Decimal(int(value))
-    if not pa.types.is_decimal(found):
-        return None
-    unscaled = value if isinstance(value, int) else int.from_bytes(value, "big", signed=True)
-    return decimal.Decimal(unscaled).scaleb(-found.scale, decimal.Context(prec=78))
+        return UNKNOWN

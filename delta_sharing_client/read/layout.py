@@ -11,7 +11,7 @@ from typing import Union
 import pyarrow as pa
 
 from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, StructField
-from delta_sharing_client.delta.partition_values import parse_partition_value, partition_scalar
+from delta_sharing_client.delta.partition_values import partition_bound, partition_scalar
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
@@ -124,7 +124,7 @@ class Shape:
             if column.origin is Origin.PARTITION:
                 assert column.field is not None
                 text = self._partition_text(task, column.field)
-                value = parse_partition_value(text, column.field.type, column=column.name)
+                value = partition_bound(text, column.field.type, column=column.name)
                 # Of a float it is known that it is not null, and nothing else: a column without bounds would count as
                 # missing in the file, which is null in every row, and NaN and signed zeros are no bounds.
                 known = None if isinstance(value, float) else value

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema as spark_to_arrow
 
 from delta_sharing_client.columns import resolve_columns
 from delta_sharing_client.delta.data_types import (
+    TYPES,
     ArrayType,
     ColumnPath,
     DataType,
@@ -45,23 +45,6 @@ if TYPE_CHECKING:
 
     from delta_sharing_client.predicates.tree import Expression
 
-_SIMPLE: dict[str, Callable[[], spark.DataType]] = {
-    "string": spark.StringType,
-    "long": spark.LongType,
-    "integer": spark.IntegerType,
-    "short": spark.ShortType,
-    "byte": spark.ByteType,
-    "float": spark.FloatType,
-    "double": spark.DoubleType,
-    "boolean": spark.BooleanType,
-    "binary": spark.BinaryType,
-    "date": spark.DateType,
-    "timestamp": spark.TimestampType,
-    "timestamp_ntz": spark.TimestampNTZType,
-    "void": spark.NullType,
-}
-if hasattr(spark, "VariantType"):  # PySpark 4
-    _SIMPLE["variant"] = spark.VariantType
 _EXTRA_TYPES = {
     pa.string(): spark.StringType(),
     pa.int64(): spark.LongType(),
@@ -244,14 +227,14 @@ def to_spark_type(data_type: DataType, column: str) -> spark.DataType:
         return spark.MapType(key, value, valueContainsNull=True)
     if isinstance(data_type, StructType):
         return spark.StructType([to_spark_field(field, f"{column}.{field.name}") for field in data_type])
-    make = _SIMPLE.get(data_type.base)
-    if make is None:
+    kind = getattr(spark, TYPES[data_type.base].spark or "", None)  # VariantType is there from PySpark 4 on
+    if kind is None:
         raise UnsupportedFeatureError(
             f"Column '{column}' has the type '{data_type.name}', which this PySpark cannot take from Python; leave it "
             "out with option 'columns'.",
             feature=data_type.name,
         )
-    return make()
+    return cast("spark.DataType", kind())
 
 
 def target_schema(schema: spark.StructType) -> pa.Schema:

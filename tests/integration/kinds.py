@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
+import struct
 from decimal import Decimal
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
 UTC = datetime.timezone.utc
@@ -18,6 +20,7 @@ DATES = [datetime.date(1, 1, 1), datetime.date(1582, 10, 4), datetime.date(1582,
 DATES += [datetime.date(1970, 1, 1), datetime.date(2262, 4, 12), datetime.date(9999, 12, 31)]
 CLOCKS = [datetime.datetime(d.year, d.month, d.day, 23, 59, 59, 999999) for d in DATES] + [datetime.datetime(1, 1, 1)]
 INSTANTS = [clock.replace(tzinfo=UTC) for clock in CLOCKS]
+NANOS = (-(2**63) + 1, -1, 0, 1_234_567_891_234_567_891, 2**63 - 1)
 # A character of each kind of plane, the ends of the surrogate gap, line ends that are none in JSON, and NUL.
 TEXTS = ["", "a\x00b", "ß", "\u2028\u0085", "\ud7ff\ue000\uffff", "😀", "\U0002a6d6", "\U000e0001", "\U0010ffff"]
 
@@ -143,6 +146,39 @@ KINDS = {
         values=tuple(CLOCKS),
         partitions={"0001-01-01 00:00:00": CLOCKS[-1], "9999-12-31 23:59:59.999999": CLOCKS[6]},
         features=("timestampNtz",),
+    ),
+    "timestamp_nanos": Kind(
+        row="timestamp_nanos",
+        delta="timestamp_nanos",
+        arrow=pa.timestamp("ns", tz="UTC"),
+        values=tuple(pd.Timestamp(nanos, tz="UTC") for nanos in NANOS),
+        partitions={
+            "1970-01-01T00:00:00.000000001Z": pd.Timestamp(1, tz="UTC"),
+            "2262-04-11 23:47:16.854775807": pd.Timestamp(NANOS[-1], tz="UTC"),
+        },
+        features=("timestampNanos", "timestampNtz"),
+    ),
+    "timestamp_nanos_ntz": Kind(
+        row="timestamp_nanos_ntz",
+        delta="timestamp_nanos_ntz",
+        arrow=pa.timestamp("ns"),
+        values=tuple(pd.Timestamp(nanos) for nanos in NANOS),
+        partitions={"1969-12-31 23:59:59.999999999": pd.Timestamp(-1), "1970-01-01 00:00:00": pd.Timestamp(0)},
+        features=("timestampNanos", "timestampNtz"),
+    ),
+    "geometry": Kind(
+        row="geometry",
+        delta="geometry(EPSG:3857)",
+        arrow=pa.binary(),
+        values=tuple(struct.pack("<BIdd", 1, 1, x, -x) for x in (0.0, 1.5, math.pi)),
+        features=("geospatial",),
+    ),
+    "geography": Kind(
+        row="geography",
+        delta="geography(OGC:CRS84, spherical)",
+        arrow=pa.binary(),
+        values=tuple(struct.pack("<BIdd", 1, 1, x, -x) for x in (0.0, 1.5, math.pi)),
+        features=("geospatial",),
     ),
     "day-time interval": Kind(
         row="interval day to second",

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.arrow_forms import is_bytes, is_text
-from delta_sharing_client.delta.schema import VARIANT_ARROW_TYPE
+from delta_sharing_client.delta.data_types import VARIANT_ARROW_TYPE
 from delta_sharing_client.delta.variant.encoding import (
     VARIANT_NULL,
     Primitive,

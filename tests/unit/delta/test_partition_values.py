@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.data_types import SIMPLE_TYPES, ArrayType, DecimalType, PrimitiveType
+from delta_sharing_client.delta.data_types import TYPES, ArrayType, DecimalType, PrimitiveType, is_primitive
 from delta_sharing_client.delta.partition_values import binary_text, parse_partition_value, partition_scalar
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import EPOCH, EPOCH_NTZ, MICROS_PER_DAY, format_date
 
 MICROSECOND = datetime.timedelta(microseconds=1)
 ALL_TYPES = [
-    *(PrimitiveType(name) for name in (*sorted(SIMPLE_TYPES - {"variant"}), "char(3)", "varchar(4)")),
+    *(PrimitiveType(name) for name, row in TYPES.items() if is_primitive(name) and row.text is not None),
+    *(PrimitiveType(name) for name in ("char(3)", "varchar(4)")),
     *(PrimitiveType(name) for name in ("interval year", "interval day to second")),
     DecimalType(38, 10),
 ]

@@ -110,13 +110,41 @@ def test_the_base_of_a_type_names_the_kind_to_switch_on(name: str, base: str) ->
     assert PrimitiveType(name).base == base
 
 
-@pytest.mark.parametrize("name", ["geometry", "geometry(OGC:CRS84)", "geography(EPSG:4326)"])
-def test_a_geospatial_column_is_left_out_by_the_feature_s_name(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "base", "content"),
+    [
+        ("geometry", "geometry", {"crs": "OGC:CRS84", "crs_type": "authority_code"}),
+        ("geometry(EPSG:4326)", "geometry", {"crs": "EPSG:4326", "crs_type": "authority_code"}),
+        ("GEOMETRY( 3857 )", "geometry", {"crs": "EPSG:3857", "crs_type": "authority_code"}),
+        ("geometry(ANY)", "geometry", {}),
+        ("geometry(EPSG:0)", "geometry", {}),
+        ("geography(EPSG:4326)", "geography", {"crs": "EPSG:4326", "crs_type": "authority_code", "edges": "spherical"}),
+        (
+            "geography(OGC:CRS84, karney)",
+            "geography",
+            {"crs": "OGC:CRS84", "crs_type": "authority_code", "edges": "karney"},
+        ),
+    ],
+)
+def test_a_geospatial_column_is_binary_with_the_metadata_of_geoarrow(
+    name: str, base: str, content: dict[str, str]
+) -> None:
     found = parse_schema(_schema(_field("id", "long"), _field("place", name)))
-    assert found.names == ["id"]
-    (left_out,) = found.all_left_out
-    assert (left_out.path, left_out.type, left_out.feature) == (("place",), name, "geospatial")
-    assert "Column 'place' " in left_out.reason
+    assert found.all_left_out == ()
+    assert found.fields[1].type == PrimitiveType(name)
+    assert found.fields[1].type.base == base
+    field = to_arrow_schema(found).field("place")
+    assert field.type == pa.binary()
+    assert field.metadata[b"ARROW:extension:name"] == b"geoarrow.wkb"
+    assert json.loads(field.metadata[b"ARROW:extension:metadata"]) == content
+    nested = to_arrow_type(ArrayType(PrimitiveType(name)))
+    assert nested.value_field.metadata == field.metadata
+
+
+@pytest.mark.parametrize(("name", "arrow"), [("timestamp_nanos", ("ns", "UTC")), ("timestamp_nanos_ntz", ("ns", None))])
+def test_a_timestamp_in_nanoseconds_is_that_of_arrow(name: str, arrow: tuple[str, str | None]) -> None:
+    found = parse_schema(_schema(_field("t", name)))
+    assert to_arrow_schema(found).field("t").type == pa.timestamp(*arrow)
 
 
 @pytest.mark.parametrize("name", ["bigint", "time(6)", "interval", "interval second to day", "udt", "char", ""])

@@ -44,7 +44,7 @@ def bounds(data_type: str | DataType | StructField, low: object, high: object, *
     ).bounds(("c",))
 
 
-DAY = 86_400_000_000
+DAY = 86_400_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,24 @@ DAY = 86_400_000_000
         ("string", "x", "x" * 31, "x", "x" * 31),
         ("boolean", False, True, False, True),
         ("date", "1969-12-31", "1970-01-02", -1, 1),
-        ("timestamp", "1970-01-01T00:00:01.000Z", "1970-01-01T00:00:02.000Z", 1_000_000, 2_000_999),
-        ("timestamp", "1970-01-01T00:00:00.000-08:00", "1970-01-01T00:00:00-08:00", 28_800_000_000, 28_800_000_999),
-        ("timestamp", "1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.000001Z", -1000, 1),
-        ("timestamp_ntz", "1970-01-01T00:00:01.000", "1970-01-01 00:00:01", 1_000_000, 1_000_999),
-        ("timestamp_ntz", "1970-01-02", "1970-01-03", DAY, 2 * DAY + 999),
+        ("timestamp", "1970-01-01T00:00:01.000Z", "1970-01-01T00:00:02.000Z", 1_000_000_000, 2_000_999_999),
+        (
+            "timestamp",
+            "1970-01-01T00:00:00.000-08:00",
+            "1970-01-01T00:00:00-08:00",
+            28_800_000_000_000,
+            28_800_000_999_999,
+        ),
+        ("timestamp", "1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.000001Z", -1_000_000, 1000),
+        ("timestamp_ntz", "1970-01-01T00:00:01.000", "1970-01-01 00:00:01", 1_000_000_000, 1_000_999_999),
+        ("timestamp_ntz", "1970-01-02", "1970-01-03", DAY, 2 * DAY + 999_999),
+        ("timestamp_nanos", "1970-01-01T00:00:00.001Z", "1970-01-01T00:00:00.002000001Z", 1_000_000, 2_000_001),
+        ("timestamp_nanos", "1970-01-01T01:00:00+01:00", "1970-01-01T00:00:00.001Z", 0, 1_999_999),
+        ("timestamp_nanos", "1970-01-01 00:00:00", "1970-01-01 00:00:01", None, None),
+        ("timestamp_nanos_ntz", "1970-01-01 00:00:00.000000001", "1970-01-01T00:00:00.123", 1, 123_999_999),
+        ("timestamp_nanos_ntz", "1970-01-01T00:00:00Z", "1970-01-01T00:00:00.5Z", None, None),
+        ("geometry(OGC:CRS84)", "POINT(1 2)", "POINT(3 4)", None, None),
+        ("geography(OGC:CRS84, spherical)", "POINT(1 2)", "POINT(3 4)", None, None),
         (DecimalType(5, 2), 1.25, "2.50", Decimal("1.25"), Decimal("2.50")),
         (DecimalType(15, 0), 123456789012345, 123456789012345, Decimal(123456789012345), Decimal(123456789012345)),
     ],
@@ -166,8 +179,8 @@ def test_timestamp_bounds_hold_for_values_cut_to_milliseconds(values):
     for data_type, zone in (("timestamp", "Z"), ("timestamp_ntz", "")):
         found = bounds(data_type, cut(min(values)) + zone, cut(max(values)) + zone)
         for value in values:
-            micros = (value - epoch) // datetime.timedelta(microseconds=1)
-            assert found.lower <= micros <= found.upper
+            nanos = (value - epoch) // datetime.timedelta(microseconds=1) * 1000
+            assert found.lower <= nanos <= found.upper
 
 
 @given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
@@ -319,7 +332,8 @@ def test_names_that_json_escapes_stay_unknown_beside_known_ones(name):
     ("data_type", "text", "stats", "expected"),
     [
         ("date", "1970-01-02", '{"numRecords":5}', ColumnBounds(1, 1, 0, 5)),
-        ("timestamp", "1970-01-01 00:00:00.000001", None, ColumnBounds(1, 1, 0, None)),
+        ("timestamp", "1970-01-01 00:00:00.000001", None, ColumnBounds(1000, 1000, 0, None)),
+        ("timestamp_nanos", "1970-01-01T00:00:00.000000001Z", None, ColumnBounds(1, 1, 0, None)),
         ("string", "null", None, ColumnBounds("null", "null", 0, None)),
         ("long", None, '{"numRecords":5}', ColumnBounds(None, None, 5, 5)),
         ("long", "", None, ColumnBounds(None, None, 1, 1)),

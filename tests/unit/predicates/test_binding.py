@@ -167,10 +167,8 @@ def test_names_that_differ_in_case_only_need_an_exact_match():
 
 
 def test_types_that_do_not_compare_are_named():
-    schema = pa.schema(
-        {"m": pa.map_(pa.string(), pa.int32()), "t": pa.time64("us"), "d": pa.duration("us"), "n": pa.timestamp("ns")}
-    )
-    for name, described in (("m", "map"), ("t", "time64"), ("d", "duration"), ("n", r"timestamp\[ns\]")):
+    schema = pa.schema({"m": pa.map_(pa.string(), pa.int32()), "t": pa.time64("us"), "d": pa.duration("us")})
+    for name, described in (("m", "map"), ("t", "time64"), ("d", "duration")):
         with pytest.raises(UsageError, match=f"type {described}.*which does not compare"):
             bound(f"{name} = 1", schema)
         assert bound(f"{name} IS NULL", schema) == f"{name} IS NULL"

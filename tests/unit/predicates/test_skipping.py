@@ -49,7 +49,7 @@ def lookup(row: Any, path: tuple[str, ...]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    return value.days if isinstance(value, Day) else value.nanoseconds // 1000 if isinstance(value, Moment) else value
+    return value.days if isinstance(value, Day) else value.nanoseconds if isinstance(value, Moment) else value
 
 
 @st.composite
@@ -128,7 +128,7 @@ FULL = {
     ("f32",): _bounds(0.1, 0.1, 0, 100, 0.1),
     ("text",): _bounds("abc", "abq", 3, 100),
     ("day",): _bounds(19723, 19753, None, None),
-    ("instant",): _bounds(1_704_067_200_000_000, 1_704_067_200_000_999, 0, 100),
+    ("instant",): _bounds(1_704_067_200_000_000_000, 1_704_067_200_000_999_999, 0, 100),
     ("wide",): _bounds(Decimal("1.5"), Decimal("1.5"), 0, 100),
 }
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.schema import VARIANT_ARROW_TYPE
+from delta_sharing_client.delta.data_types import VARIANT_ARROW_TYPE
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json, variant_to_python
 from delta_sharing_client.delta.variant.encoding import MAX_DEPTH
 from delta_sharing_client.errors import DataError

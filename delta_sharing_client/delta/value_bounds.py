@@ -1,0 +1,297 @@
+"""What the least and the greatest value of a column are, by type: from the log's statistics and from Parquet footers.
+
+A bound that is returned holds for every value that is not null; one that is not certain is ``None``. Values have the
+forms of ``delta.statistics.ColumnBounds``: timestamps count in nanoseconds, whatever the type's own unit.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+
+import msgspec
+import pyarrow as pa
+
+from delta_sharing_client.instants import EPOCH, EPOCH_NTZ, NANOS_PER_DAY, days_of_date, parse_timestamp
+
+if TYPE_CHECKING:
+    from delta_sharing_client.delta.data_types import StructField
+
+Convert = Callable[[msgspec.Raw], Any]
+Footer = tuple[Any, Any, Optional[float]]
+"""Lower bound, upper bound, and the upper bound of all that is not ``NaN``."""
+UNKNOWN: Footer = (None, None, None)
+
+
+# === In the log's statistics (Delta log protocol, "Per-file Statistics") ===
+
+
+class Converters(NamedTuple):
+    """How the minimum and the maximum of a column become bounds; ``None`` where there are no usable ones."""
+
+    lower: Optional[Convert] = None
+    upper: Optional[Convert] = None
+    floating: bool = False
+
+
+_TYPE_CHANGES_KEY = "delta.typeChanges"
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_TRUNCATED_TEXT = 32  # UTF-16 units; writers cut text at this length, and the maximum may lack a mark of it
+_DOUBLE_DIGITS = 15  # decimals of more digits may not survive a double
+_DOUBLE_ERROR = Decimal(2) ** -52
+_MOST_DIGITS = 76
+_WIDE = decimal.Context(prec=2 * _MOST_DIGITS)
+
+
+INTEGER: Convert = msgspec.json.Decoder(int).decode
+_TEXT = msgspec.json.Decoder(str)
+_BOOL = msgspec.json.Decoder(bool)
+_NUMBER_OR_TEXT = msgspec.json.Decoder(Union[float, str])
+_DATE = msgspec.json.Decoder(datetime.date)
+_DATETIME = msgspec.json.Decoder(datetime.datetime)
+
+
+def _text_above(raw: msgspec.Raw) -> str | None:
+    text = _TEXT.decode(raw)
+    if _utf16_length(text) < _TRUNCATED_TEXT:
+        return text
+    # The successor of a prefix is above everything that starts with it. The last character of all has no successor, and
+    # is also the mark that writers put after what they cut; surrogates are no characters.
+    prefix = text.rstrip("\U0010ffff")
+    if prefix.endswith("\ufffd"):
+        # The mark of older writers is above what they cut in the order of UTF-16 only; and they may have cut a pair of
+        # surrogates in two, of which a question mark is left.
+        prefix = prefix.rstrip("\U0010ffff\ufffd").removesuffix("?")
+    if not prefix:
+        return None
+    last = ord(prefix[-1])
+    return prefix[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
+
+
+def _utf16_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _double(raw: msgspec.Raw) -> float | None:
+    value = _NUMBER_OR_TEXT.decode(raw)
+    if isinstance(value, str):
+        value = {"Infinity": math.inf, "-Infinity": -math.inf}.get(value)
+    return None if value is None or math.isnan(value) else value
+
+
+def _float(raw: msgspec.Raw) -> float | None:
+    """The text is the shortest that names the float; its double is another number, possibly on the wrong side."""
+    value = _double(raw)
+    return None if value is None else _to_float(value)
+
+
+def _to_float(value: float) -> float | None:
+    try:
+        (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        return None
+    return float(rounded)
+
+
+def _widened_below(raw: msgspec.Raw) -> float | None:
+    value = _double(raw)
+    narrow = None if value is None else _to_float(value)
+    return value if value is None or narrow is None else min(value, narrow)
+
+
+def _widened_above(raw: msgspec.Raw) -> float | None:
+    value = _double(raw)
+    narrow = None if value is None else _to_float(value)
+    return value if value is None or narrow is None else max(value, narrow)
+
+
+def _was_float(leaf: StructField) -> bool:
+    changes = leaf.metadata.get(_TYPE_CHANGES_KEY)
+    if not isinstance(changes, (list, tuple)):
+        return False
+    return any(isinstance(change, dict) and change.get("fromType") == "float" for change in changes)
+
+
+def _decimal(raw: msgspec.Raw) -> Decimal | None:
+    value = Decimal(bytes(raw).decode("ascii").strip('"'))
+    return value if value.is_finite() and value.adjusted() < _MOST_DIGITS else None
+
+
+def _decimal_below(raw: msgspec.Raw) -> Decimal | None:
+    value = _decimal(raw)
+    return None if value is None else _WIDE.subtract(value, _WIDE.multiply(abs(value), _DOUBLE_ERROR))
+
+
+def _decimal_above(raw: msgspec.Raw) -> Decimal | None:
+    value = _decimal(raw)
+    return None if value is None else _WIDE.add(value, _WIDE.multiply(abs(value), _DOUBLE_ERROR))
+
+
+def _days(raw: msgspec.Raw) -> int:
+    return days_of_date(_DATE.decode(raw))
+
+
+def _timestamp(raw: msgspec.Raw) -> int | None:
+    moment = _moment(raw)
+    # Without a zone it could be that of any writer.
+    return None if moment is None or moment.tzinfo is None else (moment - EPOCH) // _MICROSECOND * 1000
+
+
+def _timestamp_ntz(raw: msgspec.Raw) -> int | None:
+    if len(raw_bytes := bytes(raw)) == 12:  # a date, from before the column was widened
+        return _days(msgspec.Raw(raw_bytes)) * NANOS_PER_DAY
+    moment = _moment(raw)
+    return None if moment is None or moment.tzinfo is not None else (moment - EPOCH_NTZ) // _MICROSECOND * 1000
+
+
+def _nanos(raw: msgspec.Raw) -> int | None:
+    found = parse_timestamp(_TEXT.decode(raw))
+    return found.nanoseconds if found.zoned else None
+
+
+def _nanos_ntz(raw: msgspec.Raw) -> int | None:
+    found = parse_timestamp(_TEXT.decode(raw))
+    return None if found.zoned else found.nanoseconds
+
+
+def _above_millisecond(convert: Convert) -> Convert:
+    """Return the upper bound of what writers cut to milliseconds: the last nanosecond of its one, or its value."""
+
+    def above(raw: msgspec.Raw) -> int | None:
+        nanos = convert(raw)
+        return nanos if nanos is None or nanos % 1_000_000 else nanos + 999_999
+
+    return above
+
+
+def _moment(raw: msgspec.Raw) -> datetime.datetime | None:
+    fraction = bytes(raw).partition(b".")[2]
+    if fraction[:7].isdigit() and len(fraction) >= 7:
+        return None  # finer than microseconds: it would be rounded
+    return _DATETIME.decode(raw)
+
+
+def no_statistics(leaf: StructField) -> Converters:
+    """Return no bounds: those of such a type say nothing of the order of its values."""
+    return Converters()
+
+
+def integer_statistics(leaf: StructField) -> Converters:
+    return Converters(INTEGER, INTEGER)
+
+
+def boolean_statistics(leaf: StructField) -> Converters:
+    return Converters(_BOOL.decode, _BOOL.decode)
+
+
+def text_statistics(leaf: StructField) -> Converters:
+    return Converters() if leaf.collation is not None else Converters(_TEXT.decode, _text_above)
+
+
+def date_statistics(leaf: StructField) -> Converters:
+    return Converters(_days, _days)
+
+
+def timestamp_statistics(leaf: StructField) -> Converters:
+    return Converters(_timestamp, _above_millisecond(_timestamp))
+
+
+def timestamp_ntz_statistics(leaf: StructField) -> Converters:
+    return Converters(_timestamp_ntz, _above_millisecond(_timestamp_ntz))
+
+
+def nanos_statistics(leaf: StructField) -> Converters:
+    return Converters(_nanos, _above_millisecond(_nanos))
+
+
+def nanos_ntz_statistics(leaf: StructField) -> Converters:
+    return Converters(_nanos_ntz, _above_millisecond(_nanos_ntz))
+
+
+def float_statistics(leaf: StructField) -> Converters:
+    return Converters(_float, _float, floating=True)
+
+
+def double_statistics(leaf: StructField) -> Converters:
+    if _was_float(leaf):
+        return Converters(_widened_below, _widened_above, floating=True)
+    return Converters(_double, _double, floating=True)
+
+
+def decimal_statistics(leaf: StructField) -> Converters:
+    if leaf.type.precision <= _DOUBLE_DIGITS:  # type: ignore[union-attr]
+        return Converters(_decimal, _decimal)
+    return Converters(_decimal_below, _decimal_above)
+
+
+# === In Parquet footers (Apache Parquet, "Statistics"): plain values, and the Arrow type of the Parquet column ===
+
+
+def no_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    """Return no bounds."""
+    return UNKNOWN
+
+
+def integer_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    return _ordered(int(lower), int(upper)) if pa.types.is_signed_integer(found) else UNKNOWN
+
+
+def boolean_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    return _ordered(bool(lower), bool(upper)) if pa.types.is_boolean(found) else UNKNOWN
+
+
+def text_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    is_text = pa.types.is_string(found) and isinstance(lower, bytes)
+    return _ordered(lower.decode(), upper.decode()) if is_text else UNKNOWN
+
+
+def binary_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    return _ordered(lower, upper) if pa.types.is_binary(found) and isinstance(lower, bytes) else UNKNOWN
+
+
+def date_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    return _ordered(int(lower), int(upper)) if pa.types.is_date32(found) else UNKNOWN
+
+
+def timestamp_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    if not pa.types.is_timestamp(found) or not isinstance(lower, int):
+        return UNKNOWN
+    size = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}[found.unit]
+    return _ordered(lower * size, upper * size)
+
+
+def timestamp_ntz_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    if pa.types.is_date32(found):
+        return _ordered(int(lower) * NANOS_PER_DAY, int(upper) * NANOS_PER_DAY)
+    return timestamp_footer(lower, upper, found)
+
+
+def floating_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    exact_integer = pa.types.is_signed_integer(found) and found.bit_width <= 32
+    if not (exact_integer or pa.types.is_float32(found) or pa.types.is_float64(found)):
+        return UNKNOWN
+    low, high = float(lower), float(upper)
+    # A NaN among them says nothing.
+    return UNKNOWN if low != low or high != high or low > high else (low, None, high)
+
+
+def decimal_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
+    return _of_decimal(lower, found), _of_decimal(upper, found), None
+
+
+def _ordered(lower: Any, upper: Any) -> Footer:
+    return (lower, upper, None) if lower <= upper else UNKNOWN
+
+
+def _of_decimal(value: Any, found: pa.DataType) -> Decimal | None:
+    if pa.types.is_signed_integer(found):
+        return Decimal(int(value))
+    if not pa.types.is_decimal(found):
+        return None
+    unscaled = value if isinstance(value, int) else int.from_bytes(value, "big", signed=True)
+    return Decimal(unscaled).scaleb(-found.scale, decimal.Context(prec=78))

@@ -1,0 +1,223 @@
+"""Partition values as the log spells them in text, by type (Delta log protocol, "Partition Value Serialization").
+
+What a text may be is narrower than what Spark's cast would take: a value that a writer of the specification cannot have
+written is an error, because reading it as something else would put every row of the file in the wrong partition. Each
+function takes a text that is not empty and the column's type, and raises ``DataError``.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+import re
+import struct
+from decimal import Decimal
+from typing import TYPE_CHECKING, NoReturn
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.instants import NANOS_PER_DAY, days_of
+
+if TYPE_CHECKING:
+    from delta_sharing_client.delta.data_types import DecimalType
+    from delta_sharing_client.delta.data_types import PrimitiveType as Simple
+
+DAY_TIME_UNITS = ("day", "hour", "minute", "second")
+YEAR_MONTH_UNITS = ("year", "month")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}\Z")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?\Z")
+_SPECIAL_FLOATS = {
+    "nan": math.nan, "+nan": math.nan, "-nan": math.nan,
+    "infinity": math.inf, "+infinity": math.inf, "-infinity": -math.inf,
+    "inf": math.inf, "+inf": math.inf, "-inf": -math.inf,
+}  # fmt: skip
+_DATE = re.compile(r"([+-]?)([0-9]{1,7})-([0-9]{1,2})-([0-9]{1,2})\Z")
+_TIMESTAMP = re.compile(
+    r"(?P<date>[+-]?[0-9]{1,7}-[0-9]{1,2}-[0-9]{1,2})"
+    r"(?:[ T](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
+    r"(?P<zone> ?(?:Z|UTC|[+-][0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2})?)?))?)?\Z"
+)
+ESCAPED_BINARY = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+\Z")
+
+
+def string(text: str, data_type: Simple) -> str:
+    """Return the text itself, of which no half of a character may be missing."""
+    _utf8(text, data_type.base)
+    return text
+
+
+def void(text: str, data_type: Simple) -> NoReturn:
+    """Raise: there is no value of this type."""
+    raise DataError("A partition value of type void must be null.")
+
+
+def integer(text: str, data_type: Simple, *, bits: int) -> int:
+    base = data_type.base
+    limit = 1 << (bits - 1)
+    if not _INTEGER.match(text):
+        raise DataError(f"A partition value of type {base} must be a whole number.")
+    value = int(text)
+    if not -limit <= value < limit:
+        raise DataError(f"A partition value of type {base} must lie between {-limit} and {limit - 1}.")
+    return value
+
+
+def boolean(text: str, data_type: Simple) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise DataError("A partition value of type boolean must be true or false.")
+    return lowered == "true"
+
+
+def floating(text: str, data_type: Simple, *, bits: int) -> float:
+    base = data_type.base
+    special = _SPECIAL_FLOATS.get(text.lower())
+    if special is not None:
+        return special
+    if not _NUMBER.match(text):
+        raise DataError(f"A partition value of type {base} must be a number, NaN, Infinity or -Infinity.")
+    value = float(text)
+    if bits == 32 and math.isfinite(value):
+        try:
+            (value,) = struct.unpack("<f", struct.pack("<f", value))
+        except OverflowError:
+            value = math.inf
+    if math.isinf(value):
+        raise DataError(f"A partition value of type {base} must lie in the range of the type.")
+    return value
+
+
+def exact_decimal(text: str, data_type: DecimalType) -> Decimal:
+    name = f"decimal({data_type.precision},{data_type.scale})"
+    if not _NUMBER.match(text):
+        raise DataError(f"A partition value of type {name} must be a decimal number.")
+    value = Decimal(text)
+    if not value:
+        return Decimal((0, (0,), -data_type.scale))
+    before = data_type.precision - data_type.scale
+    if value.adjusted() >= before:
+        raise DataError(f"A partition value of type {name} must have at most {before} digits before the point.")
+    context = decimal.Context(prec=data_type.precision, traps=[decimal.Inexact, decimal.InvalidOperation])
+    try:
+        return value.quantize(Decimal((0, (1,), -data_type.scale)), context=context)
+    except (decimal.Inexact, decimal.InvalidOperation):
+        raise DataError(
+            f"A partition value of type {name} must have at most {data_type.scale} digits after the point."
+        ) from None
+
+
+def binary(text: str, data_type: Simple) -> bytes:
+    # Two spellings exist: the bytes as the characters of a string (Spark), and each byte as a spelled-out \u00XX.
+    if ESCAPED_BINARY.match(text):
+        return bytes.fromhex(text.replace("\\u00", ""))
+    return _utf8(text, data_type.base)
+
+
+def _utf8(text: str, name: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f"A partition value of type {name} must be characters, not half of a surrogate pair.") from None
+
+
+def date(text: str, data_type: Simple) -> int:
+    days = _days(text, "date")
+    if days >= 1 << 31:
+        raise DataError("A partition value of type date must lie within 2^31 days of 1970.")
+    return days
+
+
+def timestamp(text: str, data_type: Simple, *, zoned: bool, unit: str = "microseconds") -> int:
+    """Return the ``unit`` (microseconds or nanoseconds) since 1970; a text may name a zone only where ``zoned``."""
+    name = data_type.base
+    nanos, zone = _nanoseconds(text, name)
+    if zone and not zoned:
+        raise DataError(f"A partition value of type {name} must have no time zone.")
+    count, rest = (nanos, 0) if unit == "nanoseconds" else divmod(nanos, 1000)
+    if rest:
+        raise DataError(f"A partition value of type {name} must be whole {unit}.")
+    if not -(1 << 63) <= count < 1 << 63:
+        raise DataError(f"A partition value of type {name} must lie within 2^63 {unit} of 1970.")
+    return count
+
+
+def _days(text: str, name: str) -> int:
+    """Days since 1970 in the proleptic Gregorian calendar, for the years 0 to 9999999."""
+    match = _DATE.match(text)
+    if not match:
+        raise DataError(f"A partition value of type {name} must start with a date such as 1970-01-31.")
+    sign, year, month, day = match[1], int(match[2]), int(match[3]), int(match[4])
+    if sign == "-":
+        raise DataError(f"A partition value of type {name} must not have a negative year.")
+    days = days_of(year, month, day)
+    if days is None:
+        raise DataError(f"A partition value of type {name} must be a day of the calendar.")
+    return days
+
+
+def _nanoseconds(text: str, name: str) -> tuple[int, str | None]:
+    """Nanoseconds since 1970 (UTC where the text has no zone), and the zone of the text."""
+    match = _TIMESTAMP.match(text)
+    if not match:
+        raise DataError(f"A partition value of type {name} must be a date and time such as 1970-01-31 00:00:00.123456.")
+    hour, minute, second = int(match["hour"] or 0), int(match["minute"] or 0), int(match["second"] or 0)
+    if hour > 23 or minute > 59 or second > 59:
+        raise DataError(f"A partition value of type {name} must be a time of the day.")
+    fraction = (match["fraction"] or "").ljust(9, "0")
+    seconds = hour * 3600 + minute * 60 + second - _offset_seconds(match["zone"], name)
+    return _days(match["date"], name) * NANOS_PER_DAY + seconds * 1_000_000_000 + int(fraction), match["zone"]
+
+
+def _offset_seconds(zone: str | None, name: str) -> int:
+    text = (zone or "").strip().replace(":", "")
+    if text in ("", "Z", "UTC"):
+        return 0
+    hours, minutes, seconds = int(text[1:3]), int(text[3:5] or 0), int(text[5:7] or 0)
+    if hours > 18 or minutes > 59 or seconds > 59:
+        raise DataError(f"A partition value of type {name} must have a zone offset of at most 18 hours.")
+    offset = hours * 3600 + minutes * 60 + seconds
+    return -offset if text[0] == "-" else offset
+
+
+# === Intervals ===
+
+_LITERAL = re.compile(r"INTERVAL '(?P<body>[^']{1,60})' (?P<units>[A-Z]+(?: TO [A-Z]+)?)\Z", re.IGNORECASE)
+# What stands before a field other than the first, and how many of the last field's size it has.
+_SEPARATORS = {"month": "-", "hour": " ", "minute": ":", "second": ":"}
+_SIZES = {
+    "year": 12, "month": 1,
+    "day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000,
+}  # fmt: skip
+_MOST = {"month": 11, "hour": 23, "minute": 59, "second": 59}
+
+
+def interval(text: str, data_type: Simple, *, family: tuple[str, ...], bits: int) -> int:
+    """Return the months, or the microseconds, of an interval literal with units of ``family``."""
+    is_months = family is YEAR_MONTH_UNITS
+    example = "INTERVAL '1-2' YEAR TO MONTH" if is_months else "INTERVAL '1 02:03:04.5' DAY TO SECOND"
+    literal = _LITERAL.match(text)
+    ends = literal["units"].lower().split(" to ") if literal else [""]
+    if literal is None or any(unit not in family for unit in ends):
+        raise DataError(f"An interval must be a literal such as {example}.")
+    units = family[family.index(ends[0]) : family.index(ends[-1]) + 1]
+    fields = re.match(_pattern(units), literal["body"]) if units else None
+    if fields is None:
+        raise DataError(f"An interval must be a literal such as {example}.")
+    amount = 0
+    for position, unit in enumerate(units):
+        whole, _, fraction = fields[unit].partition(".")
+        if position and int(whole) > _MOST[unit]:
+            raise DataError(f"An interval's {unit}s must be at most {_MOST[unit]} after another field.")
+        amount += int(whole) * _SIZES[unit] + int(fraction.ljust(6, "0") or 0)
+    amount = -amount if fields["sign"] == "-" else amount
+    limit = 1 << (bits - 1)
+    if not -limit <= amount < limit:
+        raise DataError(f"An interval must fit {bits} bits of its smallest field.")
+    return amount
+
+
+def _pattern(units: tuple[str, ...]) -> str:
+    parts = []
+    for position, unit in enumerate(units):
+        digits = r"[0-9]{1,19}" + (r"(?:\.[0-9]{1,6})?" if unit == "second" else "")
+        parts.append((_SEPARATORS[unit] if position else "") + f"(?P<{unit}>{digits})")
+    return r"(?P<sign>[+-]?)" + "".join(parts) + r"\Z"

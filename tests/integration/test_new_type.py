@@ -1,0 +1,53 @@
+"""The recipe for a type (docs/architecture.md): a row in ``delta.data_types.TYPES`` is all that makes it read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+import mock_server
+from delta_sharing_client.delta.data_types import TYPES, PrimitiveType
+from delta_sharing_client.spark.types import to_spark_type
+from tests.integration.test_newer_types import schema
+from tests.regressions.hand_made import HandMadeTable
+
+
+@pytest.mark.parametrize("name", ["counter", "counter(7)"])
+def test_a_row_is_all_that_a_type_needs(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = dataclasses.replace(TYPES["long"], width=1e6, spelled=lambda text: text.startswith("counter("))
+    monkeypatch.setitem(TYPES, "counter", row)
+    table = HandMadeTable(tmp_path / "t").create(schema(("id", "long"), ("c", name), ("p", name)), partition_by=["p"])
+    for number in (1, 2, 3):
+        # Another integer in the file, and bounds in the log and in the footer.
+        add = table.file(pa.table({"id": [number], "c": pa.array([number * 10], pa.int16())}), {"p": str(number)})
+        bound = {"c": number * 10}
+        add["add"]["stats"] = json.dumps({"numRecords": 1, "minValues": bound, "maxValues": bound})
+        table.commit(add)
+    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
+        shared = client.table("s.d.t")
+        found = shared.scan().to_arrow().sort_by("id")
+        assert found.schema.field("c").type == found.schema.field("p").type == pa.int64()
+        assert found["c"].to_pylist() == [10, 20, 30]
+        assert found["p"].to_pylist() == [1, 2, 3]
+        assert shared.scan(filter="c > 10 AND p < 3").to_arrow()["id"].to_pylist() == [2]
+        assert "files: 1 " in shared.scan(filter="c > 20").explain()
+        assert "files: 1 " in shared.scan(filter="p = 2").explain()
+        assert str(shared.scan().to_pandas()["c"].dtype) == "Int64"
+        assert [item["type"] for item in json.loads(shared.metadata().schema_string)["fields"]] == ["long", name, name]
+    assert to_spark_type(PrimitiveType(name), "c").typeName() == "long"
+
+
+def test_a_type_without_a_row_is_left_out(tmp_path: pathlib.Path) -> None:
+    table = HandMadeTable(tmp_path / "t").create(schema(("id", "long"), ("c", "counter")))
+    table.commit(table.file(pa.table({"id": [1], "c": [2]})))
+    with (
+        mock_server.running(tables={"s.d.t": table.root}) as server,
+        ds.SharingClient(server.profile) as client,
+        pytest.warns(ds.IncompleteReadWarning, match="counter"),
+    ):
+        assert client.table("s.d.t").scan().to_arrow().column_names == ["id"]

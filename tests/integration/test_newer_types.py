@@ -1,0 +1,189 @@
+"""Geometry, geography and timestamps in nanoseconds: from files of several writers to the libraries that know them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import deltalake
+import duckdb
+import geopandas
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+import mock_server
+from delta_sharing_client.delta.data_types import PrimitiveType
+from delta_sharing_client.spark.types import to_spark_type
+from tests.regressions.hand_made import HandMadeTable
+
+NANOS = pa.timestamp("ns", tz="UTC")
+FIRST = 1_234_567_891_234_567_891
+
+
+def point(x: float, y: float) -> bytes:
+    return struct.pack("<BIdd", 1, 1, x, y)
+
+
+def schema(*fields: tuple[str, str]) -> str:
+    items = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
+    return json.dumps({"type": "struct", "fields": items})
+
+
+@pytest.fixture
+def places(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
+    """Two files; what their statistics say of geometry is a corner of a bounding box, and as text or bytes no bound."""
+    table = HandMadeTable(tmp_path / "t").create(
+        schema(("id", "long"), ("geom", "geometry(EPSG:3857)"), ("geog", "geography(OGC:CRS84, spherical)")),
+        features=["geospatial"],
+    )
+    for rows, box in (([(1, 2.0), (2, None)], "POINT(2 -2)"), ([(3, 5.0)], "POINT(5 -5)")):
+        content = pa.table(
+            {
+                "id": [number for number, _ in rows],
+                "geom": [None if x is None else point(x, -x) for _, x in rows],
+                "geog": pa.array([None if x is None else point(x, x) for _, x in rows], pa.binary()),
+            }
+        )
+        nulls = sum(x is None for _, x in rows)
+        stats = {
+            "numRecords": len(rows),
+            "minValues": {"geom": box, "geog": box},
+            "maxValues": {"geom": box, "geog": box},
+        }
+        stats["nullCount"] = {"geom": nulls, "geog": nulls}
+        add = table.file(content)
+        add["add"]["stats"] = json.dumps(stats)
+        table.commit(add)
+    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
+        yield client.table("s.d.t")
+
+
+def test_geometries_reach_geopandas_with_their_systems(places: ds.SharedTable) -> None:
+    frame = places.scan(columns=["id", "geom"]).to_geopandas()
+    assert isinstance(frame, geopandas.GeoDataFrame)
+    assert frame.crs == "EPSG:3857"
+    shown = dict(zip(frame["id"], frame["geom"], strict=True))
+    assert (shown[1].x, shown[1].y, shown[2], shown[3].x) == (2.0, -2.0, None, 5.0)
+    both = places.scan().to_geopandas()
+    assert both["geog"].crs == "OGC:CRS84"
+
+    with pytest.raises(ds.UsageError, match=r"No column of 's\.d\.t' holds a geometry"):
+        places.scan(columns=["id"]).to_geopandas()
+
+
+def test_duckdb_has_geometry_and_a_geography_as_bytes(places: ds.SharedTable) -> None:
+    relation = places.scan().to_duckdb()
+    found = {row[0]: bytes(row[1]) for row in relation.filter("geog IS NOT NULL").project("id, geog").fetchall()}
+    assert found == {1: point(2.0, 2.0), 3: point(5.0, 5.0)}
+    types = dict(zip(relation.columns, map(str, relation.types), strict=True))
+    assert types["geog"] == "BLOB"
+    if int(duckdb.__version__.split(".")[0]) >= 2:
+        assert types["geom"].startswith("GEOMETRY")
+    assert relation.filter("id = 3").project("id, geom").to_arrow_table().num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("geom IS NULL", [2]),
+        ("geog IS NOT NULL", [1, 3]),
+        (f"geom = X'{point(5.0, -5.0).hex()}'", [3]),
+        (f"geom <> X'{point(5.0, -5.0).hex()}'", [1]),
+        (f"geom IN (X'{point(2.0, -2.0).hex()}', X'00')", [1]),
+        (f"geog < X'{point(9.0, 9.0).hex()}'", [1, 3]),
+    ],
+)
+def test_no_bounding_box_hides_a_row(places: ds.SharedTable, condition: str, expected: list[int]) -> None:
+    assert sorted(places.scan(filter=condition).to_arrow()["id"].to_pylist()) == expected
+
+
+@pytest.fixture
+def moments(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
+    """Partitions with nanoseconds, null among them; statistics cut to milliseconds, as delta-rs writes them."""
+    table = HandMadeTable(tmp_path / "t").create(
+        schema(("id", "long"), ("at", "timestamp_nanos"), ("wall", "timestamp_nanos_ntz"), ("p", "timestamp_nanos")),
+        partition_by=["p"],
+        features=["timestampNanos", "timestampNtz"],
+    )
+    for number, text in ((1, "1970-01-01T00:00:00.000001001Z"), (2, None), (3, "1970-01-01 00:00:00.000002")):
+        content = pa.table(
+            {
+                "id": [number],
+                "at": pa.array([FIRST + number], NANOS),
+                "wall": pa.array([number * 1_000_000_000 + number], pa.timestamp("ns")),
+            }
+        )
+        add = table.file(content, {"p": text})
+        cut = {"at": "2009-02-13T23:31:31.234Z", "wall": f"1970-01-01 00:00:0{number}"}
+        add["add"]["stats"] = json.dumps({"numRecords": 1, "minValues": cut, "maxValues": cut, "nullCount": {"at": 0}})
+        table.commit(add)
+    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
+        yield client.table("s.d.t")
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("at > TIMESTAMP '2009-02-13 23:31:31.234567892Z'", [2, 3]),
+        ("at = TIMESTAMP '2009-02-13 23:31:31.234567894Z'", [3]),
+        ("at <= TIMESTAMP '2009-02-13 23:31:31.234567892Z'", [1]),
+        ("at IN (TIMESTAMP '2009-02-13 23:31:31.234567893Z')", [2]),
+        ("wall = TIMESTAMP_NTZ '1970-01-01 00:00:02.000000002'", [2]),
+        ("wall >= TIMESTAMP_NTZ '1970-01-01 00:00:02.000000003'", [3]),
+        ("wall < TIMESTAMP_NTZ '1970-01-01 00:00:01.000000001'", []),
+        ("p = TIMESTAMP '1970-01-01 00:00:00.000001001Z'", [1]),
+        ("p > TIMESTAMP '1970-01-01 00:00:00.000001001Z'", [3]),
+        ("p IS NULL", [2]),
+        ("at > p", [1, 3]),
+        ("at > DATE '2009-02-13'", [1, 2, 3]),
+        ("year(at) = 2009 AND day(wall) = 1", [1, 2, 3]),
+    ],
+)
+def test_filters_tell_nanoseconds_apart(moments: ds.SharedTable, condition: str, expected: list[int]) -> None:
+    assert sorted(moments.scan(filter=condition).to_arrow()["id"].to_pylist()) == expected
+    in_memory = moments.scan(filter=ds.col("id") > 0).to_pandas().sort_values("id")
+    assert in_memory["at"].tolist() == [pd.Timestamp(FIRST + number, tz="UTC") for number in (1, 2, 3)]
+    assert [value.value for value in in_memory["p"].dropna()] == [1001, 2000]
+
+
+def test_files_out_of_range_are_skipped_and_no_others(moments: ds.SharedTable) -> None:
+    assert "files: 1 " in moments.scan(filter="wall >= TIMESTAMP_NTZ '1970-01-01 00:00:02.5'").explain()
+
+
+def test_what_another_writer_writes_is_read(tmp_path: pathlib.Path) -> None:
+    fields = schema(("a", "timestamp_nanos"), ("b", "timestamp_nanos_ntz"), ("p", "timestamp_nanos"))
+    table = deltalake.DeltaTable.create(str(tmp_path / "t"), deltalake.Schema.from_json(fields), partition_by=["p"])
+    # delta-rs 1.6 keeps microseconds of what it is given.
+    content = pa.table(
+        {
+            "a": pa.array([FIRST // 1000 * 1000, None], NANOS),
+            "b": pa.array([5000, -5000], pa.timestamp("ns")),
+            "p": pa.array([7000, None], NANOS),
+        }
+    )
+    deltalake.write_deltalake(table, content, mode="append")
+    with mock_server.running(tables={"s.d.t": tmp_path / "t"}) as server, ds.SharingClient(server.profile) as client:
+        shared = client.table("s.d.t")
+        found = shared.scan().to_arrow().sort_by("b")
+        assert found.equals(content.sort_by("b"))
+        assert (
+            shared.scan(filter="b > TIMESTAMP_NTZ '1970-01-01 00:00:00'").to_arrow()["p"].to_pylist()[0].value == 7000
+        )
+
+
+@pytest.mark.parametrize("name", ["timestamp_nanos", "timestamp_nanos_ntz"])
+def test_spark_says_which_column_to_leave_out(name: str) -> None:
+    with pytest.raises(
+        ds.UnsupportedFeatureError, match=f"Column 'at' has the type '{name}'.* leave it out with option"
+    ):
+        to_spark_type(PrimitiveType(name), "at")
+
+
+def test_spark_gets_geometry_as_well_known_binary() -> None:
+    kinds: Any = [to_spark_type(PrimitiveType(name), "g") for name in ("geometry", "geography(OGC:CRS84, karney)")]
+    assert [kind.typeName() for kind in kinds] == ["binary", "binary"]
