@@ -157,6 +157,19 @@ def test_float_widened_to_double_covers_the_float_that_was_written():
     assert (found.lower, found.upper_without_nan) == (3.4, written)
 
 
+def test_only_columns_that_were_floats_are_covered_so():
+    for changes in ([{"fromType": "integer", "toType": "double"}], ["float"], "float", None):
+        found = bounds(field("c", "double", **{"delta.typeChanges": changes}), 3.4, 3.4)
+        assert (found.lower, found.upper_without_nan) == (3.4, 3.4)
+
+
+def test_doubles_beyond_every_float_are_their_own_bounds_in_a_column_that_was_one_of_floats():
+    column = field("c", "double", **{"delta.typeChanges": [{"fromType": "float", "toType": "double"}]})
+    found = bounds(column, -1e300, 1e300)
+    assert (found.lower, found.upper_without_nan) == (-1e300, 1e300)
+    assert bounds(column, None, None) == ColumnBounds(None, None, 0, 10)
+
+
 # === What writers cut off ===
 
 
@@ -240,6 +253,15 @@ def test_null_count_without_row_count_is_unknown():
     found = read("long", {"minValues": {"c": 1}, "maxValues": {"c": 2}, "nullCount": {"c": 0}})
     assert found.bounds(("c",)) == ColumnBounds(1, 2, None, None)
     assert found.num_records is None
+
+
+@pytest.mark.parametrize(
+    ("stated", "deleted", "counted", "visible"),
+    [(0, None, 0, 0), (-1, None, None, None), (5, 5, 5, 0), (5, 6, 5, None)],
+)
+def test_rows_are_counted_from_zero_on(stated, deleted, counted, visible):
+    found = read("long", {"numRecords": stated}, deleted=deleted)
+    assert (found.num_records, found.row_count) == (counted, visible)
 
 
 def test_tightness_is_what_the_file_says_or_its_lack_of_a_vector():

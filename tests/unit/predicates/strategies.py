@@ -236,6 +236,11 @@ def _on_pair(paths: list[tuple[str, ...]]) -> st.SearchStrategy[Any]:
     )
 
 
+def column_pairs() -> st.SearchStrategy[Any]:
+    """Comparisons of two columns that compare."""
+    return _on_pair(sorted(path for path in COMPARABLE if len(path) == 1))
+
+
 def _nullable(data_type: pa.DataType) -> st.SearchStrategy[Any]:
     if pa.types.is_null(data_type):
         return st.none()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+from decimal import Decimal
+
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
@@ -20,6 +23,7 @@ from delta_sharing_client.predicates.tree import (
     Expression,
     Literal,
     Not,
+    NullSafeEqual,
     Op,
     Or,
     col,
@@ -34,6 +38,7 @@ from tests.unit.predicates.strategies import (
     SAMPLES,
     SCHEMA,
     batch_of,
+    column_pairs,
     comparisons,
     predicates,
     rows,
@@ -117,6 +122,77 @@ def test_mask_of_one_comparison_is_the_reference_for_every_type(data):
     encoded = pa.RecordBatch.from_arrays([batch.column(0).dictionary_encode()], names=[path[0]])
     assert mask(bound, encoded).to_pylist() == expected
     assert mask(bound, batch.slice(1)).to_pylist() == expected[1:]
+
+
+@meets(matching=15, unmatched=30, floating=4, decimals=3, dates=3, null=10)
+@settings(max_examples=examples(900))
+@given(st.data())
+def test_mask_of_two_columns_is_the_reference_for_every_pair_of_types(data):
+    expression = data.draw(column_pairs())
+    left, right = (column.path[0] for column in (expression.left, expression.right))
+    types = {name: COMPARABLE[name,] for name in (left, right)}
+    # The values of one side often stand on the other, where one step decides.
+    shared = data.draw(st.lists(st.none() | values(types[left]), min_size=1, max_size=4))
+    other = data.draw(st.lists(st.none() | values(types[right]), min_size=len(shared), max_size=len(shared)))
+    if types[left] == types[right] and data.draw(st.booleans()):
+        other = shared[::-1]
+    columns_of = {left: shared} | ({right: other} if right != left else {})
+    schema = pa.schema(types)
+    bound = bind(expression, schema)
+    found = [dict(zip(columns_of, row, strict=True)) for row in zip(*columns_of.values(), strict=True)]
+    expected = [evaluate(expression, row) is True for row in found]
+
+    kinds = {str(kind) for kind in types.values()}
+    met("matching", any(expected))
+    met("unmatched", not all(expected))
+    met("floating", kinds & {"float", "double"})
+    met("decimals", any(kind.startswith("decimal") for kind in kinds))
+    met("dates", "date32[day]" in kinds)
+    met("null", None in shared + other)
+    assert mask(bound, table(columns_of, schema)).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "order"),
+    [
+        (pa.array([2**53 + 1], pa.int64()), pa.array([2.0**53]), 0),  # as doubles, as Spark compares them
+        (pa.array([2**53 + 1], pa.int64()), pa.array([2**53], pa.int64()), 1),
+        (pa.array([1], pa.int8()), pa.array([300], pa.int32()), -1),
+        (
+            pa.array([Decimal("1.10")], pa.decimal128(4, 2)),
+            pa.array([Decimal("1.1000000001")], pa.decimal128(38, 10)),
+            -1,
+        ),
+        (pa.array([Decimal("99.99")], pa.decimal128(4, 2)), pa.array([100], pa.int64()), -1),
+        (pa.array([math.nan]), pa.array([math.inf]), 1),
+        (pa.array([math.nan]), pa.array([math.nan]), 0),
+        (pa.array([-0.0]), pa.array([0.0]), 0),
+        (pa.array([19_700], pa.int32()).cast(pa.date32()), pa.array([19_700 * 86_400_000_000], pa.timestamp("us")), 0),
+        (
+            pa.array([19_700], pa.int32()).cast(pa.date32()),
+            pa.array([19_700 * 86_400_000_000 + 1], pa.timestamp("us")),
+            -1,
+        ),
+        (pa.array([False]), pa.array([True]), -1),
+        (pa.array([b"a"]), pa.array([b"\xff"]), -1),
+    ],
+)
+def test_two_columns_have_one_order(left, right, order):
+    batch = pa.RecordBatch.from_arrays([left, right], ["a", "b"])
+    for op in Op:
+        for first, second, sign in (("a", "b", order), ("b", "a", -order)):
+            expression = bind(Comparison(op, Column((first,)), Column((second,))), batch.schema)
+            assert mask(expression, batch).to_pylist() == [op.holds(sign)], (op, first)
+    equal = bind(NullSafeEqual(Column(("a",)), Column(("b",))), batch.schema)
+    assert mask(equal, batch).to_pylist() == [order == 0]
+
+
+def test_nulls_of_two_columns_are_equal_only_where_that_is_asked_for():
+    batch = pa.RecordBatch.from_arrays([pa.array([None, None, 1, 1]), pa.array([None, 1, None, 1])], ["a", "b"])
+    a, b = Column(("a",)), Column(("b",))
+    assert mask(bind(NullSafeEqual(a, b), batch.schema), batch).to_pylist() == [True, False, False, True]
+    assert mask(bind(Comparison(Op.EQ, a, b), batch.schema), batch).to_pylist() == [False, False, False, True]
+    assert mask(bind(Not(Comparison(Op.EQ, a, b)), batch.schema), batch).to_pylist() == [False] * 4
 
 
 @meets(matching=2)

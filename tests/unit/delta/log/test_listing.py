@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -88,6 +89,45 @@ def test_a_good_hint_chooses_among_checkpoints_of_one_version(
         found = hinted_checkpoint(_listing(tmp_path, text, CLASSIC, *PARTS, V2))
         assert found is not None
         assert found.name == chosen
+
+
+def test_the_latest_and_the_rebuildable_versions_come_from_every_kind_of_file(tmp_path: Path) -> None:
+    compacted = [
+        f"{1:020}.{2:020}.compacted.json",
+        f"{4:020}.{6:020}.compacted.json",
+        f"{9:020}.{8:020}.compacted.json",
+    ]
+    listing = _listing(tmp_path, None, *compacted, CLASSIC)
+
+    # 0 is a commit, 1 to 2 and 4 to 6 are compacted, 3 a checkpoint; a range that ends before it begins is none.
+    assert listing.latest == 6
+    assert listing.rebuildable == (0, 2, 3, 6)
+    assert _listing(tmp_path, None, f"{7:020}.checkpoint.parquet").latest == 7
+    assert _listing(tmp_path, None, f"{8:020}.json").latest == 8
+    # What comes after a gap cannot be rebuilt.
+    assert _listing(tmp_path, None, f"{10:020}.json").rebuildable == (0, 2, 3, 6, 7, 8)
+
+
+def test_a_single_commit_is_a_compacted_range_too(tmp_path: Path) -> None:
+    assert _listing(tmp_path, None, f"{1:020}.{1:020}.compacted.json").latest == 1
+
+
+def test_a_checkpoint_in_parts_is_complete_with_all_of_them_and_as_old_as_the_last(tmp_path: Path) -> None:
+    listing = _listing(tmp_path, None, PARTS[0])
+    assert listing.checkpoints == {}
+    os.utime(tmp_path / PARTS[0], (5, 5))
+    listing = _listing(tmp_path, None, PARTS[1])
+    os.utime(tmp_path / PARTS[1], (1, 1))
+    (found,) = LogListing.read(LocalDirectory(tmp_path), "t").checkpoints[3]
+
+    assert found.files == tuple(PARTS)
+    assert found.modified_ms == 5000
+
+
+def test_of_one_version_the_classic_checkpoint_comes_first_then_parts(tmp_path: Path) -> None:
+    names = [one.name for one in _listing(tmp_path, None, V2, *PARTS, CLASSIC).checkpoints[3]]
+
+    assert names == [CLASSIC, PARTS[0], V2]
 
 
 def test_no_hint_is_no_reason_for_a_warning(tmp_path: Path) -> None:
