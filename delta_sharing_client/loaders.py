@@ -11,8 +11,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.actions import Protocol
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.columns import COMMIT_TIMESTAMP
 from delta_sharing_client.predicates.hints import JsonHints, from_json_hints
@@ -229,28 +231,36 @@ def load_as_duckdb(
 
 
 def attach(
-    connection: duckdb.DuckDBPyConnection,
+    connection: duckdb.DuckDBPyConnection | pyspark.sql.SparkSession,
     profile: ProfileSource = None,
     *,
+    name: str | None = None,
     share: str | None = None,
     options: ReadOptions | None = None,
 ) -> None:
-    """Make every shared table a view ``share.schema.table`` of a DuckDB connection (extra ``duckdb``).
+    """Make every shared table known to a DuckDB connection (extra ``duckdb``) or a Spark session (extra ``spark``).
 
-    A share becomes a database in memory, its schemas schemas, its tables views. Each query reads anew, and only the
-    bytes that its columns and filters need. The schema of each table costs one request.
+    In DuckDB a share becomes a database in memory, its schemas schemas, its tables views: ``share.schema.table``. Each
+    query reads anew, and only the bytes that its columns and filters need. The schema of each table costs one request.
+
+    In a classic session of Spark all shares are one catalog: ``SELECT ... FROM shared.share.schema.table``, with
+    push-down, ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed when they are requested.
 
     Parameters
     ----------
     profile:
         As for ``SharingClient``.
-    share:
-        Attach only this share.
+    name:
+        The catalog of Spark, ``shared`` by default; not for DuckDB.
+    share, options:
+        Attach only this share, with these options of reading; not for Spark.
 
     Raises
     ------
     DeltaSharingError
         The profile, the server or the network, or a table that cannot be read, by name.
+    UsageError
+        An argument that is not for this engine, or a Spark session without push-down.
 
     Examples
     --------
@@ -260,11 +270,18 @@ def attach(
     >>> connection.sql("SELECT count(*) FROM demo.shop.orders WHERE order_id <= 2").fetchall()
     [(2,)]
     """
+    if hasattr(connection, "createDataFrame"):
+        if share is not None or options is not None:
+            raise UsageError("A catalog of Spark has every share and no options: leave 'share' and 'options' out.")
+        optional.load("delta_sharing_client.spark.push_down", "spark").attach(connection, profile, name or "shared")
+        return
+    if name is not None:
+        raise UsageError("Databases of DuckDB are called as their shares are: leave 'name' out.")
     client = SharingClient(profile, options=options)
     tables = client.list_all_tables(share)
     from delta_sharing_client.outputs.dataset import create_views
 
-    create_views(connection, {(name := client.table(table)).name: name.scan() for table in tables})
+    create_views(connection, {(each := client.table(table)).name: each.scan() for table in tables})
 
 
 @_with_keywords(Lineage, SharedTable.scan)

@@ -41,6 +41,7 @@ NOUNS_WITH_ONE_READER = {
     "run/listing.py": "the files of a read while they are listed, and the thread that follows the listing",
     "storage/place.py": "one location in one store, and its credentials",
     "spark/push_down.py": "Java in the driver, and the check of it",
+    "spark/catalog.py": "the answers to a catalog in the JVM",
     "spark/follower.py": "a stream's position, which needs no Spark to be tested",
 }
 

@@ -22,9 +22,17 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
 import java.util.TreeMap;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.GeneralScalarExpression;
@@ -67,6 +75,184 @@ public class PushDown implements TableProvider {
   }
 }
 
+/**
+ * The tables of a profile as a catalog: share, schema, table. Nothing is listed before it is asked for.
+ */
+public class ShareCatalog implements TableCatalog, SupportsNamespaces {
+  String name;
+  Map profile = new HashMap();
+
+  public void initialize(String name, CaseInsensitiveStringMap options) {
+    this.name = name;
+  }
+
+  /** Take the options of the Python source that name the profile; they do not pass through Spark's settings. */
+  public void use(Map profile) {
+    this.profile = profile;
+  }
+
+  public String name() {
+    return name;
+  }
+
+  public String[][] listNamespaces() throws NoSuchNamespaceException {
+    return listNamespaces(new String[0]);
+  }
+
+  public String[][] listNamespaces(String[] above) throws NoSuchNamespaceException {
+    if (above.length > 1) {
+      return new String[0][];
+    }
+    String[] names = names(above);
+    String[][] found = new String[names.length][];
+    for (int i = 0; i < names.length; i++) {
+      found[i] = new String[above.length + 1];
+      System.arraycopy(above, 0, found[i], 0, above.length);
+      found[i][above.length] = names[i];
+    }
+    return found;
+  }
+
+  public boolean namespaceExists(String[] namespace) {
+    try {
+      names(namespace);
+      return true;
+    } catch (NoSuchNamespaceException error) {
+      return false;
+    }
+  }
+
+  public Map loadNamespaceMetadata(String[] namespace) throws NoSuchNamespaceException {
+    names(namespace);
+    return new HashMap();
+  }
+
+  public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
+    String[] names = namespace.length == 2 ? names(namespace) : new String[0];
+    Identifier[] found = new Identifier[names.length];
+    for (int i = 0; i < names.length; i++) {
+      found[i] = Identifier.of(namespace, names[i]);
+    }
+    return found;
+  }
+
+  public Table loadTable(Identifier table) throws NoSuchTableException {
+    return load(table, null, null);
+  }
+
+  public Table loadTable(Identifier table, String version) throws NoSuchTableException {
+    return load(table, "versionAsOf", version);
+  }
+
+  public Table loadTable(Identifier table, long micros) throws NoSuchTableException {
+    java.time.Instant epoch = java.time.Instant.EPOCH;
+    return load(table, "timestampAsOf", epoch.plus(micros, java.time.temporal.ChronoUnit.MICROS).toString());
+  }
+
+  Table load(Identifier table, String option, String value) throws NoSuchTableException {
+    String[] namespace = table.namespace();
+    if (namespace.length != 2) {
+      throw new NoSuchTableException(table);
+    }
+    HashMap options = new HashMap(profile);
+    String full = namespace[0] + "." + namespace[1] + "." + table.name();
+    options.put("path", profile.containsKey("path") ? profile.get("path") + "#" + full : full);
+    if (option != null) {
+      options.put(option, value);
+    }
+    try {
+      return Python.table(options, full);
+    } catch (Python.Missing error) {
+      throw new NoSuchTableException(table);
+    }
+  }
+
+  String[] names(String[] namespace) throws NoSuchNamespaceException {
+    HashMap options = new HashMap(profile);
+    options.put("tell", "names");
+    try {
+      options.put("namespace", new ObjectMapper().writeValueAsString(namespace));
+      return Python.tell(options).fieldNames();
+    } catch (java.io.IOException error) {
+      throw new IllegalStateException(error);
+    } catch (Python.Missing error) {
+      throw new NoSuchNamespaceException(namespace);
+    }
+  }
+
+  RuntimeException readOnly() {
+    return new UnsupportedOperationException("The catalog '" + name + "' only reads: its tables are their providers'.");
+  }
+
+  public Table createTable(Identifier table, StructType schema, Transform[] partitions, Map properties) {
+    throw readOnly();
+  }
+
+  public Table createTable(Identifier table, Column[] columns, Transform[] partitions, Map properties) {
+    throw readOnly();
+  }
+
+  public Table alterTable(Identifier table, TableChange[] changes) {
+    throw readOnly();
+  }
+
+  public boolean dropTable(Identifier table) {
+    throw readOnly();
+  }
+
+  public void renameTable(Identifier from, Identifier to) {
+    throw readOnly();
+  }
+
+  public void createNamespace(String[] namespace, Map metadata) {
+    throw readOnly();
+  }
+
+  public void alterNamespace(String[] namespace, NamespaceChange[] changes) {
+    throw readOnly();
+  }
+
+  public boolean dropNamespace(String[] namespace, boolean cascade) {
+    throw readOnly();
+  }
+}
+
+/** Questions to the Python source, which it answers by a schema: nothing else of it reaches the driver without a job. */
+class Python {
+  static class Missing extends Exception {}
+
+  static PythonDataSourceV2 source(Map options) {
+    PythonDataSourceV2 source = new PythonDataSourceV2();
+    source.setShortName(options.containsKey("source") ? (String) options.get("source") : "delta_sharing");
+    return source;
+  }
+
+  /** Return the answer; what is wrong is in the metadata of its first field, as one sentence. */
+  static StructType tell(Map options) throws Missing {
+    StructType told = source(options).inferSchema(new CaseInsensitiveStringMap(options));
+    if (told.length() > 0 && told.apply(0).metadata().contains("delta-sharing-error")) {
+      if (told.apply(0).metadata().getLong("delta-sharing-status") == 404) {
+        throw new Missing();
+      }
+      throw new IllegalArgumentException(told.apply(0).metadata().getString("delta-sharing-error"));
+    }
+    return told;
+  }
+
+  static Table table(Map options, String name) throws Missing {
+    HashMap asked = new HashMap(options);
+    asked.put("tell", "table");
+    StructType told = tell(asked);
+    // The last field is none: it holds the version of which the others are.
+    StructField[] fields = new StructField[told.length() - 1];
+    System.arraycopy(told.fields(), 0, fields, 0, fields.length);
+    HashMap pinned = new HashMap(options);
+    long version = told.apply(fields.length).metadata().getLong("delta-sharing-version");
+    pinned.put("loadedVersion", Long.toString(version));
+    return new SharedTable(new StructType(fields), pinned, name);
+  }
+}
+
 /** A shared table at one version, with the options of the Python source. */
 class SharedTable implements Table, SupportsRead {
   static final int KEPT_PLANS = 8;
@@ -104,9 +290,7 @@ class SharedTable implements Table, SupportsRead {
 
   /** Return a scan of the Python source, which is its alone: Spark keeps what a source was asked on the source. */
   Scan python(StructType columns, Map asked) {
-    PythonDataSourceV2 source = new PythonDataSourceV2();
-    source.setShortName(asked.containsKey("source") ? (String) asked.get("source") : "delta_sharing");
-    SupportsRead table = (SupportsRead) source.getTable(columns, new Transform[0], asked);
+    SupportsRead table = (SupportsRead) Python.source(asked).getTable(columns, new Transform[0], asked);
     return table.newScanBuilder(new CaseInsensitiveStringMap(asked)).build();
   }
 

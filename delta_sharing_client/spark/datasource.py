@@ -22,6 +22,7 @@ from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.run.partitions import Partition, limited, partition, read_cost, read_size
 from delta_sharing_client.spark.admission import Budget
+from delta_sharing_client.spark.catalog import told
 from delta_sharing_client.spark.follower import Follower, with_way_out
 from delta_sharing_client.spark.offsets import BEGINNING, Beginning, parse_offset
 from delta_sharing_client.spark.options import SparkOptions
@@ -355,13 +356,18 @@ class DeltaSharingSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the table's schema, or what the option ``columns`` selects of it (asks the server)."""
+        if "tell" in self.options:
+            return told(self.options, lambda: (self._found(), self.described_version))
         with one_sentence(self._by_spark):
-            self._described = self._describe(Operation.SNAPSHOT)
-            text = self._described.metadata.schema_string
-            if self._parsed.read.columns is None and (found := left_out_columns(parse_schema(text))):
-                note = left_out_note(found, f"The read of '{self._parsed.table}'")
-                warnings.warn(note, IncompleteReadWarning, stacklevel=2)
-            return relation_columns(text, self._parsed).schema
+            return self._found()
+
+    def _found(self) -> StructType:
+        self._described = self._describe(Operation.SNAPSHOT)
+        text = self._described.metadata.schema_string
+        if self._parsed.read.columns is None and (found := left_out_columns(parse_schema(text))):
+            note = left_out_note(found, f"The read of '{self._parsed.table}'")
+            warnings.warn(note, IncompleteReadWarning, stacklevel=2)
+        return relation_columns(text, self._parsed).schema
 
     @property
     def described_version(self) -> int:

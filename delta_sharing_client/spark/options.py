@@ -25,7 +25,8 @@ from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import TableName, parse_table_url
-from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
+from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.pushed import Pushed
 
 Start = Union[int, Literal["latest"], None]
@@ -73,7 +74,8 @@ class SparkOptions:
     ``read`` is not yet bound to a schema; its columns, filter, limit and response format hold for change feeds and, but
     for the limit, for streams as well. ``limits`` are the fields of ``ReadOptions`` that were set; ``max_files`` and
     ``max_bytes`` are ``None`` where none was; ``version_interval`` and ``max_outage`` are in seconds. ``pushed`` is
-    what a query asks of one scan, and ``loaded_version`` the version of which a frame was made: ours, not a user's.
+    what a query asks of one scan, ``loaded_version`` the version of which a frame was made, and
+    ``tell`` a question of a catalog: ours, not a user's.
     """
 
     profile: Profile
@@ -97,6 +99,7 @@ class SparkOptions:
     max_outage: int = 0
     pushed: Pushed | None = None
     loaded_version: int | None = None
+    tell: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SparkOptions:
@@ -267,6 +270,45 @@ def limits(options: ReadOptions) -> dict[str, object]:
     return {name: value.value if isinstance(value, enum.Enum) else math.ceil(value) for name, value in changed.items()}
 
 
+def profile_of(options: Mapping[str, str]) -> Profile:
+    """Return the profile that ``options``, with names in lower case, name by their path or by its fields."""
+    inline = {name: options[name.lower()] for name in _CREDENTIALS if name.lower() in options}
+    return Profile.load(_profile_fields(inline) if inline else options["path"])
+
+
+def credentials_of(profile: Profile) -> dict[str, str | None] | None:
+    """Return ``profile`` as options, ``None`` where they cannot say it: with an audience, in the body, signed, or of a
+    file or function. Spark redacts option names with ``token``, ``secret`` and ``password`` in them."""
+    credentials = profile.credentials
+    shared = {"endpoint": profile.endpoint, "shareCredentialsVersion": str(profile.version)}
+    if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
+        expires = credentials.expires
+        kind = {} if profile.version == 1 else {"type": "bearer_token"}
+        return {
+            **shared,
+            **kind,
+            "bearerToken": credentials.token.reveal(),
+            "expirationTime": None if expires is None else to_instant(expires, "expirationTime"),
+        }
+    if isinstance(credentials, BasicLogin):
+        return {**shared, "type": "basic", "username": credentials.username, "password": credentials.password.reveal()}
+    if isinstance(credentials, ClientCredentials) and _is_plain(credentials) and credentials.client_secret:
+        return {
+            **shared,
+            "type": "oauth_client_credentials",
+            "tokenEndpoint": credentials.token_endpoint,
+            "clientId": credentials.client_id,
+            "clientSecret": credentials.client_secret.reveal(),
+            "scope": credentials.scope,
+        }
+    return None
+
+
+def _is_plain(credentials: ClientCredentials) -> bool:
+    ours = (credentials.audience, credentials.assertion, credentials.resource, credentials.secret_in_body)
+    return not any(ours)
+
+
 _AMOUNT = re.compile(r"(\d+)\s*([a-z]*)")
 _BYTES = {"": 1, "b": 1}
 _BYTES |= {unit + tail: 1024**power for power, unit in enumerate("kmgtp", 1) for tail in ("", "b")}
@@ -432,6 +474,7 @@ _OPTIONS = _table(
 _OWN = _table(
     _Option("pushed", "pushed", Pushed.parse),
     _Option("loadedVersion", "loaded_version", _parse_count),
+    _Option("tell", "tell", _parse_text),
 )
 _FLAGS = ("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss")
 _CREDENTIALS = (

@@ -19,8 +19,12 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from delta_sharing_client.client import SharingClient
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.protocol.profile import ProfileSource
+from delta_sharing_client.spark.options import credentials_of
 from delta_sharing_client.spark.pushed import Pushed
 from delta_sharing_client.spark.types import conform, target_schema
 
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 else:
     from delta_sharing_client.spark.datasource import DataSource, DataSourceReader, InputPartition
 
+CATALOG = "delta_sharing_client.spark.ShareCatalog"
 FORMAT = "delta_sharing_client.spark.PushDown"
 SWITCH = "spark.delta.sharing.pushDown"
 _SOURCE = "PushDown.java"
@@ -75,10 +80,37 @@ def _loader(session: SparkSession, parent: Any) -> Any:
     jvm: Any = session.sparkContext._jvm
     if jvm not in _loaders:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setTargetVersion(8)  # it takes static methods of interfaces only then
         compiler.setParentClassLoader(parent)
         compiler.cook(importlib.resources.files(__package__).joinpath(_SOURCE).read_text(encoding="utf-8"))
         _loaders[jvm] = compiler.getClassLoader()
     return _loaders[jvm]
+
+
+# === The catalog ===
+
+
+def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
+    """Make the tables that ``profile`` shares a catalog ``name`` of ``session``; see ``loaders.attach``."""
+    if not name.isidentifier():
+        raise UsageError(f"The name '{name}' is none of a catalog. Use letters, digits and underscores.")
+    given = credentials_of(SharingClient(profile).rest.profile)
+    if given is None:
+        raise UsageError(
+            "These credentials cannot be handed to a catalog of Spark: they are signed, have an audience, or come from "
+            "a file or a function. Load the tables one by one with load_as_spark."
+        )
+    if not works(session):
+        raise UsageError(
+            "A catalog needs a classic session of PySpark 4.0 or newer in which push-down works, and this one is none; "
+            "the log says why. Load the tables one by one with load_as_spark."
+        )
+    session.conf.set(f"spark.sql.catalog.{name}", CATALOG)
+    with classes(session):
+        # Spark makes it here, by the loader of this thread, and keeps it for the session.
+        state: Any = session._jsparkSession.sessionState()
+        catalog = state.catalogManager().catalog(name)
+    catalog.use({key: str(value) for key, value in given.items() if value is not None})
 
 
 # === The check ===

@@ -23,13 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
-from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark import push_down
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias, DeltaSharingSource
-from delta_sharing_client.spark.options import SparkOptions, asked, limits
+from delta_sharing_client.spark.options import SparkOptions, asked, credentials_of, limits
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 
 if TYPE_CHECKING:
@@ -57,7 +54,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
         **limits(read.options),
     }
     profile = read.rest.profile
-    credentials = _credentials(profile)
+    credentials = credentials_of(profile)
     beyond = {name: getattr(read.options, name) for name in _BEYOND}
     unsaid = {name: value for name, value in beyond.items() if value != getattr(ReadOptions(), name)}
     options.update(credentials or {"endpoint": profile.endpoint, "bearerToken": "-"})
@@ -156,36 +153,3 @@ def _parallelism(session: SparkSession) -> int | None:
     # Spark Connect has no context; the planner's own processors are counted then.
     context = getattr(session, "_sc", None)
     return None if context is None else int(context.defaultParallelism)
-
-
-def _credentials(profile: Profile) -> dict[str, str | None] | None:
-    """Return ``profile`` as options, ``None`` where they cannot say it: with an audience, in the body, signed, or of a
-    file or function. Spark redacts option names with ``token``, ``secret`` and ``password`` in them."""
-    credentials = profile.credentials
-    shared = {"endpoint": profile.endpoint, "shareCredentialsVersion": str(profile.version)}
-    if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
-        expires = credentials.expires
-        kind = {} if profile.version == 1 else {"type": "bearer_token"}
-        return {
-            **shared,
-            **kind,
-            "bearerToken": credentials.token.reveal(),
-            "expirationTime": None if expires is None else to_instant(expires, "expirationTime"),
-        }
-    if isinstance(credentials, BasicLogin):
-        return {**shared, "type": "basic", "username": credentials.username, "password": credentials.password.reveal()}
-    if isinstance(credentials, ClientCredentials) and _is_plain(credentials) and credentials.client_secret:
-        return {
-            **shared,
-            "type": "oauth_client_credentials",
-            "tokenEndpoint": credentials.token_endpoint,
-            "clientId": credentials.client_id,
-            "clientSecret": credentials.client_secret.reveal(),
-            "scope": credentials.scope,
-        }
-    return None
-
-
-def _is_plain(credentials: ClientCredentials) -> bool:
-    ours = (credentials.audience, credentials.assertion, credentials.resource, credentials.secret_in_body)
-    return not any(ours)

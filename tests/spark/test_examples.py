@@ -21,6 +21,7 @@ from tests.regressions.hand_made import HandMadeTable
 
 pytestmark = pytest.mark.spark
 
+EXAMPLE_PROFILE = "/path/to/profile.share"
 EXAMPLE_URL = "/path/to/profile.share#share.schema.table"
 SCHEMA = pa.schema([("id", pa.int64()), ("address", pa.struct([("city", pa.string())])), ("day", pa.date32())])
 
@@ -35,9 +36,12 @@ def test_the_examples_of_the_page_run_and_read_what_they_say(spark: Any, tmp_pat
         }
         table.commit(table.file(pa.Table.from_pylist([row], schema=SCHEMA)))
     with mock_server.running(tables={"share.schema.table": table.root}) as server:
-        url = f"{server.profile_path}#share.schema.table"
-        first, pushing, second = (
-            dataclasses.replace(example, source=example.source.replace(EXAMPLE_URL, url)).run()
+        profile = str(server.profile_path)
+        url = f"{profile}#share.schema.table"
+        first, pushing, catalog, second = (
+            dataclasses.replace(
+                example, source=example.source.replace(EXAMPLE_URL, url).replace(EXAMPLE_PROFILE, profile)
+            ).run()
             for example in examples("spark")
             if example.page == "spark.md"
         )
@@ -47,6 +51,7 @@ def test_the_examples_of_the_page_run_and_read_what_they_say(spark: Any, tmp_pat
         assert spark.sql("SELECT count(*) FROM t").collect()[0][0] == 7
         assert pushing["query"].count() == 4
         assert "PushedFilters: [day >= " in pushing["query"]._jdf.queryExecution().toString()
+        assert catalog["orders"].count() == 3
         assert second["narrow"].load(url).count() == 4
     spark.catalog.dropTempView("t")
 

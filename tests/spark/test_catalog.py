@@ -1,0 +1,120 @@
+"""A profile's tables as a catalog of Spark SQL."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+from tests.spark.test_push_down import cost
+from tests.tables import TableWriter, rows_of
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def shared(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A server whose tables ``demo.shop.orders`` (three versions) and ``demo.shop.u`` are the catalog ``shared``."""
+    import mock_server
+
+    root = tmp_path_factory.mktemp("shop")
+    orders = TableWriter(root / "orders", SCHEMA, timestamp_ms=1_600_000_000_000)
+    for number in range(3):
+        file = orders.file(rows_of([number * 10, number * 10 + 1], v=f"v{number}"))
+        orders.commit(add=[file], timestamp_ms=1_600_000_060_000 + number * 60_000)
+    TableWriter(root / "u", SCHEMA).insert(rows_of([1, 21], v="u"))
+    tables = {"demo.shop.orders": root / "orders", "demo.shop.u": root / "u", "other.s.t": root / "u"}
+    with mock_server.running(tables=tables) as server:
+        ds.attach(spark, server.profile_path, name="shared")
+        yield server
+        spark.conf.unset("spark.sql.catalog.shared")
+
+
+def listed(frame: Any, column: str) -> list[str]:
+    return sorted(row[column] for row in frame.collect())
+
+
+def test_names_are_listed_when_they_are_asked_for(spark: Any, shared: Any) -> None:
+    assert listed(spark.sql("SHOW NAMESPACES IN shared"), "namespace") == ["demo", "other"]
+    assert listed(spark.sql("SHOW NAMESPACES IN shared.demo"), "namespace") == ["demo.shop"]
+    assert listed(spark.sql("SHOW TABLES IN shared.demo.shop"), "tableName") == ["orders", "u"]
+    described = spark.sql("DESCRIBE shared.demo.shop.orders").collect()
+    assert [(row.col_name, row.data_type) for row in described][:2] == [("id", "bigint"), ("v", "string")]
+
+
+def test_queries_are_pushed_down(spark: Any, shared: Any) -> None:
+    class Lake:
+        server = shared
+
+    query = spark.sql("SELECT v FROM shared.demo.shop.orders WHERE id > 10 AND id <= 20")
+    assert "PushedFilters: [id <= 20, id > 10, id IS NOT NULL]" in query._jdf.queryExecution().toString()
+    assert sorted(row.v for row in query.collect()) == ["v1", "v2"]
+    counted = spark.sql("SELECT count(*) FROM shared.demo.shop.orders")
+    assert cost(Lake, lambda: counted.first()[0]) == (6, 0, 0)
+    both = "SELECT count(*) FROM shared.demo.shop.orders o JOIN shared.demo.shop.u u ON o.id = u.id"
+    assert spark.sql(both).first()[0] == 2
+    assert spark.table("shared.other.s.t").count() == 2
+    found: list[int] = []
+    total = "SELECT sum(id) FROM shared.demo.shop.u"
+    thread = threading.Thread(target=lambda: found.append(spark.sql(total).first()[0]))
+    thread.start()
+    thread.join()
+    assert found == [22]
+
+
+def test_time_travel(spark: Any, shared: Any) -> None:
+    for past, number in (
+        ("VERSION AS OF 1", 2),
+        ("VERSION AS OF 0", 0),
+        ("TIMESTAMP AS OF '2020-09-13 12:29:00'", 4),
+    ):
+        counted = spark.sql(f"SELECT count(*), count(id) FROM shared.demo.shop.orders {past}").first()
+        assert tuple(counted) == (number, number)
+
+
+@pytest.mark.parametrize(
+    ("sql", "sentence"),
+    [
+        ("SELECT * FROM shared.demo.shop.missing", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("SELECT * FROM shared.none.s.t", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("SHOW TABLES IN shared.none.s", "SCHEMA_NOT_FOUND|cannot be found"),
+        ("SELECT * FROM shared.demo.shop.orders VERSION AS OF 99", "99"),
+        ("DROP TABLE shared.demo.shop.orders", "The catalog 'shared' only reads"),
+        ("CREATE TABLE shared.demo.shop.n (a int)", "The catalog 'shared' only reads"),
+        ("INSERT INTO shared.demo.shop.orders VALUES (1, 'a')", "does not support|UNSUPPORTED"),
+    ],
+)
+def test_what_is_not_there_and_what_writes_is_refused(spark: Any, shared: Any, sql: str, sentence: str) -> None:
+    with pytest.raises(Exception, match=sentence) as caught:
+        spark.sql(sql).collect()
+    assert "Traceback" not in str(caught.value)
+    assert shared.profile["bearerToken"] not in str(caught.value)
+
+
+def test_a_stream_of_a_table_of_the_catalog(spark: Any, shared: Any, tmp_path: Any) -> None:
+    query = (
+        spark.readStream.table("shared.demo.shop.orders")
+        .writeStream.format("memory")
+        .queryName("followed")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert spark.table("followed").count() == 6
+
+
+def test_arguments_are_checked(spark: Any, shared: Any, tmp_path: Any) -> None:
+    with pytest.raises(ds.UsageError, match="'a-b'"):
+        ds.attach(spark, shared.profile_path, name="a-b")
+    with pytest.raises(ds.UsageError, match="'share' and 'options'"):
+        ds.attach(spark, shared.profile_path, share="demo")
+    with pytest.raises(ds.UsageError, match="come from a file or a function"):
+        ds.attach(spark, {**shared.profile, "bearerToken": lambda: "x"})
+    assert shared.profile["bearerToken"] not in json.dumps(spark.sql("SET -v").toPandas().astype(str).to_dict())
