@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from decimal import Decimal
 from typing import Any
 
@@ -245,3 +246,121 @@ def test_compiled_test_is_reusable_and_constant_predicates_are_allowed():
     test = compile_skipping(bind(parse_filter("i64 > 10"), ONE))
     assert [test(Known({("i64",): _bounds(0, top, 0, 1)})) for top in (9, 10, 11)] == [False, False, True]
     assert _may_match(Literal(True), Known({}))
+
+
+# === Every small case ===
+
+_OPS = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_ENDS = [(None, None), (None, 2), (1, None), *((low, high) for low in range(4) for high in range(low, 4))]
+
+
+def _range(ends: tuple[int | None, int | None]) -> range:
+    """The values that may lie between two ends; four stand for all beyond an open one."""
+    low, high = ends
+    return range(-4 if low is None else low, (8 if high is None else high) + 1)
+
+
+@pytest.mark.parametrize("ends", _ENDS, ids=str)
+@pytest.mark.parametrize("column", ["i64", "small", "day"])
+def test_a_file_is_kept_exactly_where_a_value_between_its_bounds_matches(column, ends):
+    """Whole numbers alone are listed; a decimal or a date between them does not matter to these conditions."""
+    wrap = (lambda value: None if value is None else Decimal(value)) if column == "small" else (lambda value: value)
+    known = Known({(column,): _bounds(*map(wrap, ends), 0, 9)})
+    written = (lambda value: str(Day(value))) if column == "day" else str
+
+    def kept(condition):
+        return _may_match(bind(parse_filter(condition), SCHEMA), known)
+
+    for limit in range(-1, 6):
+        constant = f"DATE '{written(limit)}'" if column == "day" else str(limit)
+        for text, compare in _OPS.items():
+            matches = any(compare(value, limit) for value in _range(ends))
+            misses = any(not compare(value, limit) for value in _range(ends))
+            assert kept(f"{column} {text} {constant}") is matches, (text, limit)
+            assert kept(f"NOT ({column} {text} {constant})") is misses, (text, limit)
+        listed = f"{column} IN ({constant}, {constant})"
+        assert kept(listed) is (limit in _range(ends))
+        assert kept(f"NOT ({listed})") is any(value != limit for value in _range(ends))
+        assert kept(f"{column} <=> {constant}") is (limit in _range(ends))
+
+
+@pytest.mark.parametrize("left", _ENDS, ids=str)
+@pytest.mark.parametrize("right", _ENDS, ids=str)
+def test_a_file_is_kept_exactly_where_a_pair_between_the_bounds_matches(left, right):
+    for other, wrap in (("i32", int), ("small", Decimal)):
+        ends = [None if end is None else wrap(end) for end in right]
+        known = Known({("i64",): _bounds(*left, 0, 9), (other,): _bounds(*ends, 0, 9)})
+        for text, compare in _OPS.items():
+            matches = any(compare(a, b) for a in _range(left) for b in _range(right))
+            kept = _may_match(bind(parse_filter(f"i64 {text} {other}"), SCHEMA), known)
+            assert kept is matches, (text, other)
+            flipped = any(compare(b, a) for a in _range(left) for b in _range(right))
+            assert _may_match(bind(parse_filter(f"{other} {text} i64"), SCHEMA), known) is flipped, (text, other)
+
+
+@pytest.mark.parametrize(
+    ("nulls", "rows", "value", "null"),
+    [(0, 5, True, False), (2, 5, True, True), (5, 5, False, True), (None, 5, True, True), (5, None, True, True)],
+)
+def test_null_counts_decide_tests_of_null_and_of_values(nulls, rows, value, null):
+    known = Known({("i64",): _bounds(None, None, nulls, rows)})
+    found = {
+        text: _may_match(bind(parse_filter(text), SCHEMA), known)
+        for text in ("i64 = 1", "i64 <> 1", "i64 IN (1, 2)", "i64 IS NOT NULL", "i64 IS NULL", "i64 <=> NULL")
+    }
+    assert found == dict.fromkeys(("i64 = 1", "i64 <> 1", "i64 IN (1, 2)", "i64 IS NOT NULL"), value) | dict.fromkeys(
+        ("i64 IS NULL", "i64 <=> NULL"), null
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("f64 = 1.0", True), ("f64 = 3.0", True), ("f64 = 0.5", False), ("f64 = 3.5", False),
+        ("f64 < 1.0", False), ("f64 < 1.5", True), ("f64 <= 1.0", True), ("f64 <= 0.5", False),
+        ("f64 > 99.0", True), ("f64 >= 99.0", True), ("f64 <> 1.0", True), ("f64 IN (0.5, 3.5)", False),
+        ("f64 IN (0.5, 3.0)", True), ("f64 NOT IN (1.0, 3.0)", True),
+        ("f32 = CAST('0.1' AS FLOAT)", True), ("f32 < CAST('0.1' AS FLOAT)", True), ("f32 <= CAST('0.09' AS FLOAT)", False),
+    ],
+)  # fmt: skip
+def test_floats_are_kept_where_a_number_or_nan_may_match(condition, kept):
+    assert _may_match(bind(parse_filter(condition), ONE), Known(FULL)) is kept
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        # FULL has texts from 'abc' to 'abq'.
+        ("text LIKE 'ab%'", True), ("text LIKE 'abd%'", True), ("text LIKE 'abc%'", True), ("text LIKE 'abq%'", True),
+        ("text LIKE 'abr%'", False), ("text LIKE 'abb%'", False), ("text LIKE 'a%'", True), ("text LIKE 'aa%'", False),
+        ("text LIKE 'b%'", False), ("startswith(text, 'abd')", True), ("text NOT LIKE 'abd%'", True),
+    ],
+)  # fmt: skip
+def test_texts_are_kept_where_a_beginning_lies_between_the_bounds(condition, kept):
+    assert _may_match(bind(parse_filter(condition), ONE), Known(FULL)) is kept
+
+
+def test_a_computed_condition_is_decided_where_every_column_has_one_value_or_none():
+    def kept(condition, **known):
+        return _may_match(
+            bind(parse_filter(condition), SCHEMA), Known({(name,): found for name, found in known.items()})
+        )
+
+    constant, nulls, two = _bounds("Ab", "Ab", 0, 4), _bounds(None, None, 4, 4), _bounds("Ab", "b", 0, 4)
+    assert not kept("lower(text) = 'x'", text=constant)
+    assert kept("lower(text) = 'ab'", text=constant)
+    assert kept("lower(text) = 'x'", text=two)
+    assert kept("lower(text) = 'x'", text=_bounds("Ab", "Ab", None, 4))
+    assert kept("lower(text) = 'x'", text=_bounds("Ab", "Ab", 1, 4))
+    assert not kept("lower(text) = 'ab'", text=nulls)
+    assert kept("lower(text) IS NULL", text=nulls)
+    assert not kept("lower(text) IS NOT NULL", text=nulls)
+    assert not kept("NOT (lower(text) = 'ab')", text=constant)
+    # It fails for the one value that there is: the read must say so.
+    assert kept("1 / i64 > 0", i64=_bounds(0, 0, 0, 4))
+    day = _bounds(19_722, 19_722, 0, 4)
+    assert [kept(f"year(day) = {year}", day=day) for year in (2022, 2023, 2024)] == [False, True, False]
+    last = 19_723 * 86_400_000_000_000 - 1
+    instant = _bounds(last, last, 0, 4)
+    for column in ("instant", "wall"):
+        assert [kept(f"year({column}) = {year}", **{column: instant}) for year in (2023, 2024)] == [True, False]
