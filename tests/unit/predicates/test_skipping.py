@@ -320,7 +320,8 @@ def test_null_counts_decide_tests_of_null_and_of_values(nulls, rows, value, null
         ("f64 < 1.0", False), ("f64 < 1.5", True), ("f64 <= 1.0", True), ("f64 <= 0.5", False),
         ("f64 > 99.0", True), ("f64 >= 99.0", True), ("f64 <> 1.0", True), ("f64 IN (0.5, 3.5)", False),
         ("f64 IN (0.5, 3.0)", True), ("f64 NOT IN (1.0, 3.0)", True),
-        ("f32 = CAST('0.1' AS FLOAT)", True), ("f32 < CAST('0.1' AS FLOAT)", True), ("f32 <= CAST('0.09' AS FLOAT)", False),
+        ("f32 = CAST('0.1' AS FLOAT)", True), ("f32 < CAST('0.1' AS FLOAT)", True),
+        ("f32 <= CAST('0.09' AS FLOAT)", False),
     ],
 )  # fmt: skip
 def test_floats_are_kept_where_a_number_or_nan_may_match(condition, kept):
