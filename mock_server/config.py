@@ -199,6 +199,7 @@ def _catalog(top: _Node, base: Path) -> Catalog:
             "comment": share.text("comment", None),
             "properties": None if properties is None else properties.all_texts(),
         }
+        _check_lengths(share, told)
         about[share.name] = {name: value for name, value in told.items() if value is not None}
         share.refuse_unknown()
         schemas.append((share.name, tuple(schema.name for schema in inner)))
@@ -206,6 +207,19 @@ def _catalog(top: _Node, base: Path) -> Catalog:
             tables.extend(_table(share.name, schema.name, table, base) for table in _named(schema.children("tables")))
             schema.refuse_unknown()
     return catalog.build(tables, schemas, about)
+
+
+def _check_lengths(share: _Node, told: Mapping[str, object]) -> None:
+    """Raise `ConfigError` for more than recipients must keep (protocol, "List Shares")."""
+    properties = told["properties"] if isinstance(told["properties"], dict) else {}
+    lengths = [("displayName", told["displayName"], 255), ("comment", told["comment"], 65_536)]
+    lengths += [(f"the key {key[:20]!r} of properties", key, 255) for key in properties]
+    lengths += [(f"{key!r} of properties", value, 1000) for key, value in properties.items()]
+    for name, value, most in lengths:
+        if isinstance(value, str) and len(value) > most:
+            raise ConfigError(f"{share.where}: {name} must have at most {most} characters, found {len(value)}.")
+    if len(properties) > 50:
+        raise ConfigError(f"{share.where}: properties must be at most 50 pairs, found {len(properties)}.")
 
 
 def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:

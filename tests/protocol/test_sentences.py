@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,28 +20,85 @@ import mock_server
 from delta_sharing_client.delta.actions import Protocol
 from mock_server.running import RunningServer
 from mock_server.table_writer import TableWriter
+from tests.protocol import sentences
 from tests.unit.mock_server.helpers import DELTA, Api, at, table
 
 ROOT = Path(__file__).resolve().parents[2]
-LINES = [line for line in (Path(__file__).parent / "sentences.md").read_text().splitlines() if line.startswith("| ")][
-    1:
-]
+TEXT = os.environ.get("DELTA_SHARING_PROTOCOL")
+LINES = [line for line in sentences.TABLE.read_text().splitlines() if sentences.ROW.match(line)]
 LEAVES = ("column", "literal")
 
 
 @pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
 def test_every_sentence_names_tests_that_are_there(line: str) -> None:
-    _, section, sentence, who, tests, _ = line.split("|")
+    _, section, _number, _hash, who, words, tests, _ = line.split("|")
     named = re.findall(r"`([^`]+)`", tests)
 
     assert section.strip()
-    assert sentence.strip()
+    assert words.strip()
     assert who.strip() in ("client", "server", "both")
     assert named
     for name in named:
         path, _, function = name.partition("::")
         assert (ROOT / path).is_file(), path
         assert not function or function in _functions(ROOT / path), name
+
+
+def test_no_sentence_stands_twice() -> None:
+    found = [line.split("|")[3] for line in LINES]
+
+    assert len(set(found)) == len(found) > 80
+
+
+@pytest.mark.skipif(not TEXT, reason="DELTA_SHARING_PROTOCOL names no PROTOCOL.md of delta-io/delta-sharing")
+def test_no_sentence_of_the_text_is_missing_and_none_is_of_another_one() -> None:
+    assert TEXT
+    text = Path(TEXT).read_text("utf-8")
+    table = sentences.TABLE.read_text("utf-8")
+
+    assert sentences.written(text, sentences.rows(table), sentences.edition_of(table)) == table
+
+
+TEXT_OF_ONE = """
+# First
+
+A server must answer. It may be slow; [clients](#x) should wait,
+and `never` poll.
+
+| field | what |
+|---|---|
+| a | must be *there* |
+
+```
+it must not count
+```
+
+## Second
+- must be new
+"""
+
+
+def test_sentences_are_told_apart_by_their_words_alone() -> None:
+    found = list(sentences.binding(TEXT_OF_ONE).values())
+    assert [(item.section, item.words) for item in found] == [
+        ("First", "a server must answer"),
+        ("First", "it may be slow clients should wait and never poll"),
+        ("First", "must be there"),
+        ("Second", "must be new"),
+    ]
+    again = sentences.binding(TEXT_OF_ONE.replace("[clients](#x)", "**Clients**").replace("wait,\n", "wait, "))
+    assert list(again) == list(sentences.binding(TEXT_OF_ONE))
+    other = sentences.binding(TEXT_OF_ONE.replace("must answer", "must answer soon"))
+    assert len(set(other) - set(again)) == 1
+    digests = sentences.section_digests(TEXT_OF_ONE)
+    assert digests["First"][0] == 6
+    changed = sentences.section_digests(TEXT_OF_ONE.replace("field", "name"))
+    assert [name for name in digests if digests[name] != changed[name]] == ["First"]
+    table = sentences.written(TEXT_OF_ONE, {found[0].hash: "server | answers | `x`"}, "now")
+    assert sentences.rows(table) == {
+        found[0].hash: "server | answers | `x`",
+        **{item.hash: "|  |" for item in found[1:]},
+    }
 
 
 ISSUES = [line for line in (ROOT / "docs" / "from-delta-sharing.md").read_text().splitlines() if line.startswith("| #")]
@@ -49,12 +109,6 @@ def test_every_issue_names_a_test_that_is_there(line: str) -> None:
     path, _, function = re.findall(r"`(tests/[^`]+)`", line)[-1].partition("::")
     assert (ROOT / path).is_file(), path
     assert not function or function in _functions(ROOT / path), function
-
-
-def test_no_sentence_stands_twice() -> None:
-    sentences = [line.split("|")[1:3] for line in LINES]
-
-    assert len({tuple(pair) for pair in sentences}) == len(sentences) > 40
 
 
 # --- tests of lines that had none -----------------------------------------------------------------------------------
@@ -175,6 +229,44 @@ def test_capabilities_are_understood_in_any_case(server: RunningServer, change: 
 
     assert lines.headers["delta-sharing-capabilities"] == "responseformat=delta;includeendstreamaction=true"
     assert lines.end is not None
+
+
+def test_ids_of_shares_are_unique_and_the_same_at_every_start(server: RunningServer, tmp_path: Path) -> None:
+    shares = [f"share{number}" for number in range(40)]
+    ids = [mock_server.catalog.share_id(name) for name in shares]
+    assert len(set(ids)) == 40
+    listed = ds.SharingClient(server.profile).list_shares()
+    assert [share.id for share in listed] == [mock_server.catalog.share_id(share.name) for share in listed]
+    (table,) = ds.SharingClient(server.profile).list_all_tables()
+    assert table.share_id == listed[0].id
+    code = f"import mock_server.catalog as c; print([c.share_id(name) for name in {shares!r}])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert run.stdout.strip() == str(ids)
+
+
+def test_predicates_are_applied_before_the_limit(server: RunningServer) -> None:
+    condition = {"op": "equal", "children": [COLUMN, {**LITERAL, "value": "b"}]}
+    limited = Api(server).query("t", jsonPredicateHints=condition, limitHint=5).files
+    assert [file["file"]["partitionValues"]["p"] for file in limited] == ["b"]
+    assert len(Api(server).query("t", limitHint=5).files) == 1
+
+
+def test_ids_of_files_are_the_same_in_every_answer(server: RunningServer) -> None:
+    asked = [[file["file"]["id"] for file in Api(server).query("t", DELTA).files] for _ in range(2)]
+    assert asked[0] == asked[1]
+    assert len(set(asked[0])) == 4
+
+
+def test_long_names_and_comments_of_shares_are_kept_whole(
+    monkeypatch: pytest.MonkeyPatch, server: RunningServer
+) -> None:
+    properties = {f"{number:0300}": "v" * 2000 for number in range(60)}
+    item = {"name": "s", "displayName": "d" * 300, "comment": "c" * 70_000, "properties": properties}
+    client = ds.SharingClient(server.profile)
+    body = json.dumps({"items": [item]}).encode()
+    monkeypatch.setattr(type(client.rest), "fetch", lambda *_: (None, body))
+    (share,) = client.list_shares()
+    assert (share.display_name, share.comment, share.properties) == ("d" * 300, "c" * 70_000, properties)
 
 
 def _functions(path: Path) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from urllib.parse import quote
 
 import pytest
 import requests
@@ -736,6 +737,31 @@ def test_asynchronous_query_is_polled_until_its_answer_and_its_pages_follow(serv
     assert server.seen[0].body["idempotencyKey"]
     assert [seen.body for seen in server.seen[1:]] == [{"maxFiles": 1}] * 2 + [{"maxFiles": 1, "pageToken": "p2"}]
     assert len(sleeps) == 2
+
+
+@pytest.mark.parametrize("query_id", ["7", "not a uuid", "../../x?y#z", "ü😀", "x" * 300, '{"a": 1}'])
+def test_the_id_of_a_query_is_sent_back_as_it_came(server, rest, table, wire, query_id):
+    server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": query_id, "status": "pending"}}))
+    path = f"/shares/s/schemas/d/tables/t/queries/{quote(query_id, safe='')}"
+    server.on("POST", path, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
+
+    assert ids(query_table(rest, table, QueryRequest(asynchronous=True))) == ["f"]
+    assert server.seen[-1].path == path
+
+
+def test_an_answer_that_promises_no_end_needs_none(server, rest, table, wire):
+    for capabilities in (None, "responseformat=delta", "responseformat=delta;includeendstreamaction=false"):
+        server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f"), capabilities=capabilities))
+        answer = query_table(rest, table)
+        assert ids(answer) == ["f"]
+        assert answer.refresh_token is None
+
+
+def test_an_asynchronous_query_may_be_answered_at_once(server, rest, table, wire):
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
+
+    assert ids(query_table(rest, table, QueryRequest(asynchronous=True))) == ["f"]
+    assert len(server.seen) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,167 @@
+"""The sentences of the protocol that bind a client or a server: ``python -m tests.protocol.sentences PROTOCOL.md``.
+
+The text is that of delta-io/delta-sharing, which is not ours to copy. ``sentences.md`` identifies each sentence by its
+section, its number and a hash, and has what is ours: who is bound, to what in a few words, and the tests that fail
+without it. The program compares the two: which sections changed, which sentences are new or gone. ``--write`` brings
+numbers and hashes up to date and leaves the words of a new sentence to be written; ``test_sentences.py`` fails without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+TABLE = Path(__file__).with_name("sentences.md")
+_BINDING = re.compile(
+    r"\b(must|should|shouldn t|cannot|guaranteed|mutually exclusive|keep polling|opaque|unique string)\b"
+)
+_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\[(])|\s*\|\s*|</?(?:br|td|th|tr|table)\b[^>]*>|\s-\s(?=[A-Z])")
+ROW = re.compile(r"^\| (?P<section>[^|]+) \| (?P<number>\d+) \| `(?P<hash>\w{12})` \| (?P<rest>.*) \|$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """A sentence of the text; ``words`` is its normal form: lower case, letters and digits."""
+
+    section: str
+    number: int
+    words: str
+
+    @property
+    def hash(self) -> str:
+        return digest(self.words)
+
+    @property
+    def binds(self) -> bool:
+        return _BINDING.search(self.words) is not None
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def normal(text: str) -> str:
+    """Return a text without markup, targets of links, case and punctuation, so that only another wording differs."""
+    return " ".join(re.findall(r"[a-z0-9]+", re.sub(r"\]\([^)]*\)", "]", text).lower()))
+
+
+def sentences(text: str) -> list[Sentence]:
+    """Return the sentences of a Markdown text, numbered within their sections; code is left out."""
+    found: list[Sentence] = []
+    section, number = "", 0
+    for heading, paragraph in _paragraphs(text):
+        if heading != section:
+            section, number = heading, 0
+        for part in _END.split(paragraph):
+            if words := normal(part):
+                number += 1
+                found.append(Sentence(section, number, words))
+    return found
+
+
+def _paragraphs(text: str) -> Iterator[tuple[str, str]]:
+    section, lines, in_code = "", [], False
+    for line in [*text.splitlines(), ""]:
+        stripped = line.strip()
+        heading = None if in_code else re.match(r"#+\s+(.*)", stripped)
+        if stripped.startswith("```"):
+            in_code = not in_code
+        elif in_code:
+            continue
+        elif stripped and heading is None and not stripped.startswith(("|", "- ", "* ", "<")):
+            lines.append(stripped)
+            continue
+        if lines:
+            yield section, " ".join(lines)
+            lines = []
+        if heading is not None:
+            section = heading[1].strip()
+        elif stripped and not stripped.startswith("```"):
+            lines.append(stripped.lstrip("-* "))
+
+
+def binding(text: str) -> dict[str, Sentence]:
+    """Return the sentences that bind somebody, by hash; one that comes again is that of its first place."""
+    found: dict[str, Sentence] = {}
+    for sentence in sentences(text):
+        if sentence.binds:
+            found.setdefault(sentence.hash, sentence)
+    return found
+
+
+def section_digests(text: str) -> dict[str, tuple[int, str]]:
+    """Return how many sentences a section has, and a digest of them all."""
+    words: dict[str, list[str]] = {}
+    for sentence in sentences(text):
+        words.setdefault(sentence.section, []).append(sentence.words)
+    return {section: (len(parts), digest("\n".join(parts))) for section, parts in words.items()}
+
+
+def rows(table: str) -> dict[str, str]:
+    """Return what a table says of each sentence, by hash: who, what, tests."""
+    matches = [match for line in table.splitlines() if (match := ROW.match(line)) is not None]
+    return {match["hash"]: match["rest"] for match in matches}
+
+
+def edition_of(table: str) -> str:
+    """Return which text a table was made from."""
+    return str(re.findall(r"delta-io/delta-sharing, (.*): each", table)[0])
+
+
+def written(text: str, known: dict[str, str], edition: str) -> str:
+    """Return the table for ``text`` with what is ``known``."""
+    lines = [
+        "# What the protocol asks, and which test holds it",
+        "",
+        f"Made by `python -m tests.protocol.sentences` from PROTOCOL.md of delta-io/delta-sharing, {edition}: each",
+        "sentence that binds a client or a server, by its section, its number there and the hash of its words. Beside",
+        "that stands, in our words, what it asks, and the tests that fail without it. `test_sentences.py` checks that",
+        "the tests exist, and with the text at hand (`DELTA_SHARING_PROTOCOL`) that no sentence is missing.",
+        "",
+        "| section | number | hash | who | what it asks | tests |",
+        "|---|---|---|---|---|---|",
+    ]
+    for key, sentence in binding(text).items():
+        lines.append(f"| {sentence.section} | {sentence.number} | `{key}` | {known.get(key, ' |  | ').strip()} |")
+    lines += [
+        "",
+        "## All sections",
+        "",
+        "Every sentence counts here, so that a new text shows where it changed.",
+        "",
+        "| section | sentences | digest |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {name or '(none)'} | {count} | `{mark}` |" for name, (count, mark) in section_digests(text).items()]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--write", action="store_true", help="bring sentences.md up to date")
+    parser.add_argument("--edition", help="what the text is: a commit and its date")
+    given = parser.parse_args()
+    text, table = given.text.read_text("utf-8"), TABLE.read_text("utf-8")
+    known, found = rows(table), binding(text)
+    for key, sentence in found.items():
+        if key not in known:
+            sys.stdout.write(f"new: {sentence.section} {sentence.number} {key}: {sentence.words}\n")
+    for key, rest in known.items():
+        if key not in found:
+            sys.stdout.write(f"gone: {key}: {rest}\n")
+    for name, (count, mark) in section_digests(text).items():
+        if f"| {name or '(none)'} | {count} | `{mark}` |" not in table:
+            sys.stdout.write(f"changed: section {name!r}\n")
+    if given.write:
+        edition = given.edition or edition_of(table)
+        TABLE.write_text(written(text, known, edition), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
