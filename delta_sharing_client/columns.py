@@ -44,7 +44,7 @@ def resolve_columns(
         raise UsageError(
             f"A list of names was expected for 'columns', found the text {columns!r}. Write columns=[{columns!r}]."
         )
-    known = _Names(schema, extra)
+    known = Names(schema, extra)
     paths = tuple(_selected(column, known) for column in columns)
     whole: set[ColumnPath] = set()
     parents: set[ColumnPath] = set()
@@ -58,25 +58,11 @@ def resolve_columns(
 
 
 def resolve_path(path: ColumnPath, schema: Any) -> tuple[Any, ...]:
-    """Return the fields of ``schema`` along ``path``, outermost first.
-
-    Raises
-    ------
-    UsageError
-        There is no such column (the nearest is named), or several that differ in case only.
-    """
-    return _Names(schema).along(path, _shown(path))
+    """Return the fields of ``schema`` along ``path``, as ``Names.resolve``; for many paths make ``Names`` once."""
+    return Names(schema).resolve(path)
 
 
-def find_path(path: ColumnPath, schema: Any) -> tuple[Any, ...] | None:
-    """Return what :func:`resolve_path` does, ``None`` where it raises."""
-    try:
-        return resolve_path(path, schema)
-    except UsageError:
-        return None
-
-
-def _selected(column: ColumnName, known: _Names) -> ColumnPath:
+def _selected(column: ColumnName, known: Names) -> ColumnPath:
     if not isinstance(column, str):
         names = tuple(column) if isinstance(column, Sequence) else ()
         if not names or not all(isinstance(name, str) for name in names):
@@ -117,7 +103,7 @@ class _Added(NamedTuple):
     type: None = None
 
 
-class _Names:
+class Names:
     """The names of a schema and its structs, each looked through once; ``added`` are columns beside the schema's."""
 
     def __init__(self, schema: Any, added: Sequence[str] = ()) -> None:
@@ -125,6 +111,23 @@ class _Names:
         self._added = added
         # With the struct itself: Arrow makes a new object each time, whose identity must not be another's.
         self._fields: dict[int, tuple[Any, dict[str, list[Any]]]] = {}
+
+    def resolve(self, path: ColumnPath) -> tuple[Any, ...]:
+        """Return the fields along ``path``, outermost first.
+
+        Raises
+        ------
+        UsageError
+            There is no such column (the nearest is named), or several that differ in case only.
+        """
+        return self.along(path, _shown(path))
+
+    def find(self, path: ColumnPath) -> tuple[Any, ...] | None:
+        """Return what ``resolve`` does, ``None`` where it raises."""
+        try:
+            return self.resolve(path)
+        except UsageError:
+            return None
 
     def along(self, path: ColumnPath, shown: str) -> tuple[Any, ...]:
         """Return the fields along ``path``; ``UsageError``, which calls it ``shown``, if there are none."""

@@ -120,7 +120,7 @@ class LeftOut:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StructType:
     """A record: the table's columns, or a nested struct. Names are unique regardless of case.
 
@@ -137,8 +137,14 @@ class StructType:
 
     def find(self, name: str) -> StructField | None:
         """Return the field called ``name``, regardless of case, or ``None``."""
-        wanted = name.lower()
-        return next((item for item in self.fields if item.name == name or item.name.lower() == wanted), None)
+        return self._by_name.get(name.lower())
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, StructField]:
+        return {item.name.lower(): item for item in self.fields}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (StructType, (self.fields, self.left_out))
 
     @property
     def all_left_out(self) -> tuple[LeftOut, ...]:

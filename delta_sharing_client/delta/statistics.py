@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 import msgspec
 
-from delta_sharing_client.columns import ColumnPath, find_path
+from delta_sharing_client.columns import ColumnPath, Names
 from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import (
@@ -170,8 +170,9 @@ class StatisticsReader:
         partitions = {name.lower() for name in partition_columns}
         self._plan: dict[ColumnPath, _Column] = {}
         tree: _Tree = {}
+        known = Names(schema)
         for path in needed:
-            fields = find_path(path, schema)
+            fields = known.find(path)
             if not fields:
                 continue
             names = [mode.stored_name(item) for item in fields]

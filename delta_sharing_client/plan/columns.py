@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from delta_sharing_client.columns import resolve_path
+from delta_sharing_client.columns import Names, resolve_path
 from delta_sharing_client.delta.data_types import (
     ArrayType,
     ColumnPath,
@@ -223,8 +223,9 @@ def _prune(field: StructField, paths: list[ColumnPath]) -> StructField:
     if any(not path for path in paths) or not isinstance(field.type, StructType):
         return field
     below: dict[str, list[ColumnPath]] = {}
+    known = Names(field.type)
     for path in paths:
-        (child,) = resolve_path(path[:1], field.type)
+        (child,) = known.resolve(path[:1])
         below.setdefault(child.name, []).append(path[1:])
     kept = tuple(_prune(child, below[child.name]) for child in field.type.fields if child.name in below)
     return dataclasses.replace(field, type=StructType(kept))

@@ -21,7 +21,7 @@ from typing import Union
 
 import pyarrow as pa
 
-from delta_sharing_client.columns import resolve_path
+from delta_sharing_client.columns import Names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import days_of
 from delta_sharing_client.predicates import functions
@@ -122,7 +122,7 @@ _OWN: dict[Kind, tuple[type, ...]] = {
 
 class _Binder:
     def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
+        self._names = Names(schema)
 
     def bind(self, expression: Expression) -> Expression:
         match expression:
@@ -152,7 +152,7 @@ class _Binder:
 
     def _operand(self, operand: Operand) -> Operand:
         if isinstance(operand, Column):
-            fields = resolve_path(operand.path, self.schema)
+            fields = self._names.resolve(operand.path)
             return Column(tuple(field.name for field in fields), fields[-1].type)
         if isinstance(operand, Call):
             return _bind_call(operand, [self._operand(item) for item in operand.arguments])

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
-from typing import Optional, Union
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Optional, Union
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
-from delta_sharing_client.plan.columns import output_field, output_type
+from delta_sharing_client.plan.columns import output_type
 
 Convert = Callable[[pa.Array], pa.Array]
 MaybeConvert = Optional[Convert]  # None: the array is already right
@@ -97,6 +97,48 @@ class FileColumn:
         return _nulls(length, self.type)
 
 
+class Node(NamedTuple):
+    """A type in a file, how many Parquet columns its values are stored in, and the types right below it."""
+
+    type: pa.DataType
+    leaves: int
+    below: tuple[Node, ...]
+
+    @classmethod
+    def of(cls, data_type: pa.DataType) -> Node:
+        inner: tuple[pa.DataType, ...] = ()
+        if isinstance(data_type, pa.BaseExtensionType):
+            inner = (data_type.storage_type,)
+        elif pa.types.is_struct(data_type):
+            inner = tuple(data_type.field(index).type for index in range(data_type.num_fields))
+        elif pa.types.is_map(data_type):
+            inner = (data_type.key_type, data_type.item_type)
+        elif _is_list(data_type):
+            inner = (data_type.value_type,)
+        below = tuple(map(cls.of, inner))
+        is_leaf = not below and not pa.types.is_struct(data_type)
+        return cls(data_type, 1 if is_leaf else sum(node.leaves for node in below), below)
+
+
+class _Fields:
+    """The fields of a file's schema or of a struct in it, by what they are found by; where the Parquet columns of each
+    begin."""
+
+    def __init__(self, fields: Iterable[pa.Field], nodes: Sequence[Node]) -> None:
+        self.fields = list(fields)
+        self.nodes = nodes
+        self.starts = [0]
+        self.by_id: dict[bytes, list[int]] = {}
+        self.by_name: dict[str, list[int]] = {}
+        self.by_folded_name: dict[str, list[int]] = {}
+        for place, (field, node) in enumerate(zip(self.fields, nodes, strict=True)):
+            self.starts.append(self.starts[-1] + node.leaves)
+            self.by_name.setdefault(field.name, []).append(place)
+            self.by_folded_name.setdefault(field.name.lower(), []).append(place)
+            if (field_id := (field.metadata or {}).get(FIELD_ID)) is not None:
+                self.by_id.setdefault(field_id, []).append(place)
+
+
 class Aligner:
     """Finds table columns in a file's schema, by the table's column mapping.
 
@@ -110,28 +152,25 @@ class Aligner:
     """
 
     def __init__(self, schema: pa.Schema, mode: ColumnMappingMode, variant_as: VariantAs) -> None:
-        self._fields = list(schema)
+        self._top = _Fields(schema, [Node.of(field.type) for field in schema])
+        self._structs: dict[tuple[int, ...], _Fields] = {}
         self._mode = mode
         self._variant_as = variant_as
         self._calendar = hybrid_calendar(schema.metadata)
-        starts = [0]
-        for field in self._fields:
-            starts.append(starts[-1] + leaf_count(field.type))
-        self._starts = starts
-        if mode is ColumnMappingMode.ID and self._fields and not any(FIELD_ID in (f.metadata or ()) for f in schema):
+        if mode is ColumnMappingMode.ID and len(schema) and not any(FIELD_ID in (f.metadata or ()) for f in schema):
             raise DataError("The table maps columns by field id, but the file has no field ids.")
 
     @property
     def leaves(self) -> int:
-        return self._starts[-1]
+        return self._top.starts[-1]
 
     def column(self, item: StructField) -> FileColumn:
         """Return where ``item`` (pruned to what is needed of it) is in the file."""
         arrow = output_type(item.type, self._variant_as)
-        top = self._find(item, self._fields, (item.name,))
-        if top < 0 or _is_void(item.type) or pa.types.is_null(self._fields[top].type):
+        top = self._find(item, self._top, (item.name,))
+        if top < 0 or _is_void(item.type) or pa.types.is_null(self._top.fields[top].type):
             return FileColumn(item, arrow, -1, (), None)
-        convert, leaves = self._align(item.type, self._fields[top].type, self._starts[top], (item.name,))
+        convert, leaves = self._align(item.type, self._top.nodes[top], self._top.starts[top], (item.name,), arrow)
         return FileColumn(item, arrow, top, tuple(leaves), convert)
 
     def leaf(self, path: tuple[StructField, ...]) -> tuple[int, pa.DataType] | None:
@@ -140,94 +179,101 @@ class Aligner:
         The number is -1 where the field is no single Parquet column (an array, a map, a struct), and where its
         statistics count in another calendar than the table does.
         """
-        fields, start = self._fields, 0
+        fields, start = self._top, 0
+        place: tuple[int, ...] = ()
         for depth, item in enumerate(path):
             index = self._find(item, fields, tuple(step.name for step in path[: depth + 1]))
             if index < 0:
                 return None
-            start += sum(leaf_count(field.type) for field in fields[:index])
-            found = fields[index].type
+            start += fields.starts[index]
+            node, place = fields.nodes[index], (*place, index)
+            found = node.type
             if pa.types.is_struct(found):
-                fields = [found.field(position) for position in range(found.num_fields)]
+                fields = self._below(place, node)
         other_calendar = self._calendar is not None and self._calendar.concerns(found)
         return (-1 if pa.types.is_nested(found) or other_calendar else start, found)
 
     # === Finding ===
 
-    def _find(self, item: StructField, fields: list[pa.Field], path: ColumnPath) -> int:
+    def _find(self, item: StructField, fields: _Fields, path: ColumnPath) -> int:
         if self._mode is ColumnMappingMode.ID and item.field_id is not None:
-            wanted = str(item.field_id).encode()
-            hits = [i for i, field in enumerate(fields) if (field.metadata or {}).get(FIELD_ID) == wanted]
+            hits = fields.by_id.get(str(item.field_id).encode(), [])
         else:
             name = self._mode.stored_name(item)
-            hits = [i for i, field in enumerate(fields) if field.name == name]
-            if not hits:
-                lowered = name.lower()
-                hits = [i for i, field in enumerate(fields) if field.name.lower() == lowered]
+            hits = fields.by_name.get(name) or fields.by_folded_name.get(name.lower(), [])
         if len(hits) > 1:
             raise DataError(f"Column {dotted(path)!r} occurs {len(hits)} times in the file.")
         return hits[0] if hits else -1
 
+    def _below(self, place: tuple[int, ...], struct: Node) -> _Fields:
+        """Return the fields of the struct at ``place``, looked through once."""
+        if place not in self._structs:
+            self._structs[place] = _Fields(struct.type, struct.below)
+        return self._structs[place]
+
     # === Converting ===
 
     def _align(
-        self, target: DataType, found: pa.DataType, start: int, path: ColumnPath
+        self, target: DataType, node: Node, start: int, path: ColumnPath, arrow: pa.DataType
     ) -> tuple[MaybeConvert, list[int]]:
+        """Return how values of ``node`` become ``target``, in Arrow ``arrow``, and the Parquet columns that this needs;
+        the node's begin at ``start``."""
+        found = node.type
         if isinstance(found, pa.BaseExtensionType):
-            inner, leaves = self._align(target, found.storage_type, start, path)
+            inner, leaves = self._align(target, node.below[0], start, path, arrow)
             return then(lambda array: array.storage, inner), leaves
         if isinstance(target, PrimitiveType) and target.base == "variant":
-            return self._variant(found, start, path)
+            return self._variant(node, start, path)
         if isinstance(target, StructType):
-            return self._struct(target, found, start, path)
+            return self._struct(target, node, start, path, arrow)
         if isinstance(target, ArrayType):
             if not _is_list(found):
                 raise mismatch(target, found, path)
-            return self._list(target, found, start, path)
+            return self._list(target, node, start, path, arrow)
         if isinstance(target, MapType):
             if not pa.types.is_map(found):
                 raise mismatch(target, found, path)
-            return self._map(target, found, start, path)
+            return self._map(target, node, start, path, arrow)
         convert = primitive(target, found, path)
         if self._calendar is not None and self._calendar.concerns(found):
             convert = _in_iso_calendar(self._calendar, target, found, convert)
         return convert, [start]
 
     def _struct(
-        self, target: StructType, found: pa.DataType, start: int, path: ColumnPath
+        self, target: StructType, node: Node, start: int, path: ColumnPath, arrow: pa.DataType
     ) -> tuple[MaybeConvert, list[int]]:
+        found = node.type
         if not pa.types.is_struct(found):
             raise mismatch(target, found, path)
-        fields = [found.field(index) for index in range(found.num_fields)]
-        starts = [start]
-        for field in fields:
-            starts.append(starts[-1] + leaf_count(field.type))
-        arrow_fields = [output_field(item, self._variant_as) for item in target.fields]
+        fields = _Fields(found, node.below)
+        arrow_fields = list(arrow)
         sources: list[tuple[str | None, MaybeConvert]] = []
         leaves: list[int] = []
-        for item in target.fields:
+        for item, arrow_field in zip(target.fields, arrow_fields, strict=True):
             child_path = (*path, item.name)
             index = self._find(item, fields, child_path)
-            if index < 0 or _is_void(item.type) or pa.types.is_null(fields[index].type):
+            if index < 0 or _is_void(item.type) or pa.types.is_null(fields.fields[index].type):
                 sources.append((None, None))
                 continue
-            convert, below = self._align(item.type, fields[index].type, starts[index], child_path)
-            sources.append((fields[index].name, convert))
+            field = fields.fields[index]
+            first = start + fields.starts[index]
+            convert, below = self._align(item.type, fields.nodes[index], first, child_path, arrow_field.type)
+            sources.append((field.name, convert))
             leaves += below
-        whole = len(fields) == len(sources) and all(
+        whole = len(fields.fields) == len(sources) and all(
             convert is None and name == field.name == item.name
-            for (name, convert), field, item in zip(sources, fields, arrow_fields, strict=True)
+            for (name, convert), field, item in zip(sources, fields.fields, arrow_fields, strict=True)
         )
-        if whole and pa.struct(arrow_fields).equals(pa.struct(fields)):
+        if whole and arrow.equals(found):
             return None, leaves
         # Where no wanted field exists, some column must still say which structs are null.
         return _struct_converter(sources, arrow_fields, path), leaves or [start]
 
     def _list(
-        self, target: ArrayType, found: pa.DataType, start: int, path: ColumnPath
+        self, target: ArrayType, node: Node, start: int, path: ColumnPath, arrow: pa.DataType
     ) -> tuple[MaybeConvert, list[int]]:
-        inner, leaves = self._align(target.element, found.value_type, start, (*path, "element"))
-        arrow = output_type(target, self._variant_as)
+        found = node.type
+        inner, leaves = self._align(target.element, node.below[0], start, (*path, "element"), arrow.value_type)
         if inner is None and found == arrow and found.value_field.name == "element":
             return None, leaves
 
@@ -243,12 +289,12 @@ class Aligner:
 
         return convert, leaves
 
-    def _map(self, target: MapType, found: pa.DataType, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
-        keys, key_leaves = self._align(target.key, found.key_type, start, (*path, "key"))
-        items, item_leaves = self._align(
-            target.value, found.item_type, start + leaf_count(found.key_type), (*path, "value")
-        )
-        arrow = output_type(target, self._variant_as)
+    def _map(
+        self, target: MapType, node: Node, start: int, path: ColumnPath, arrow: pa.DataType
+    ) -> tuple[MaybeConvert, list[int]]:
+        key, item = node.below
+        keys, key_leaves = self._align(target.key, key, start, (*path, "key"), arrow.key_type)
+        items, item_leaves = self._align(target.value, item, start + key.leaves, (*path, "value"), arrow.item_type)
 
         def convert(array: pa.Array) -> pa.Array:
             key_values, item_values = array.keys, array.items
@@ -269,7 +315,8 @@ class Aligner:
 
         return convert, [*key_leaves, *item_leaves]
 
-    def _variant(self, found: pa.DataType, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
+    def _variant(self, node: Node, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
+        found = node.type
         names = {found.field(i).name for i in range(found.num_fields)} if pa.types.is_struct(found) else set()
         if not {"metadata"} <= names <= {"metadata", "value", "typed_value"} or len(names) < 2:
             raise mismatch(PrimitiveType("variant"), found, path)
@@ -279,20 +326,7 @@ class Aligner:
             array = unshred(array)
             return variant_to_json(array) if as_text else array
 
-        return convert, list(range(start, start + leaf_count(found)))
-
-
-def leaf_count(data_type: pa.DataType) -> int:
-    """Return how many Parquet columns a value of ``data_type`` is stored in."""
-    if isinstance(data_type, pa.BaseExtensionType):
-        return leaf_count(data_type.storage_type)
-    if pa.types.is_struct(data_type):
-        return sum(leaf_count(data_type.field(index).type) for index in range(data_type.num_fields))
-    if pa.types.is_map(data_type):
-        return leaf_count(data_type.key_type) + leaf_count(data_type.item_type)
-    if _is_list(data_type):
-        return leaf_count(data_type.value_type)
-    return 1
+        return convert, list(range(start, start + node.leaves))
 
 
 def dotted(path: ColumnPath) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from delta_sharing_client.columns import ColumnPath, find_path
+from delta_sharing_client.columns import ColumnPath, Names
 from delta_sharing_client.delta.data_types import StructField, StructType, row_of
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.delta.value_bounds import UNKNOWN, Footer
@@ -36,8 +36,9 @@ class RowGroupBounds:
         self._rows = rows
         self._constants = constants
         self._leaves: dict[ColumnPath, tuple[StructField, tuple[int, pa.DataType] | None]] = {}
+        known = Names(schema)
         for path in paths:
-            if path not in constants and (fields := find_path(path, schema)) is not None:
+            if path not in constants and (fields := known.find(path)) is not None:
                 self._leaves[path] = (fields[-1], aligner.leaf(fields))
         self._group = 0
 

@@ -23,7 +23,7 @@ from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, 
 from delta_sharing_client.plan.columns import Origin
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
-from delta_sharing_client.read.align import leaf_count
+from delta_sharing_client.read.align import Node
 from delta_sharing_client.read.bounds import RowGroupBounds, typed_bounds
 from delta_sharing_client.read.layout import Layout, Shape
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -157,8 +157,9 @@ def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, Page
     chunks = {}
     # Chunks that share bytes could be read in each other's place.
     if _disjoint([layout.chunk_range(group, leaf) for leaf in layout.leaves]):
+        shapes = _shapes(layout, found)
         for leaf, item in found.items():
-            partial = partial_chunk(layout.chunks.get(group, leaf), item, rows, _shape(layout, leaf))
+            partial = partial_chunk(layout.chunks.get(group, leaf), item, rows, shapes[leaf])
             if partial is not None:
                 chunks[leaf] = partial
     return GroupPages(rows, chunks)
@@ -230,14 +231,11 @@ def _is_flat(layout: Layout, leaf: int) -> bool:
     return bool(layout.footer.metadata.schema.column(leaf).max_repetition_level == 0)
 
 
-def _shape(layout: Layout, leaf: int) -> ColumnShape:
-    after = 0
-    for field in layout.arrow:
-        after += leaf_count(field.type)
-        if leaf < after:
-            break
-    depth = layout.footer.metadata.schema.column(leaf).max_definition_level
-    return ColumnShape(depth, is_dictionary="dictionary<" in str(field.type))
+def _shapes(layout: Layout, leaves: Iterable[int]) -> dict[int, ColumnShape]:
+    below = [["dictionary<" in str(field.type)] * Node.of(field.type).leaves for field in layout.arrow]
+    is_dictionary = list(itertools.chain.from_iterable(below))
+    schema = layout.footer.metadata.schema
+    return {leaf: ColumnShape(schema.column(leaf).max_definition_level, is_dictionary[leaf]) for leaf in leaves}
 
 
 def _disjoint(ranges: list[ByteRange]) -> bool:
