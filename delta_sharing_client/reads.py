@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,9 +41,9 @@ from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
+from delta_sharing_client.run.batches import AsyncBatches, Batches, asynchronously, execute
 from delta_sharing_client.run.partitions import Partition, partition
-from delta_sharing_client.run.progress import watched
-from delta_sharing_client.run.scan import Batches, execute
+from delta_sharing_client.run.progress import progress_of
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 if TYPE_CHECKING:
@@ -243,6 +244,44 @@ class Read(abc.ABC):
         2755
         """
         return self._run(self._stream())
+
+    def to_batches_async(self) -> AsyncBatches:
+        """Return the rows as an asynchronous iterator of Arrow record batches, as ``to_batches`` does.
+
+        It may be used from any event loop, by one coroutine, and is an asynchronous context manager. ``aclose``,
+        cancelling whoever waits for a batch, and dropping the iterator end the read. The server is asked when the first
+        batch is.
+
+        Examples
+        --------
+        >>> import asyncio
+        >>> from delta_sharing_client import SharingClient
+        >>> async def count(scan):
+        ...     async with scan.to_batches_async() as batches:
+        ...         return sum([batch.num_rows async for batch in batches])
+        >>> asyncio.run(count(SharingClient("demo.share").table("demo.shop.orders").scan()))
+        2755
+        """
+        report = ScanReport()
+        self._reports[:] = [report]
+        begin = functools.partial(progress_of, report, title=f"reading {self.table}", wanted=self.options.progress)
+        return AsyncBatches(self._stream, report, begin)
+
+    async def to_arrow_async(self) -> pa.Table:
+        """As ``to_arrow``, without blocking the event loop; cancelling ends the read. So do the methods like it."""
+        return await asynchronously(self.to_arrow)
+
+    async def to_pandas_async(self, dtype_backend: str | None = None) -> pd.DataFrame:
+        """As ``to_pandas``, without blocking the event loop."""
+        return await asynchronously(lambda: self.to_pandas(dtype_backend))
+
+    async def to_polars_async(self) -> pl.DataFrame:
+        """As ``to_polars``, without blocking the event loop."""
+        return await asynchronously(self.to_polars)
+
+    async def count_async(self) -> int:
+        """As ``count``, without blocking the event loop."""
+        return await asynchronously(self.count)
 
     def partitions(self, count: int) -> list[Partition]:
         """Plan the read and return it in at most ``count`` parts, for an engine that distributes them.
@@ -614,8 +653,10 @@ to_pandas().
     def _run(self, plan: ScanPlan | ScanStream) -> Batches:
         report = ScanReport(notes=plan.notes)
         self._reports[:] = [report]
-        title = f"reading {self.table}"
-        return watched(report, execute(plan, report), title=title, wanted=plan.context.options.progress)
+        batches = execute(plan, report)
+        for begin in progress_of(report, title=f"reading {self.table}", wanted=plan.context.options.progress):
+            batches.meanwhile(begin)
+        return batches
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

@@ -13,19 +13,16 @@ transaction of the application ``APPLICATION``, and the checksum of each data fi
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import datetime
-import functools
 import hashlib
 import os
 import re
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,10 +54,8 @@ from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, ap
 from delta_sharing_client.delta.paths import logical_file_key, without_query
 from delta_sharing_client.delta.snapshot import Snapshot, Want
 from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.fetch.queue import Downloads, forget_frames
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import RemoteFile, Stale, Transfers
-from delta_sharing_client.fetch.steps import start
+from delta_sharing_client.fetch.source import RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -69,8 +64,9 @@ from delta_sharing_client.plan.tasks import FileTask, ScanContext
 from delta_sharing_client.planning import query_snapshot
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.read.file import together
 from delta_sharing_client.read.vectors import Vectors
-from delta_sharing_client.run.closing import Closing
+from delta_sharing_client.run import loop
 from delta_sharing_client.run.progress import progress_bar
 
 APPLICATION = "delta-sharing-client.replica"
@@ -213,14 +209,14 @@ class _Fetch:
     def run(self, files: Sequence[AddFile], tasks: Sequence[FileTask]) -> list[AddFile]:
         """Return ``files`` as the copy's log has them, with all their bytes in place."""
         paths = [f"{_DATA}/{_file_name(item)}" for item in files]
-        with Copies(self._context, self._report) as copies:
-            downloaded = copies.files(
-                (task, self._root / path)
-                for task, path in zip(tasks, paths, strict=True)
-                if not self._has_file(path, task.size)
-            )
-            self._digests |= {path.relative_to(self._root).as_posix(): digest for path, digest in downloaded.items()}
-            vectors = self._fetch_vectors(files, tasks, copies)
+        copies = Copies(self._context, self._report)
+        downloaded = copies.files(
+            (task, self._root / path)
+            for task, path in zip(tasks, paths, strict=True)
+            if not self._has_file(path, task.size)
+        )
+        self._digests |= {path.relative_to(self._root).as_posix(): digest for path, digest in downloaded.items()}
+        vectors = self._fetch_vectors(files, tasks, copies)
         return [
             replace(
                 item,
@@ -405,26 +401,12 @@ def _paths(action: AddFile | RemoveFile) -> Iterator[str]:
 
 
 class Copies:
-    """Shared files as they are stored: whole data files onto the disk, and decoded deletion vectors, of one plan.
-
-    A context manager, whose end breaks off what is in flight.
-    """
+    """Shared files as they are stored: whole data files onto the disk, and decoded deletion vectors, of one plan."""
 
     def __init__(self, context: ScanContext, report: ScanReport) -> None:
-        options = context.options
         self._context = context
         self._report = report
-        transfers = Transfers()
-        self._ahead = 2 * options.max_concurrent_requests
-        self._downloads = Downloads(options.max_concurrent_requests)
-        self._reader = context.reader(report, transfers, self._downloads)
-        self._closing = Closing((transfers, self._downloads))
-
-    def __enter__(self) -> Copies:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._closing.close()
+        self._most = context.options.max_concurrent_requests
 
     def files(self, wanted: Iterable[tuple[FileTask, Path]]) -> dict[Path, str]:
         """Download each task's data file to its path, byte for byte; return the checksum (``_digest_of``) of each.
@@ -441,47 +423,16 @@ class Copies:
         """
         missing = list(wanted)
         total = sum(task.size for task, _ in missing if task.size > 0)
-        under_way: deque[_Download] = deque()
-        digests: dict[Path, str] = {}
-
         report = self._report
         report.follow(lambda: (report.files, len(missing), min(report.bytes, total), total))
-
-        def tick() -> None:
-            if report.on_progress is not None and (progress := report.progress) is not None:
-                report.on_progress(progress)
-
-        def finish_first() -> None:
-            first = under_way[0]
-            try:
-                digest = first.finish(tick)
-            except Stale as stale:
-                forget_frames(stale)
-                first.discard()
-                first = under_way[0] = self._begin(first.number, first.task, first.target, again=True)
-                digest = first.finish(tick)
-            digests[first.target] = digest
-            under_way.popleft()
-            self._report.add(files=1)
-
         try:
-            for number, (task, target) in enumerate(missing):
-                under_way.append(self._begin(number, task, target))
-                if len(under_way) >= self._ahead:
-                    finish_first()
-            while under_way:
-                finish_first()
+            digests = loop.call(self._files(missing))
         except OSError as error:
             raise UsageError(
                 f"A file of the copy cannot be written ({error.strerror}): make room, or choose another directory.",
                 table=self._context.table,
             ) from None
-        finally:
-            if under_way:
-                self._closing.close()
-            for download in under_way:
-                download.discard()
-        return digests
+        return {target: digest for (_, target), digest in zip(missing, digests, strict=True)}
 
     def vectors(self, tasks: Sequence[FileTask]) -> list[DeletionVector]:
         """Return the deletion vectors of ``tasks``, all of which must have one; close ones come in one request.
@@ -491,78 +442,88 @@ class Copies:
         DataError, TransportError, ProtocolError
             See ``Vectors.get``.
         """
-        vectors = Vectors(self._context.table, self._reader, self._downloads)
-        for task in tasks:
-            vectors.note(task)
-        found: list[Future[DeletionVector]] = []
-        for number, task in enumerate(tasks):
-            assert task.without is not None
-            found.append(start(vectors.get(task.without, task, number)))
-        return [future.result() for future in found]
 
-    def _begin(self, number: int, task: FileTask, target: Path, *, again: bool = False) -> _Download:
-        file = RemoteFile(
-            self._reader,
-            key=task.key,
-            url=task.url,
-            size=task.size,
-            file_id=task.file_id,
-            expiration_ms=0 if again else task.expiration_ms,
-        )
+        async def found() -> list[DeletionVector]:
+            vectors = Vectors(self._context.table, self._context.reader(self._report))
+            for task in tasks:
+                vectors.note(task)
+            return await together(
+                [vectors.get(task.without, task, number) for number, task in enumerate(tasks) if task.without]
+            )
+
+        return loop.call(found())
+
+    async def _files(self, missing: Sequence[tuple[FileTask, Path]]) -> list[str]:
+        reader, left, digests = self._context.reader(self._report), iter(enumerate(missing)), [""] * len(missing)
+        # Bytes of a part are in memory until they are written.
+        parts = asyncio.Semaphore(2 * self._most)
+
+        async def copy_next() -> None:
+            for number, (task, target) in left:
+                try:
+                    file = task.remote_file(reader, order=(number, 0))
+                    digests[number] = await self._copy(file, target, parts)
+                except Stale:
+                    file = task.remote_file(reader, again=True, order=(number, 0))
+                    digests[number] = await self._copy(file, target, parts)
+                self._report.add(files=1)
+
+        await together([copy_next() for _ in range(min(self._most, len(missing)))])
+        return digests
+
+    async def _copy(self, file: RemoteFile, target: Path, parts: asyncio.Semaphore) -> str:
         if file.size < 0 or file.size > _BELIEVED:
             # What a server says of a file costs it nothing; its store tells how much there is.
-            total, _ = file.read_tail(1)
+            total, _ = await file.read_tail(1)
             file.check_total(total)
             file.size = total
         self._report.begin(file.size)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}")
         temporary.open("xb").close()
+        # Parts of one file are begun in turn, so that a file of terabytes is no million tasks at once.
+        ahead = asyncio.Semaphore(self._most)
 
-        def fill(part: ByteRange) -> None:
-            data = file.read(part)
-            with temporary.open("r+b") as stream:
-                stream.seek(part.start)
-                stream.write(data)
+        async def fill(part: ByteRange) -> None:
+            try:
+                async with parts:
+                    data = await file.read(part)
+                    await asyncio.to_thread(_write_part, temporary, part.start, data)
+            finally:
+                ahead.release()
+            if self._report.on_progress is not None and (progress := self._report.progress) is not None:
+                self._report.on_progress(progress)
 
-        parts = (
-            self._downloads.submit((number, place), part.length, functools.partial(fill, part))
-            for place, part in enumerate(_parts(file.size))
-        )
-        return _Download(number, task, file, temporary, target, parts, deque(islice(parts, self._ahead)))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Download:
-    number: int
-    task: FileTask
-    file: RemoteFile
-    temporary: Path
-    target: Path
-    later: Iterator[Future[None]]
-    under_way: deque[Future[None]]
-
-    def finish(self, tick: Callable[[], None]) -> str:
-        """Wait for the parts, each followed by a ``tick``, and give the file its name; return its checksum."""
-        while self.under_way:
-            self.under_way[0].result()
-            self.under_way.popleft()
-            self.under_way.extend(islice(self.later, 1))
-            tick()
         try:
-            pq.read_metadata(self.temporary)
+            async with asyncio.TaskGroup() as group:
+                for part in _parts(file.size):
+                    await ahead.acquire()
+                    group.create_task(fill(part))
+            return await asyncio.to_thread(self._finish, file, temporary, target)
+        except BaseExceptionGroup as problems:
+            raise problems.exceptions[0] from None
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def _finish(self, file: RemoteFile, temporary: Path, target: Path) -> str:
+        """Give a complete file its name; return its checksum."""
+        try:
+            pq.read_metadata(temporary)
         except pa.ArrowException:
-            raise self.file.error(DataError, "it should be a Parquet file, but has no footer of one") from None
+            raise file.error(DataError, "it should be a Parquet file, but has no footer of one") from None
         # A name in a log must not outlive, in a power cut, the bytes that it stands for.
-        with self.temporary.open("r+b") as stream:
+        with temporary.open("r+b") as stream:
             os.fsync(stream.fileno())
-        digest = _digest_of(self.temporary)
-        os.replace(self.temporary, self.target)
+        digest = _digest_of(temporary)
+        os.replace(temporary, target)
         return digest
 
-    def discard(self) -> None:
-        with contextlib.suppress(OSError):
-            self.temporary.unlink(missing_ok=True)
+
+def _write_part(path: Path, start: int, data: pa.Buffer) -> None:
+    with path.open("r+b") as stream:
+        stream.seek(start)
+        stream.write(data)
 
 
 def _digest_of(path: Path) -> str:

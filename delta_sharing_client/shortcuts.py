@@ -19,46 +19,21 @@ class Shortcuts:
         Of a column chunk only the pages with wanted rows are fetched; small pages of nulls stand for the others
         (``parquet.partial_chunk``). Without it a filter that hits few rows of large row groups fetches them whole, and
         drops the rows it does not want afterwards. Benchmark: ``pages``.
-    buffer_reuse:
-        The memory of a download is used again for later ones (``fetch.memory.Buffers``). Without it every megabyte
-        is fresh memory of the system, whose first touch costs more than the copy into it. Benchmark: ``loopback-full``.
     touch_ahead:
         While the first rows are on their way, a thread has the system provide the memory of the frame
         (``outputs.pandas``). Without it that happens between the rows. Benchmark: ``loopback-full``.
     batches_together:
         Small batches are put into a frame's columns several at a time (``outputs.pandas``). Without it each column is
         touched once a file. Benchmark: ``tiny-many``.
-    direct_reads:
-        Bodies are read by ``http.client``'s ``readinto``, which urllib3 keeps in a private attribute
-        (``fetch.http.Body``). Without it they go through two more copies. Benchmark: ``loopback-full``.
-    adaptive_flight:
-        Where answers come at once, few requests fly (``fetch.queue.Flight``). Without it as many as are allowed, and
-        as many threads get into each other's way. Benchmark: ``tiny-many``.
     late_columns:
         The filter's columns are decoded first, and of the others what they leave (``read.pages.filter_leaves``).
         Without it all columns of the row groups that may match are fetched. Benchmark: ``needle``.
-    direct_targets:
-        Signed URLs are sent as they are (``connections.Pool.get``), by private methods of urllib3. Without it urllib3
-        takes each apart and puts it together byte by byte, which is the dearest step of a small file's request.
     columns_as_stored:
         Columns that need no conversion go from the file's batch to ours in one piece (``read.decode``). Without it each
         is looked up, asked what it needs, and put in its place. Benchmark: ``tiny-crowd``.
     texts_alone_measured:
         Before a row group is decoded, only its texts are looked at for what they unpack to (``read.decode``). Without
         it every column chunk's entry in the footer is. Benchmark: ``latency-many``.
-    open_once:
-        A file that is all in memory is opened once, for its footer and its rows (``parquet.footer.open_file``). Without
-        it a reader is made for each.
-    decode_at_once:
-        A small file is decoded by the thread that fetched it (``read.file``). Without it its bytes are handed to
-        another one, which costs more than decoding them. Benchmark: ``tiny-crowd``.
-    small_files_in_runs:
-        Where answers come at once, a thread fetches and decodes several small files in turn (``run.engine``).
-        Without it each is handed over by itself, and threads wait for each other. Benchmark: ``tiny-crowd``.
-    plain_heads:
-        Where a connection exists, a request is one piece of text, and the head of its answer is read by one regular
-        expression if it is as plain as nearly all are (``connections.Pool.get``). Without it urllib3, http.client and
-        the parser of e-mail take half of a small file's time. Benchmark: ``tiny-crowd``.
     plain_schemas:
         A schema of nothing but plain types needs no second look for forms that only Arrow has
         (``parquet.footer``). Without it every type is asked a dozen questions.
@@ -75,19 +50,11 @@ class Shortcuts:
     """
 
     page_stubs: bool = True
-    buffer_reuse: bool = True
     touch_ahead: bool = True
     batches_together: bool = True
-    direct_reads: bool = True
-    adaptive_flight: bool = True
     late_columns: bool = True
-    direct_targets: bool = True
     columns_as_stored: bool = True
     texts_alone_measured: bool = True
-    open_once: bool = True
-    decode_at_once: bool = True
-    small_files_in_runs: bool = True
-    plain_heads: bool = True
     plain_schemas: bool = True
     tight_memory: bool = True
     streamed_listing: bool = True

@@ -1,37 +1,43 @@
-"""GET of a byte range, once: connections, proxies and headers; no retries.
-
-The body goes from the socket into the caller's memory without a copy in between.
-"""
+"""GET of a byte range, once, by aiohttp: connections, proxies, headers, redirects; no retries."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import functools
+import os
 import re
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
-from urllib.parse import urlsplit
+import socket
+import time
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
 
-import urllib3
+import aiohttp
+import yarl
 
-from delta_sharing_client.connections import Answer, Line, Pool, Watch, host_pool, pool, sending
 from delta_sharing_client.errors import DataError, ProtocolError, TransportError
-from delta_sharing_client.network import MAX_REDIRECTS, REDIRECTS, Network, redirected, unfetchable
+from delta_sharing_client.network import (
+    MAX_REDIRECTS,
+    REDIRECTS,
+    Network,
+    Throughput,
+    redirected,
+    unfetchable,
+)
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.retry import LIBRARY_ERRORS, Deadline, Transient, network_failure
-from delta_sharing_client.shortcuts import SHORTCUTS
+from delta_sharing_client.retry import LIBRARY_ERRORS, Deadline, network_failure
 
 _DOING = "Reading a data file"
 _CHUNK = 1024 * 1024
+_LONGEST_HEAD = 256 * 1024
 _LONGEST_NUMBER = 19
+# Seconds that an idle connection is kept for the next read; servers close theirs after 5 to 60.
+_KEPT_SECONDS = 30.0
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII)
-# A URL that is sent as it is: scheme, host, port, and what may stand in a request's target (RFC 3986, 3.3 and 3.4).
-_PLAIN_URL = re.compile(
-    r"(https?)://([a-z0-9]+(?:[.-]+[a-z0-9]+)*)(?::([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}))?"
-    r"(/[A-Za-z0-9._~!$&'()*+,;=:@/?-]*(?:%[0-9A-Fa-f]{2}[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)*)\Z",
-    re.ASCII,
-)
 
 
 class Refused(Exception):
@@ -72,59 +78,42 @@ class Span:
     total: int | None
 
 
-class Body:
-    """An open answer. ``read_into`` fills memory; ``close`` gives the connection back if the body was read to its end
-    and nobody has broken it off, and drops it otherwise."""
+class Body(Protocol):
+    """An open answer, positioned at its first byte."""
 
-    def __init__(self, response: Answer, span: Span, table: str) -> None:
+    @property
+    def span(self) -> Span:
+        """Which bytes of the file it holds."""
+
+    @property
+    def version(self) -> Version:
+        """The version of the file that they are of."""
+
+    async def read(self) -> bytes:
+        """Return the bytes that came since, at least one; none at the end. Raises ``Transient``."""
+
+
+class _HttpBody:
+    def __init__(self, answer: aiohttp.ClientResponse, span: Span, http: Http, deadline: Deadline) -> None:
+        etag = answer.headers.get("ETag", "")
         self.span = span
-        etag = response.headers.get("ETag", "")
         self.version = Version(
-            etag if etag.startswith('"') else "", response.headers.get("Last-Modified", ""), span.total
+            etag if etag.startswith('"') else "", answer.headers.get("Last-Modified", ""), span.total
         )
-        self._table = table
-        self._response = response
-        # urllib3's own readinto() goes through two copies; http.client's, below it, through none.
-        raw = getattr(response, "_fp", response) if SHORTCUTS.direct_reads else None
-        self._readinto: Callable[[memoryview], int] | None = getattr(raw, "readinto", None)
-        self._left = None if span.stop is None else span.stop - span.start
+        self._content = answer.content
+        self._http = http
+        self._deadline = deadline
+        self._throughput = Throughput(http.options, _DOING, http.table)
 
-    def read_into(self, view: memoryview) -> int:
-        """Fill ``view`` from the body and return how many bytes came, 0 at its end. Raises ``Transient``."""
-        view = view[:_CHUNK]
+    async def read(self) -> bytes:
+        began = time.monotonic()
         try:
-            if self._readinto is not None:
-                count = self._readinto(view) or 0
-            else:
-                data = self._response.read(len(view))
-                count = len(data)
-                view[:count] = data
-        except (ValueError, AttributeError):
-            # A socket that another thread shut down shows as one of these, depending on the moment.
-            raise self._broken_off() from None
+            data = await self._content.readany()
         except LIBRARY_ERRORS as error:
-            raise network_failure(error, _DOING, self._table, receiving=True) from None
-        if self._left is not None:
-            self._left -= count
-        return count
-
-    def skip(self, count: int) -> None:
-        """Read ``count`` bytes and forget them."""
-        scratch = memoryview(bytearray(min(count, _CHUNK)))
-        while count > 0:
-            got = self.read_into(scratch[: min(count, _CHUNK)])
-            if not got:
-                raise self._broken_off()
-            count -= got
-
-    def _broken_off(self) -> Transient:
-        return Transient(TransportError(f"{_DOING} failed: the transfer broke off.", table=self._table))
-
-    def close(self, *, broken: bool = False) -> None:
-        if self._left == 0 and not broken:
-            self._response.release_conn()
-        else:
-            self._response.close()
+            raise network_failure(error, _DOING, self._http.table, receiving=True) from None
+        self._throughput.note(len(data), time.monotonic() - began)
+        self._deadline.check(_DOING, self._http.table)
+        return data
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,23 +125,21 @@ class Http:
     table: str
     network: Network = dataclasses.field(init=False)
     # Looking for a proxy goes through the whole environment; a scan asks once for each host.
-    _proxies: dict[tuple[str, str, int | None], str | None] = dataclasses.field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _proxies: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", Network.of(self.options))
 
-    def get(
+    @contextlib.asynccontextmanager
+    async def open(
         self,
         url: str,
         wanted: ByteRange | int | None,
         file_id: str | None,
         deadline: Deadline,
-        line: Line | None = None,
         version: Version | None = None,
-    ) -> Body:
-        """Send one GET and return the open answer, positioned at its first byte.
+    ) -> AsyncIterator[Body]:
+        """Send one GET and give the open answer to the block.
 
         Parameters
         ----------
@@ -162,8 +149,6 @@ class Http:
             A range, a number of bytes from the end, or ``None`` for the whole file.
         deadline:
             That of the whole read.
-        line:
-            Told of the socket, from before the answer is waited for.
         version:
             The one that is wanted. A storage that has another refuses with 412; one that does not look answers.
 
@@ -177,68 +162,63 @@ class Http:
             The answer is encoded or names a range that was not asked for; the URL may not be fetched; no answer can
             arrive.
         """
-        headers = _headers(wanted, version)
+        answer = await self._answer(url, _headers(wanted, version), file_id, deadline)
+        try:
+            if answer.status not in (200, 206):
+                raise Refused(answer.status, answer.headers.get("Retry-After"))
+            try:
+                span = _span(answer, wanted)
+            except DataError as error:
+                error.table, error.file_id = self.table, file_id
+                raise
+            yield _HttpBody(answer, span, self, deadline)
+        finally:
+            # Read to its end, it has given its connection back; else this drops the connection.
+            answer.close()
+
+    async def _answer(
+        self, url: str, headers: Mapping[str, str], file_id: str | None, deadline: Deadline
+    ) -> aiohttp.ClientResponse:
         for _ in range(MAX_REDIRECTS + 1):
             check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=file_id)
-            watch = Watch(self.options, deadline, _DOING, self.table)
-            response = self._send(url, headers, watch, line)
-            location = response.headers.get("Location")
-            if response.status not in REDIRECTS or location is None:
-                break
-            response.close()
-            url = redirected(url, location)
-        if response.status not in (200, 206):
-            retry_after = response.headers.get("Retry-After")
-            status = response.status
-            response.close()
-            raise Refused(status, retry_after)
-        try:
-            return Body(response, _span(response, wanted), self.table)
-        except DataError as error:
-            response.close()
-            error.table, error.file_id = self.table, file_id
-            raise
+            deadline.check(_DOING, self.table)
+            try:
+                answer = await self._send(url, headers, deadline)
+            except LIBRARY_ERRORS as error:
+                failure = network_failure(error, _DOING, self.table, url=url)
+            else:
+                location = answer.headers.get("Location")
+                if answer.status not in REDIRECTS or location is None:
+                    return answer
+                answer.close()
+                url = redirected(url, location)
+                continue
+            # Raised here: with the library's error as its context it would keep the socket.
+            raise failure
+        raise TransportError(f"{_DOING} failed: the storage redirects in a circle.", table=self.table)
 
-    def _send(self, url: str, headers: Mapping[str, str], watch: Watch, line: Line | None) -> Answer:
-        connect, read = self.options.connect_timeout, self.options.read_timeout
-        try:
-            connections, target = self._route(url)
-            with sending(watch, line):
-                if isinstance(connections, Pool):
-                    return connections.get(target, headers, connect, read)
-                return connections.urlopen(
-                    "GET",
-                    target,
-                    headers=headers,
-                    preload_content=False,
-                    redirect=False,
-                    retries=False,
-                    timeout=urllib3.Timeout(connect=connect, read=read),
-                )
-        except LIBRARY_ERRORS as error:
-            failure = network_failure(error, _DOING, self.table, url=url)
-        # Raised here: with the library's error as its context it would keep the socket.
-        raise failure
+    async def _send(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> aiohttp.ClientResponse:
+        connect, read = self.options.connect_timeout, deadline.within(self.options.read_timeout)
+        session = _session(self.network)
+        # Of the head: the time between two bytes alone would let it take for ever.
+        async with asyncio.timeout(connect + 2 * read):
+            return await session.get(
+                yarl.URL(url, encoded=True),
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=read),
+                ssl=self.network.tls() if url[:6].lower() == "https:" else True,
+                **self._proxy(url),
+            )
 
-    def _route(self, url: str) -> tuple[Pool | urllib3.PoolManager, str]:
-        """Return who sends the request, and what it is to be given as the URL."""
-        # urllib3 takes a signed URL apart byte by byte, and more than once. Where only its host is needed, do without.
-        found = _PLAIN_URL.match(url) if SHORTCUTS.direct_targets else None
-        if found is not None:
-            scheme, host, target = found[1], found[2], found[4]
-            port = int(found[3]) if found[3] else None
-        else:
-            parts = urlsplit(url)
-            scheme, host, port, target = parts.scheme, parts.hostname or "", parts.port, ""
-        origin = (scheme, host, port)
-        if origin not in self._proxies:
-            self._proxies[origin] = self.network.proxy_for(url)
-        proxy, most = self._proxies[origin], self.options.max_concurrent_requests
-        if target and proxy is None:
-            connections = host_pool(self.network, most, scheme, host, port)
-            if connections is not None:
-                return connections, target
-        return pool(self.network, proxy, most, scheme), url
+    def _proxy(self, url: str) -> dict[str, Any]:
+        """Return the arguments that name the proxy for ``url``, if there is one."""
+        origin = url[: url.find("/", 8)]
+        found = self._proxies.get(origin)
+        if found is None:
+            proxy = self.network.proxy_for(url)
+            found = self._proxies[origin] = {} if proxy is None else _proxy_arguments(proxy)
+        return found
 
 
 def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file_id: str | None = None) -> None:
@@ -252,6 +232,16 @@ def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file
         raise ProtocolError(f"Expected an https URL of a data file, found {problem}.", table=table, file_id=file_id)
 
 
+def _proxy_arguments(proxy: str) -> dict[str, Any]:
+    parts = urlsplit(proxy)
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    found: dict[str, Any] = {"proxy": yarl.URL(bare)}
+    if parts.username:
+        login = unquote(parts.username), unquote(parts.password or "")
+        found["proxy_auth"] = aiohttp.BasicAuth(*login, encoding="utf-8")
+    return found
+
+
 def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[str, str]:
     headers = {"Accept-Encoding": "identity", "User-Agent": _user_agent()}
     if isinstance(wanted, ByteRange):
@@ -263,18 +253,19 @@ def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[st
     return headers
 
 
-def _span(response: Answer, wanted: ByteRange | int | None) -> Span:
-    encoding = response.headers.get("Content-Encoding", "identity").lower()
+def _span(answer: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> Span:
+    headers = answer.headers
+    encoding = headers.get("Content-Encoding", "identity").lower()
     # aws-chunked says how the file once came to S3, which hands the word on; the bytes are the file's.
     if encoding not in ("", "identity", "aws-chunked"):
         raise DataError(
             f"Expected the bytes of a data file as they are, the storage sent them with Content-Encoding '{encoding}'."
         )
-    length = response.headers.get("Content-Length", "")
+    length = headers.get("Content-Length", "")
     known = int(length) if length.isascii() and length.isdigit() and len(length) <= _LONGEST_NUMBER else None
-    if response.status == 200:
+    if answer.status == 200:
         return Span(0, known, known)
-    match = _CONTENT_RANGE.match(response.headers.get("Content-Range", "").strip())
+    match = _CONTENT_RANGE.match(headers.get("Content-Range", "").strip())
     if match is None or wanted is None:
         raise DataError(
             "Expected a Content-Range that says which part of a data file follows (status 206), found none that does."
@@ -297,4 +288,54 @@ def _span(response: Answer, wanted: ByteRange | int | None) -> Span:
 
 @functools.cache
 def _user_agent() -> str:
-    return f"delta-sharing-client urllib3/{urllib3.__version__}"  # type: ignore[attr-defined]
+    return f"delta-sharing-client aiohttp/{aiohttp.__version__}"
+
+
+# === Sessions, which hold the connections: one for each loop and network ===
+
+_sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Network, aiohttp.ClientSession]] = (
+    weakref.WeakKeyDictionary()
+)
+_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _session(network: Network) -> aiohttp.ClientSession:
+    mine = _sessions.setdefault(asyncio.get_running_loop(), {})
+    found = mine.get(network)
+    if found is None:
+        found = mine[network] = aiohttp.ClientSession(
+            # How many requests are in flight is ``flight.Flight``'s to say.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=_socket),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_CHUNK,
+            max_line_size=_LONGEST_HEAD,
+            max_field_size=_LONGEST_HEAD,
+            trust_env=False,
+        )
+    return found
+
+
+async def close_all() -> None:
+    """Close the connections of the running loop, for its end."""
+    for session in _sessions.pop(asyncio.get_running_loop(), {}).values():
+        await session.close()
+
+
+def _socket(address: Any) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    found = socket.socket(family, kind, protocol)
+    _sockets.add(found)
+    return found
+
+
+def _after_fork() -> None:
+    # They are the parent's: the child only lets go of them, so that they end when the parent closes them.
+    for found in list(_sockets):
+        with contextlib.suppress(OSError):
+            os.close(found.detach())
+    _sockets.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

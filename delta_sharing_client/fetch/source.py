@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from delta_sharing_client.connections import Line
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
+from delta_sharing_client.fetch.flight import Flight, Order, Seat
 from delta_sharing_client.fetch.http import Body, Http, Refused, Version
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.options import ReadOptions
@@ -22,18 +20,15 @@ from delta_sharing_client.redact import safe_url
 from delta_sharing_client.retry import (
     EXPIRED_STATUSES,
     RETRIED_STATUSES,
+    AsyncTries,
     Deadline,
     Transient,
-    Tries,
     retry_after,
 )
 
 _MAX_REFRESHES = 2
 # A URL that ends this soon is renewed first: the request must still reach the storage.
 _EXPIRY_MARGIN_MS = 10_000
-# Bytes of one read to begin with, and the seconds up to which the next one is of twice as many.
-_PIECE = 32 * 1024
-_QUICK = 0.1
 # Of a storage that has more to do than it wants: 503 is what S3 says for "Slow Down".
 _TOO_MANY = frozenset((429, 503))
 
@@ -52,7 +47,7 @@ class UrlSource(Protocol):
 
 
 class FileStore(Protocol):
-    """Where data files lie, if not behind URLs. Implementations pickle, and serve many threads."""
+    """Where data files lie, if not behind URLs. Implementations pickle."""
 
     @property
     def table(self) -> str:
@@ -62,107 +57,43 @@ class FileStore(Protocol):
     def options(self) -> ReadOptions:
         """The limits of the read."""
 
-    def get(
+    def open(
         self,
         url: str,
         wanted: ByteRange | int | None,
         file_id: str | None,
         deadline: Deadline,
-        line: Line | None = None,
         version: Version | None = None,
-    ) -> Body:
-        """As ``Http.get``; ``url`` is an address of the store. Whatever renews credentials is done by then."""
+    ) -> contextlib.AbstractAsyncContextManager[Body]:
+        """As ``Http.open``; ``url`` is an address of the store. Whatever renews credentials is done by then."""
 
 
 class Stale(DataError):
     """What was read of a file does not belong together, or came damaged out of the cache: begin it anew, once."""
 
 
-class Transfers:
-    """The requests of one scan that are under way, so that closing the scan can break them off."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: set[Line] = set()
-        self._elsewhere = 0
-        self.cancelled = threading.Event()
-
-    def held(self) -> int:
-        """Return how many threads are in a request, where a system call may hold them."""
-        return len(self._open) + self._elsewhere
-
-    @contextlib.contextmanager
-    def elsewhere(self) -> Iterator[None]:
-        """Count the calling thread among those ``held`` in the block: its request is not one of these."""
-        with self._lock:
-            self._elsewhere += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._elsewhere -= 1
-
-    def enter(self) -> Line:
-        """Begin a request; raises ``CancelledError`` once the scan is closed."""
-        line = Line()
-        with self._lock:
-            if self.cancelled.is_set():
-                raise CancelledError
-            self._open.add(line)
-        return line
-
-    def leave(self, line: Line, body: Body | None) -> None:
-        """End it: from here on its connection may serve another scan."""
-        broken = line.leave()
-        with self._lock:
-            self._open.discard(line)
-        if body is not None:
-            body.close(broken=broken)
-
-    def stop(self) -> None:
-        """Break off every request, also one that waits for its answer, and let none begin."""
-        self.cancelled.set()
-        with self._lock:
-            lines = list(self._open)
-        for line in lines:
-            line.abort()
-
-    def join(self, deadline: float) -> None:
-        """Whoever does the requests waits for their end."""
-
-    def forget(self) -> None:
-        for line in list(self._open):
-            line.forget()
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reader:
-    """What all remote files of a scan share: HTTP, retry rules, URL renewal, counters and cancellation.
-
-    ``answered`` is called on the requesting thread whenever an answer begins, ``refused`` where the storage says that
-    there are too many, and a thread sleeps before another try in the block of ``resting``.
-    """
+    """What all remote files of a read share: HTTP or a store, URL renewal, counters, requests in flight, deadline."""
 
     http: Http | FileStore
     urls: UrlSource | None
     report: ScanReport
-    transfers: Transfers
-    answered: Callable[[], None] = lambda: None
-    refused: Callable[[], None] = lambda: None
-    resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    flight: Flight = dataclasses.field(init=False)
     deadline: Deadline = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         # The read begins when what its files share is made.
+        object.__setattr__(self, "flight", Flight(self.http.options.max_concurrent_requests))
         object.__setattr__(self, "deadline", Deadline(self.http.options.total_timeout))
 
 
 class RemoteFile:
-    """A file behind a pre-signed URL; safe for many threads.
+    """A file behind a pre-signed URL; for one event loop.
 
     ``size`` is its declared length, -1 where unknown; every answer's total is checked against it. All bytes come from
     one version of the file: that which is given, of the first answer, or of the first block of a cache that ``agree``
-    was asked about.
+    was asked about. ``order`` is the place of its requests among those of the read.
     """
 
     def __init__(
@@ -175,15 +106,15 @@ class RemoteFile:
         file_id: str | None,
         expiration_ms: int | None = None,
         version: Version | None = None,
+        order: Order = (0, 0),
     ) -> None:
         self.reader = reader
         self._key = key
         self._url = url
         self._expiration_ms = expiration_ms
-        self._lock = threading.Lock()
+        self._renewing: asyncio.Future[str] | None = None
         self._version = version
-        self.delayed: Callable[[], None] = lambda: None
-        """Called where one request is not enough: before another try, and before a new URL is asked for."""
+        self.order = order
         self.file_id = file_id
         self.size = size
 
@@ -194,19 +125,18 @@ class RemoteFile:
 
     def agree(self, version: Version) -> bool:
         """Whether bytes of ``version`` belong to what was read before; the first version asked about always does."""
-        with self._lock:
-            if self._version is None:
-                self._version = version
-            return self._version.agrees(version)
+        if self._version is None:
+            self._version = version
+        return self._version.agrees(version)
 
-    def read(self, wanted: ByteRange) -> pa.Buffer:
-        """Return the bytes of ``wanted``; errors as of ``fill``."""
+    async def read(self, wanted: ByteRange) -> pa.Buffer:
+        """Return the bytes of ``wanted``; errors as of ``fetch``."""
         buffer = pa.allocate_buffer(wanted.length)
-        self.fill(wanted, lambda: memoryview(buffer).cast("B"))
+        await self.fetch(wanted, memoryview(buffer).cast("B"))
         return buffer
 
-    def fill(self, wanted: ByteRange, memory: Callable[[], memoryview]) -> None:
-        """Put the bytes of ``wanted`` into ``memory()``, which is asked for when they begin to arrive.
+    async def fetch(self, wanted: ByteRange, into: memoryview) -> None:
+        """Put the bytes of ``wanted`` into ``into``, which is as long.
 
         Raises
         ------
@@ -217,33 +147,39 @@ class RemoteFile:
             The bytes did not arrive within the retry limit, or the URL was refused and could not be renewed.
         """
         if wanted.length:
-            _Transfer(self, wanted, memory).run()
+            await _Transfer(self, wanted, into).run()
 
-    def read_tail(self, length: int) -> tuple[int, pa.Buffer]:
+    async def read_tail(self, length: int) -> tuple[int, pa.Buffer]:
         """Return the file's size and its last ``length`` bytes (all of it if it is shorter); for an unknown size."""
         tail = _TailTransfer(self, length)
-        tail.run()
+        await tail.run()
         return tail.total, tail.buffer
 
     # === Used by the transfers ===
 
-    def url(self) -> str:
-        with self._lock:
-            url, expiration = self._url, self._expiration_ms
+    async def url(self) -> str:
+        url, expiration = self._url, self._expiration_ms
         if expiration is not None and expiration - _EXPIRY_MARGIN_MS < time.time() * 1000 and self.reader.urls:
-            return self.renew(url)
+            return await self.renew(url)
         return url
 
-    def renew(self, rejected: str) -> str:
-        """Return another URL than ``rejected``; ask for it unless another thread has already."""
+    async def renew(self, rejected: str) -> str:
+        """Return another URL than ``rejected``; ask for it unless another request has already."""
         if self.reader.urls is None:
             raise self.error(TransportError, "the storage refused the file's URL, and no new one can be asked for")
-        self.delayed()
-        with self.reader.transfers.elsewhere(), self._lock:
-            if self._url == rejected:
-                self._url = self.reader.urls.url_for(self._key, rejected)
-                self._expiration_ms = None
+        if self._url != rejected:
             return self._url
+        if self._renewing is None:
+            asked = asyncio.to_thread(self.reader.urls.url_for, self._key, rejected)
+            self._renewing = asyncio.ensure_future(asked)
+        try:
+            # Shielded, as others wait for it, too; what is asked on a thread goes on in any case.
+            self._url = await asyncio.shield(self._renewing)
+            self._expiration_ms = None
+            return self._url
+        finally:
+            if self._renewing is not None and self._renewing.done():
+                self._renewing = None
 
     def check_total(self, total: int | None) -> None:
         if total is not None and self.size >= 0 and total != self.size:
@@ -264,110 +200,107 @@ class RemoteFile:
 class _Transfer:
     """Fills memory with ``wanted``: tries, resumes and renews until it is full."""
 
-    def __init__(self, file: RemoteFile, wanted: ByteRange, memory: Callable[[], memoryview]) -> None:
+    def __init__(self, file: RemoteFile, wanted: ByteRange, into: memoryview) -> None:
         self.file = file
         self.wanted = wanted
-        self.memory = memory
-        self.into: memoryview | None = None
+        self.into = into
         self.filled = 0
+        self.refreshes = 0
 
-    def run(self) -> None:
+    async def run(self) -> None:
         reader = self.file.reader
-        tries, refreshes = self.tries(), 0
+        tries: AsyncTries | None = None
         while True:
-            url = self.file.url()
+            url = await self.file.url()
             before, began = self.filled, time.monotonic()
-            reader.report.add(requests=1)
-            try:
-                if self.once(url):
-                    return
-                failure = Transient(self.file.error(TransportError, "the connection ended early"))
-            except Transient as broken:
-                failure = broken
-            except DeltaSharingError as error:
-                error.file_id = error.file_id or self.file.file_id
-                raise
-            except Refused as refused:
-                if refused.status in EXPIRED_STATUSES and refreshes < _MAX_REFRESHES and reader.urls is not None:
-                    refreshes += 1
-                    self.file.renew(url)
-                    reader.report.add(retries=1)
-                    continue
-                if refused.status in _TOO_MANY:
-                    reader.refused()
-                self.check_status(refused.status)
-                failure = Transient(
-                    self.file.error(TransportError, f"the storage answered with HTTP status {refused.status}"),
-                    retry_after(refused.retry_after),
-                )
-            if reader.transfers.cancelled.is_set():
-                raise CancelledError
-            if self.filled - before > reader.http.options.min_bytes_per_second * (time.monotonic() - began):
+            failure = await self.attempt(url)
+            if failure is None:
+                return
+            if tries is None or self.filled - before > reader.http.options.min_bytes_per_second * (
+                time.monotonic() - began
+            ):
                 # What came keeps; only standing still counts against the limits.
-                tries = self.tries()
+                tries = AsyncTries(reader.http.options, reader.deadline, tell=reader.report.tell)
             failure.error.file_id = self.file.file_id
             # It is kept until the last try has ended, and would keep frames that keep this one: memory and sockets.
             failure.__traceback__ = failure.__context__ = None
-            self.file.delayed()
-            tries.failed(failure)
+            await tries.failed(failure)
             reader.report.add(retries=1)
 
-    def tries(self) -> Tries:
+    async def attempt(self, url: str) -> Transient | None:
+        """Do one request, or several while its URL has to be renewed; return why it must be tried again, if so."""
         reader = self.file.reader
-        return Tries(reader.http.options, reader.deadline, sleep=self.sleep, tell=reader.report.tell)
+        while True:
+            try:
+                async with reader.flight(self.file.order) as seat:
+                    reader.report.add(requests=1)
+                    refused = await self.asked(url, seat)
+            except Transient as broken:
+                return broken
+            except DeltaSharingError as error:
+                error.file_id = error.file_id or self.file.file_id
+                raise
+            if refused is None:
+                if self.filled == self.wanted.length:
+                    return None
+                return Transient(self.file.error(TransportError, "the connection ended early"))
+            if refused.status in EXPIRED_STATUSES and self.refreshes < _MAX_REFRESHES and reader.urls is not None:
+                self.refreshes += 1
+                url = await self.file.renew(url)
+                reader.report.add(retries=1)
+                continue
+            self.check_status(refused.status)
+            return Transient(
+                self.file.error(TransportError, f"the storage answered with HTTP status {refused.status}"),
+                retry_after(refused.retry_after),
+            )
 
-    def sleep(self, seconds: float) -> None:
-        with self.file.reader.resting():
-            if self.file.reader.transfers.cancelled.wait(seconds):
-                raise CancelledError
+    async def asked(self, url: str, seat: Seat) -> Refused | None:
+        try:
+            await self.once(url)
+        except Refused as refused:
+            if refused.status in _TOO_MANY:
+                seat.refused()
+            return refused
+        return None
 
-    def once(self, url: str) -> bool:
-        """Do one request for what is missing; return whether everything is there."""
+    async def once(self, url: str) -> None:
+        """Do one request for what is missing."""
         rest = ByteRange(self.wanted.start + self.filled, self.wanted.stop)
         whole = rest == ByteRange(0, self.file.size)
-        with self.open(url, None if whole else rest) as body:
+        async with self.open(url, None if whole else rest) as body:
             self.file.check_total(body.span.total)
             self.file.check_version(body.version)
-            if body.span.start < rest.start:
-                # Status 200: the storage does not know ranges and sends everything.
-                body.skip(rest.start - body.span.start)
-            self.receive(body)
-            if self.filled == self.wanted.length and body.span.stop is None:
-                self.check_end(body)
-        return self.filled == self.wanted.length
+            # Status 200: the storage does not know ranges and sends everything.
+            await self.receive(body, skip=max(0, rest.start - body.span.start))
+            # An answer without a length that reaches beyond the file's declared end is another file.
+            is_end = self.filled == self.wanted.length and self.wanted.stop == self.file.size
+            if is_end and body.span.stop is None and await body.read():
+                raise self.longer()
 
-    @contextlib.contextmanager
-    def open(self, url: str, wanted: ByteRange | int | None) -> Iterator[Body]:
+    def open(self, url: str, wanted: ByteRange | int | None) -> contextlib.AbstractAsyncContextManager[Body]:
         reader = self.file.reader
-        line, body = reader.transfers.enter(), None
-        try:
-            body = reader.http.get(url, wanted, self.file.file_id, reader.deadline, line, self.file.version)
-            reader.answered()
-            yield body
-        finally:
-            reader.transfers.leave(line, body)
+        return reader.http.open(url, wanted, self.file.file_id, reader.deadline, self.file.version)
 
-    def receive(self, body: Body) -> None:
-        report, cancelled = self.file.reader.report, self.file.reader.transfers.cancelled
-        if self.into is None:
-            self.into = self.memory()
-        # A read returns with all that it asks for: on a slow line it asks for little, so that people see it come.
-        piece = _PIECE
-        while self.filled < self.wanted.length:
-            began = time.monotonic()
-            count = body.read_into(self.into[self.filled : self.filled + piece])
-            if not count:
-                break
-            self.filled += count
-            report.add(bytes=count)
-            piece = 2 * piece if time.monotonic() - began < _QUICK else max(_PIECE, piece // 2)
-            if cancelled.is_set():
-                raise CancelledError
+    async def receive(self, body: Body, skip: int) -> None:
+        """Put what comes, but for the first ``skip`` bytes, where it belongs."""
+        report, into, length = self.file.reader.report, self.into, self.wanted.length
+        while self.filled < length and (data := await body.read()):
+            if skip:
+                skipped = min(skip, len(data))
+                skip -= skipped
+                data = data[skipped:]
+            left = length - self.filled
+            if len(data) > left:
+                if body.span.stop is None and self.wanted.stop == self.file.size:
+                    raise self.longer()
+                data = data[:left]
+            into[self.filled : self.filled + len(data)] = data
+            self.filled += len(data)
+            report.add(bytes=len(data))
 
-    def check_end(self, body: Body) -> None:
-        """An answer without a length that reaches beyond the file's declared end is another file."""
-        if self.wanted.stop == self.file.size and body.read_into(memoryview(bytearray(1))):
-            raise self.file.error(DataError, f"expected a file of {self.file.size} bytes, the storage sends more")
+    def longer(self) -> DataError:
+        return self.file.error(DataError, f"expected a file of {self.file.size} bytes, the storage sends more")
 
     def check_status(self, status: int) -> None:
         if status == 412 and self.file.version.etag:
@@ -394,48 +327,20 @@ class _TailTransfer(_Transfer):
     """The end of a file of unknown size; where a try breaks off, the next one starts again."""
 
     def __init__(self, file: RemoteFile, length: int) -> None:
-        super().__init__(file, ByteRange(0, 0), lambda: memoryview(b""))
+        super().__init__(file, ByteRange(0, 0), memoryview(b""))
         self.length = length
         self.total = -1
         self.buffer: pa.Buffer = pa.py_buffer(b"")
 
-    def once(self, url: str) -> bool:
-        with self.open(url, self.length) as body:
+    async def once(self, url: str) -> None:
+        self.filled = 0
+        async with self.open(url, self.length) as body:
             total = body.span.total
             if total is None:
                 raise self.file.error(DataError, "neither the server nor the storage states its length")
             self.file.check_version(body.version)
             start = max(0, total - self.length)
-            self.wanted, self.filled, self.total = ByteRange(start, total), 0, total
+            self.wanted, self.total = ByteRange(start, total), total
             self.buffer = pa.allocate_buffer(total - start)
             self.into = memoryview(self.buffer).cast("B") if total > start else memoryview(b"")
-            body.skip(start - body.span.start)
-            self.receive(body)
-        if self.filled == self.wanted.length:
-            return True
-        self.filled = 0
-        return False
-
-
-class Download:
-    """One range of a file, fetched in parts side by side; memory is taken when the first bytes arrive."""
-
-    def __init__(self, file: RemoteFile, wanted: ByteRange, parts: list[ByteRange], take: Callable[[int], pa.Buffer]):
-        self._file = file
-        self._wanted = wanted
-        self._take = take
-        self._lock = threading.Lock()
-        self._buffer: pa.Buffer | None = None
-        self.parts = parts
-
-    def fetch(self, part: ByteRange) -> None:
-        """Fetch ``part`` to its place; errors as of ``RemoteFile.fill``."""
-        start = part.start - self._wanted.start
-        self._file.fill(part, lambda: memoryview(self.buffer()).cast("B")[start : start + part.length])
-
-    def buffer(self) -> pa.Buffer:
-        """Return the memory of the whole range."""
-        with self._lock:
-            if self._buffer is None:
-                self._buffer = self._take(self._wanted.length)
-            return self._buffer
+            await self.receive(body, skip=start - body.span.start)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.fetch.http import Http, Version
-from delta_sharing_client.fetch.source import FileStore, Reader, Transfers, UrlSource
+from delta_sharing_client.fetch.source import FileStore, Reader, RemoteFile, UrlSource
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.columns import Origin, ReadColumn, left_out_columns, left_out_note, needed_share
@@ -27,7 +27,6 @@ from delta_sharing_client.redact import printable, scrub
 if TYPE_CHECKING:
     from delta_sharing_client.delta.column_mapping import ColumnMappingMode
     from delta_sharing_client.delta.data_types import StructType
-    from delta_sharing_client.fetch.queue import Downloads
     from delta_sharing_client.fetch.report import ScanReport
     from delta_sharing_client.predicates.tree import Expression
 
@@ -128,6 +127,19 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             return None
         return self.num_records - (self.without.descriptor.cardinality if self.without is not None else 0)
 
+    def remote_file(self, reader: Reader, *, again: bool = False, order: tuple[int, int] = (0, 0)) -> RemoteFile:
+        """Return the file as ``reader`` fetches it; ``again``: with a fresh URL."""
+        return RemoteFile(
+            reader,
+            key=self.key,
+            url=self.url,
+            size=self.size,
+            file_id=self.file_id,
+            expiration_ms=0 if again else self.expiration_ms,
+            version=self.version,
+            order=order,
+        )
+
     def __repr__(self) -> str:
         shown = [f"file_id={self.file_id!r}", f"size={self.size}"]
         shown += [
@@ -204,17 +216,9 @@ class ScanContext:
         """The exact schema of every batch."""
         return pa.schema([column.arrow for column in self.output], self.left_out)
 
-    def reader(self, report: ScanReport, transfers: Transfers, downloads: Downloads) -> Reader:
-        """Return what reads the bytes of the files, on the threads of ``downloads``."""
-        return Reader(
-            self.files or Http(self.options, self.allow_http, self.table),
-            self.urls,
-            report,
-            transfers,
-            downloads.answered,
-            downloads.refused,
-            downloads.resting,
-        )
+    def reader(self, report: ScanReport) -> Reader:
+        """Return what reads the bytes of the files."""
+        return Reader(self.files or Http(self.options, self.allow_http, self.table), self.urls, report)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

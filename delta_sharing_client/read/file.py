@@ -1,29 +1,25 @@
-"""One file of a scan on its way from the network to batches: fetched, laid out and decoded, with what others share."""
+"""One file of a read: which bytes are needed, fetch them, decode them in threads, hand the rows out in order."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
-from typing import NamedTuple, TypeVar, Union
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import aclosing
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
-from pyarrow.parquet.core import ParquetReader
 
-from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.fetch.cache import FileCache
-from delta_sharing_client.fetch.memory import Buffers, Window
-from delta_sharing_client.fetch.queue import Downloads, Order, Workers
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Download, Reader, RemoteFile, Stale
-from delta_sharing_client.fetch.steps import Steps, done, gather, start
+from delta_sharing_client.fetch.source import Reader, Stale
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, coalesce, split, subtract
-from delta_sharing_client.parquet.footer import Footer, FooterGuess, footer_length, open_file, parse_footer
+from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.parquet.partial_chunk import PageMismatch
 from delta_sharing_client.plan.tasks import FileTask
+from delta_sharing_client.read.budget import Budget, Grant
 from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection, constant_batches
 from delta_sharing_client.read.layout import Layout, Shape, lay_out
 from delta_sharing_client.read.pages import (
@@ -39,7 +35,6 @@ from delta_sharing_client.read.pages import (
     without_pages,
 )
 from delta_sharing_client.read.vectors import Vectors
-from delta_sharing_client.shortcuts import SHORTCUTS
 
 T = TypeVar("T")
 
@@ -50,51 +45,49 @@ _WHOLE_SHARE = 0.8
 _LARGEST_WHOLE = 32 * _MB
 # Above this size a file may have several row groups, and a predicate or a limit may need only some of them.
 _SMALL = 2 * _MB
-# Compressed bytes of row groups that are fetched together, and that are decoded together once they are here.
-_FETCH_UNIT = 16 * _MB
-_DECODE_UNIT = 4 * _MB
-# Row groups that decode to more than this are decoded as they are consumed.
-_LARGE_UNIT = 48 * _MB
+# Compressed bytes of row groups that are fetched and decoded together.
+_UNIT = 16 * _MB
+# Units of one file that are under way at a time; their bytes are bounded by the budget.
+_UNITS_AHEAD = 16
+# What decodes to more than this is decoded batch by batch as it is consumed.
+_LARGE = 48 * _MB
 _LEAST_LARGE = 2 * _MB
+# Batches of such a unit that wait for the consumer.
+_BATCHES_AHEAD = 2
 # A limit of so few rows needs the first batches of a row group only.
 _FEW_ROWS = 262_144
 # The parts of a page index are small against a request: gaps between them are read along, up to this many bytes.
 _INDEX_GAPS = 64 * 1024
-# A file of so many bytes is decoded sooner than its bytes are handed to another thread.
-_DECODED_AT_ONCE = 1 * _MB
-_EVERY_ROW = done(Selection(None, None))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Unit:
-    """Rows of one or more row groups; call ``release`` when they were consumed."""
+class Sink(Protocol):
+    """Where the rows of one file go, in their order."""
 
-    batches: Iterable[pa.RecordBatch]
-    release: Callable[[], None]
+    def send(self, batches: list[pa.RecordBatch], release: Callable[[], None]) -> None:
+        """Hand out ``batches``; ``release`` is called on the loop once the consumer has taken them."""
 
+    async def turn(self) -> None:
+        """Wait until every file before this one is handed out."""
 
-Units = list[Union[Unit, Future[Unit]]]
-"""The units of one file, in order: those that are there, and of others their futures."""
+    async def taken(self, most: int) -> None:
+        """Wait until at most ``most`` of what was sent is not taken yet."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """What the files of a scan share. ``fetched`` bounds compressed bytes, ``decoded`` rows that wait to be consumed.
+class Shared:
+    """What the files of one read share.
 
     ``ratio`` is that of decoded bytes to compressed ones, ``gains`` that of bytes saved by page indexes to those that
-    might be, ``late_gains`` the same of reading the filter's columns first.
-    ``part`` is the size of one request; ``threads_inside`` says that Arrow's threads decode one file side by side.
+    might be, ``late_gains`` the same of reading the filter's columns first. ``part`` is the size of one request;
+    ``threads_inside`` says that Arrow's threads decode one file side by side.
     """
 
     shape: Shape
     report: ScanReport
     limit: int | None
     reader: Reader
-    downloads: Downloads
-    decoders: Workers
-    buffers: Buffers
-    fetched: Window
-    decoded: Window
+    decoders: Executor
+    budget: Budget
     cache: FileCache | None
     guess: FooterGuess
     ratio: Ratio
@@ -104,183 +97,194 @@ class Resources:
     part: int
     threads_inside: bool
 
-    def submit(self, order: Order, nbytes: int, call: Callable[[], T]) -> Future[T]:
-        """Run a download of about ``nbytes`` when its turn has come, timed."""
 
-        def timed() -> T:
-            with self.report.stage("fetch"):
-                return call()
+class _Decoded(NamedTuple):
+    """Batches that are here, their bytes, and what is still to be decoded (``None``: nothing)."""
 
-        return self.downloads.submit(order, nbytes, timed)
+    batches: list[pa.RecordBatch]
+    nbytes: int
+    rest: Iterator[pa.RecordBatch] | None
 
 
-class FileRead:
-    """Reads ``task``, the scan's file ``number``; ``again`` from its first byte, with a fresh URL and no cache."""
+class _Unit(NamedTuple):
+    """Row groups that were fetched: their rows, as far as they are decoded, and the memory they hold."""
 
-    def __init__(self, resources: Resources, number: int, task: FileTask, *, again: bool = False) -> None:
-        self._r = resources
+    decoded: _Decoded
+    grant: Grant
+    compressed: int
+
+
+async def read_file(shared: Shared, number: int, task: FileTask, rows: Sink, *, again: bool = False) -> None:
+    """Send the rows of ``task``, the read's file ``number``, to ``rows``; ``again`` with a fresh URL and no cache.
+
+    Raises
+    ------
+    DeltaSharingError
+        Naming table and file; ``Stale`` where the file is to be read again.
+    """
+    reading_ = _FileRead(shared, number, task, again=again)
+    try:
+        await reading_.run(rows)
+    except DeltaSharingError as error:
+        error.table = error.table or shared.shape.context.table
+        error.file_id = error.file_id or task.file_id
+        if isinstance(error, DataError) and reading_.from_cache and not isinstance(error, Stale):
+            raise Stale(error.message, table=error.table, file_id=error.file_id) from None
+        raise
+
+
+class _FileRead:
+    def __init__(self, shared: Shared, number: int, task: FileTask, *, again: bool) -> None:
+        self._s = shared
         self._number = number
         self._task = task
-        # In a run: until it comes, others fetch theirs.
-        self._turn: Future[None] | None = None
-        self._context = resources.shape.context
-        self._filters = resources.shape.filters_rows(task)
-        self._large = min(_LARGE_UNIT, max(_LEAST_LARGE, self._context.options.max_bytes_in_flight // 4))
-        self._file = RemoteFile(
-            resources.reader,
-            key=task.key,
-            url=task.url,
-            size=task.size,
-            file_id=task.file_id,
-            expiration_ms=0 if again else task.expiration_ms,
-            version=task.version,
-        )
-        self._from_cache = False
-        if again and resources.cache is not None:
-            resources.cache.drop(task.file_id)
+        self._context = shared.shape.context
+        self._filters = shared.shape.filters_rows(task)
+        self._large = min(_LARGE, max(_LEAST_LARGE, self._context.options.max_bytes_in_flight // 4))
+        self._file = task.remote_file(shared.reader, again=again)
+        self.from_cache = False
+        if again and shared.cache is not None:
+            shared.cache.drop(task.file_id)
 
-    def units(self) -> Steps[Units]:
-        """Steps that return the file's units. Errors name table and file."""
-        return self._located(self._units())
-
-    # === In a run of small files ===
-
-    @property
-    def fits_in_run(self) -> bool:
-        """Whether ``units_in_run`` is possible: nothing but the file is needed, and it is decoded at once."""
+    async def run(self, rows: Sink) -> None:
         task = self._task
-        plain = task.without is None and task.only is None and self._r.shape.needs_file(task)
-        return plain and self._wants_whole() and self._is_decoded_at_once(_EVERY_ROW)
-
-    @property
-    def order(self) -> Order:
-        return (self._number, 0)
-
-    @property
-    def size(self) -> int:
-        return self._file.size
-
-    def units_in_run(self, turn: Future[None], delayed: Callable[[], None]) -> Steps[Units]:
-        """As ``units``: fetched by this thread, decoded by the one that completes ``turn``, in the memory that was
-        granted to ``order``. ``delayed`` is called when it takes longer than one request."""
-        self._turn, self._file.delayed = turn, delayed
-        return self.units()
-
-    def give_back(self) -> None:
-        """Give back the memory that was granted to ``order``."""
-        self._r.decoded.release(self.order)
-        self._r.fetched.release(self.order)
-
-    def _located(self, steps: Steps[T]) -> Steps[T]:
-        try:
-            return (yield from steps)
-        except DeltaSharingError as error:
-            error.table = error.table or self._context.table
-            error.file_id = error.file_id or self._task.file_id
-            if isinstance(error, DataError) and self._from_cache and not isinstance(error, Stale):
-                raise Stale(error.message, table=error.table, file_id=error.file_id) from None
-            raise
-
-    def _units(self) -> Steps[Units]:
-        task = self._task
-        needs_file = self._r.shape.needs_file(task) or task.row_groups is not None
-        selecting = start(self._select()) if task.without is not None or task.only is not None else _EVERY_ROW
+        needs_file = self._s.shape.needs_file(task) or task.row_groups is not None
         if not needs_file and task.num_records is not None:
-            counted: Selection = yield selecting
-            counted.check(task.num_records)
-            return [self._constant_unit(counted.count(task.num_records))]
-        if needs_file and self._wants_whole():
-            return (yield from self._whole(selecting))
-        tail = yield from self._footer()
-        footer = parse_footer(tail, self._file.size)
-        selection: Selection = yield selecting
-        selection.check(footer.metadata.num_rows)
-        if not needs_file:
-            return [self._constant_unit(selection.count(footer.metadata.num_rows))]
-        held = Block(self._file.size - int(tail.size), tail)
-        layout = yield from self._skip_pages(self._lay_out(footer, whole=False), held)
-        self._count(layout)
-        pieces = self._pieces(layout, selection, _FETCH_UNIT)
-        return [
-            start(self._located(self._fetched_unit((self._number, place), layout, groups, held, selection)))
-            for place, groups in enumerate(pieces)
-        ]
+            selection = await self._selection()
+            selection.check(task.num_records)
+            self._send_constants(selection.count(task.num_records), rows)
+        elif needs_file and self._wants_whole():
+            await self._read_whole(rows)
+        else:
+            await self._read_parts(rows, needs_file)
 
-    def _constant_unit(self, rows: int) -> Unit:
-        return Unit(constant_batches(self._r.shape, self._task, rows), lambda: None)
+    def _send_constants(self, count: int, rows: Sink) -> None:
+        rows.send(list(constant_batches(self._s.shape, self._task, count)), _nothing)
 
-    def _select(self) -> Steps[Selection]:
-        vectors: list[DeletionVector | None] = []
-        # Both are started before either is waited for.
-        for future in [
-            None if ref is None else start(self._r.vectors.get(ref, self._task, self._number))
-            for ref in (self._task.without, self._task.only)
-        ]:
-            vectors.append(None if future is None else (yield future))
-        return Selection(vectors[0], vectors[1])
+    async def _selection(self) -> Selection:
+        """Return which rows the deletion vectors leave."""
+        refs = (self._task.without, self._task.only)
+        if refs == (None, None):
+            return Selection(None, None)
+        get = self._s.vectors.get
+        found = iter(await together([get(ref, self._task, self._number) for ref in refs if ref is not None]))
+        without, only = (None if ref is None else next(found) for ref in refs)
+        return Selection(without, only)
 
-    # === Which bytes ===
+    # === All of it at once ===
 
     def _wants_whole(self) -> bool:
         """Whether to get the file in one piece instead of its footer first."""
-        size, share = self._task.size, self._r.shape.share
+        size, share = self._task.size, self._s.shape.share
         if size < 0 or size > _LARGEST_WHOLE or self._task.row_groups is not None:
             return False
-        if size > _SMALL and (self._filters or self._r.limit is not None):
+        if size > _SMALL and (self._filters or self._s.limit is not None):
             return False
         return share >= _WHOLE_SHARE or size * (1 - share) <= _TOLERABLE_WASTE
 
-    def _footer(self) -> Steps[pa.Buffer]:
-        """Steps that return the file's last bytes, at least its whole footer."""
-        file, order = self._file, (self._number, -1)
+    async def _read_whole(self, rows: Sink) -> None:
+        size = self._file.size
+        grant = await self._s.budget.acquire((self._number, 0), size + self._s.ratio.expected(size))
+        try:
+            if self._task.has_vector:
+                selection, blocks = await together([self._selection(), self._fetch([ByteRange(0, size)])])
+            else:
+                selection, blocks = Selection(None, None), await self._fetch([ByteRange(0, size)])
+            data = blocks[0].data if blocks else pa.py_buffer(b"")
+            del blocks
+            decoded = await self._in_thread(self._open_and_decode, data, selection)
+            del data
+            await self._hand_out(_Unit(decoded, grant, size), rows)
+        except BaseException:
+            grant.release()
+            raise
+
+    def _open_and_decode(self, data: pa.Buffer, selection: Selection) -> _Decoded:
+        footer = parse_footer(data, data.size)
+        layout = lay_out(self._s.shape, self._task, footer, footer.arrow, whole=True)
+        self._count(layout)
+        selection.check(footer.metadata.num_rows)
+        bytes_ = ParquetBytes(int(data.size), [Block(0, data)], footer.metadata)
+        groups = self._within_limit(layout, selection)
+        found = self._decode(layout, groups, bytes_, selection)
+        self._s.ratio.learn(int(data.size), found.nbytes)
+        return found
+
+    # === Footer first, then what is needed of the row groups ===
+
+    async def _read_parts(self, rows: Sink, needs_file: bool) -> None:
+        selection, tail = await together([self._selection(), self._footer()])
+        footer = parse_footer(tail, self._file.size)
+        selection.check(footer.metadata.num_rows)
+        if not needs_file:
+            self._send_constants(selection.count(footer.metadata.num_rows), rows)
+            return
+        held = Block(self._file.size - int(tail.size), tail)
+        layout = lay_out(self._s.shape, self._task, footer, footer.arrow, whole=False)
+        layout = await self._skip_pages(layout, held)
+        self._count(layout)
+        units = (
+            self._read_unit((self._number, place), layout, groups, held, selection)
+            for place, groups in enumerate(self._pieces(layout, selection))
+        )
+        async with aclosing(_in_order(units)) as found:
+            async for unit in found:
+                await self._hand_out(unit, rows)
+
+    async def _footer(self) -> pa.Buffer:
+        """Return the file's last bytes, at least its whole footer."""
+        file = self._file
         if file.size < 0:
-            length = self._r.guess.length(-1)
-            size, tail = yield self._r.submit(order, length, lambda: file.read_tail(length))
-            file.size = size
+            with self._s.report.stage("fetch"):
+                file.size, tail = await file.read_tail(self._s.guess.length(-1))
         else:
-            guess = self._r.guess.length(file.size)
-            wanted = ByteRange(file.size - guess, file.size)
-            held = self._r.cache.tail(file.file_id, file.size, file.agree) if self._r.cache is not None else None
-            if held is not None:
-                self._from_cache = True
-                self._r.report.add(cache_hits=1)
-            tail = held.data if held is not None else (yield from self._fetch(order, [wanted]))[0].data
+            tail = await self._cached_tail()
+            if tail is None:
+                guess = self._s.guess.length(file.size)
+                tail = (await self._fetch([ByteRange(file.size - guess, file.size)]))[0].data
         needed = footer_length(tail, file.size)
         if needed > tail.size:
-            rest = ByteRange(file.size - needed, file.size - int(tail.size))
-            blocks = yield from self._fetch(order, [rest])
-            tail = pa.py_buffer(blocks[0].data.to_pybytes() + tail.to_pybytes())
-        self._r.guess.learn(needed)
+            rest = await self._fetch([ByteRange(file.size - needed, file.size - int(tail.size))])
+            tail = pa.py_buffer(rest[0].data.to_pybytes() + tail.to_pybytes())
+        self._s.guess.learn(needed)
         return tail
 
-    def _lay_out(self, footer: Footer, *, whole: bool) -> Layout:
-        return lay_out(self._r.shape, self._task, footer, footer.arrow, whole=whole)
+    async def _cached_tail(self) -> pa.Buffer | None:
+        file, cache = self._file, self._s.cache
+        if cache is None:
+            return None
+        held = await asyncio.to_thread(cache.tail, file.file_id, file.size, file.agree)
+        if held is None:
+            return None
+        self.from_cache = True
+        self._s.report.add(cache_hits=1)
+        return held.data
 
     def _count(self, layout: Layout) -> None:
-        self._r.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
+        self._s.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
 
-    def _skip_pages(self, layout: Layout, held: Block) -> Steps[Layout]:
-        """Steps that return ``layout`` without the pages that the file's page index rules out."""
-        predicate, groups = self._context.predicate, index_ranges(layout, held, self._r.gains)
+    async def _skip_pages(self, layout: Layout, held: Block) -> Layout:
+        """Return ``layout`` without the pages that the file's page index rules out."""
+        predicate, groups = self._context.predicate, index_ranges(layout, held, self._s.gains)
         if not groups or predicate is None:
             return layout
         ranges = coalesce((item for each in groups.values() for item in each), waste_floor=_INDEX_GAPS)
-        blocks = yield from self._fetch((self._number, -1), _missing(ranges, held))
+        blocks = await self._fetch(_missing(ranges, held))
         if blocks:
             # The next file's end is asked for with its page index, if that is not long.
-            self._r.guess.learn_index(self._file.size - ranges[0].start)
+            self._s.guess.learn_index(self._file.size - ranges[0].start)
         read = SparseFile(self._file.size, [*blocks, held]).slice
-        layout, skipped = with_pages(layout, groups, predicate, read, self._r.gains)
-        self._r.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
+        layout, skipped = await self._in_thread(with_pages, layout, groups, predicate, read, self._s.gains)
+        self._s.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
         return layout
 
-    def _pieces(self, layout: Layout, selection: Selection, target: int) -> list[tuple[int, ...]]:
-        """Cut the file's row groups into pieces of about ``target`` compressed bytes."""
+    def _pieces(self, layout: Layout, selection: Selection) -> list[tuple[int, ...]]:
+        """Cut the file's row groups into units."""
         pieces: list[tuple[int, ...]] = []
         size = 0
         for group in self._within_limit(layout, selection):
             own = layout.compressed_size((group,))
-            if pieces and size + own <= target:
+            if pieces and size + own <= _UNIT:
                 pieces[-1] = (*pieces[-1], group)
                 size += own
             else:
@@ -289,304 +293,188 @@ class FileRead:
         return pieces
 
     def _within_limit(self, layout: Layout, selection: Selection) -> tuple[int, ...]:
-        if self._r.limit is None or self._filters:
+        """Return the row groups up to the one with which the file has all rows of the limit."""
+        if self._s.limit is None or self._filters:
             return layout.groups
         kept: list[int] = []
         visible = 0
         for group in layout.groups:
-            if visible >= self._r.limit:
+            if visible >= self._s.limit:
                 break
             kept.append(group)
             visible += selection.count(layout.row_starts[group + 1]) - selection.count(layout.row_starts[group])
         return tuple(kept)
 
-    # === Fetching and decoding ===
-
-    def _whole(self, selecting: Future[Selection]) -> Steps[Units]:
-        order, at_once = self.order, self._is_decoded_at_once(selecting)
-        if self._turn is None:
-            yield self._r.fetched.acquire(order, self._file.size)
+    async def _read_unit(
+        self, order: tuple[int, int], layout: Layout, groups: tuple[int, ...], held: Block, selection: Selection
+    ) -> _Unit:
+        compressed = layout.compressed_size(groups)
+        grant = await self._s.budget.acquire(order, compressed + self._s.ratio.expected(compressed))
         try:
-            if at_once:
-                found = yield from self._at_once(selecting.result())
-                read = found if isinstance(found, _Whole) else self._opened(found)
-                del found
-                if read.unit is not None:
-                    return [read.unit]
-                self._r.decoded.release(order)
-            else:
-                blocks = yield from self._fetch(order, [ByteRange(0, self._file.size)])
-                read = self._opened(blocks[0].data if blocks else pa.py_buffer(b""))
-            layout = read.layout
-            selection: Selection = yield selecting
-            selection.check(layout.footer.metadata.num_rows)
-            pieces = self._pieces(layout, selection, _DECODE_UNIT)
-            bytes_ = _Shared(lambda: self._r.fetched.release(order), len(pieces))
+            layout, groups, data = await self._needed_bytes(layout, groups, held, selection)
+            compressed = layout.compressed_size(groups)
+            if not groups:
+                return _Unit(_Decoded([], 0, None), grant, 0)
+            few = self._s.limit is not None and self._s.limit <= _FEW_ROWS
+            if few or layout.decoded_size(groups) > self._large:
+                grant.resize(compressed)
+                batches = self._decoder(layout, selection).batches(data, groups, threads=True)
+                return _Unit(_Decoded([], 0, batches), grant, compressed)
+            decoded = await self._in_thread(self._decode, layout, groups, data, selection)
+            self._s.ratio.learn(compressed, decoded.nbytes)
+            return _Unit(decoded, grant, compressed)
         except BaseException:
-            self.give_back()
+            grant.release()
             raise
-        return [
-            # Each unit forgets its blocks once it is decoded, so each has a list of its own.
-            start(
-                self._located(
-                    self._decoded_unit(
-                        (self._number, place),
-                        _Fetched(layout, groups, read.bytes(only=len(pieces) == 1), bytes_),
-                        selection,
-                    )
-                )
-            )
-            for place, groups in enumerate(pieces)
-        ]
 
-    def _opened(self, data: pa.Buffer) -> _Whole:
-        """Lay out the file, all of which is in ``data``."""
-        footer, file = open_file(data)
-        layout = self._lay_out(footer, whole=True)
-        self._count(layout)
-        return _Whole(data, layout, file)
-
-    def _is_decoded_at_once(self, selecting: Future[Selection]) -> bool:
-        if not SHORTCUTS.decode_at_once or self._r.limit is not None or self._r.cache is not None:
-            return False
-        if not 0 < self._file.size <= _DECODED_AT_ONCE:
-            return False
-        return selecting is _EVERY_ROW or (selecting.done() and selecting.exception() is None)
-
-    def _at_once(self, selection: Selection) -> Steps[_Whole | pa.Buffer]:
-        """Steps that fetch the file and decode it on one thread of the downloads: to hand it over would take longer.
-
-        They return its bytes alone where it would not, and no rows where it is larger than it seemed.
-        """
-        turn = self._turn
-        if turn is not None:
-            try:
-                data = self._everything()
-            finally:
-                # Both lead to the units of the file, which lead back: a cycle outlives the read.
-                self._turn, self._file.delayed = None, _nothing
-            yield turn
-            return self._decoded_at_once(data, selection)
-        yield self._r.decoded.acquire(self.order, self._r.ratio.expected(self._file.size))
-        return (
-            yield self._r.downloads.submit(
-                self.order, self._file.size, lambda: self._decoded_at_once(self._everything(), selection)
-            )
-        )
-
-    def _everything(self) -> pa.Buffer:
-        everything = ByteRange(0, self._file.size)
-        download = Download(self._file, everything, [everything], self._r.buffers.take)
-        with self._r.report.stage("fetch"):
-            download.fetch(everything)
-        return download.buffer()
-
-    def _decoded_at_once(self, data: pa.Buffer, selection: Selection) -> _Whole | pa.Buffer:
-        r, order = self._r, self.order
-        if not r.downloads.stays():
-            return data
-        with r.decoders.here():
-            whole = self._opened(data)
-            layout = whole.layout
-            selection.check(layout.footer.metadata.num_rows)
-            if len(layout.groups) > 1 or layout.decoded_size(layout.groups) > self._large:
-                return whole
-            fetched = _Fetched(
-                layout, layout.groups, whole.bytes(only=True), _Shared(lambda: r.fetched.release(order), 1)
-            )
-            decoder = FileDecoder(r.shape, self._task, layout, selection, r.report)
-            batches, nbytes, rest = self._decode(decoder, fetched.data, layout.groups, threads=False)
-        if rest is None:
-            fetched.forget()
-        r.ratio.learn(self._file.size, nbytes)
-        return whole._replace(unit=self._unit(order, fetched, batches, nbytes, rest))
-
-    def _fetched_unit(
-        self, order: Order, layout: Layout, groups: tuple[int, ...], held: Block, selection: Selection
-    ) -> Steps[Unit]:
-        yield self._r.fetched.acquire(order, layout.compressed_size(groups))
-        bytes_ = _Shared(lambda: self._r.fetched.release(order), 1)
+    async def _needed_bytes(
+        self, layout: Layout, groups: tuple[int, ...], held: Block, selection: Selection
+    ) -> tuple[Layout, tuple[int, ...], ParquetBytes]:
+        """Fetch what ``groups`` need; return it with the layout and the groups that are left."""
+        blocks = [held]
         try:
-            blocks = [held]
-            try:
-                narrowed, left, ranges = yield from self._narrowed(order, layout, groups, selection, blocks)
-                blocks += yield from self._fetch(order, _missing(coalesce(ranges), held))
-                kept, replaced = rebuild(narrowed, left, blocks, SparseFile(self._file.size, blocks).slice)
-                layout, groups = narrowed, left
-            except PageMismatch:
-                # An index that lies about one page is not believed about any.
-                layout = without_pages(layout, groups)
-                self._r.fetched.resize(order, layout.compressed_size(groups))
-                ranges = layout.ranges(groups)
-                kept, replaced = [*(yield from self._fetch(order, _missing(coalesce(ranges), held))), held], {}
-            del blocks
-        except BaseException:
-            bytes_.release()
-            raise
-        data = ParquetBytes(self._file.size, kept, layout.footer.metadata, replaced)
-        return (yield from self._decoded_unit(order, _Fetched(layout, groups, data, bytes_), selection))
+            narrowed, left, ranges = await self._narrowed(layout, groups, selection, blocks)
+            blocks += await self._fetch(_missing(coalesce(ranges), held))
+            kept, replaced = rebuild(narrowed, left, blocks, SparseFile(self._file.size, blocks).slice)
+            layout, groups = narrowed, left
+        except PageMismatch:
+            # An index that is wrong about one page is not believed about any.
+            layout = without_pages(layout, groups)
+            ranges = layout.ranges(groups)
+            kept, replaced = [*(await self._fetch(_missing(coalesce(ranges), held))), held], {}
+        return layout, groups, ParquetBytes(self._file.size, kept, layout.footer.metadata, replaced)
 
-    def _narrowed(
-        self, order: Order, layout: Layout, groups: tuple[int, ...], selection: Selection, blocks: list[Block]
-    ) -> Steps[tuple[Layout, tuple[int, ...], list[ByteRange]]]:
-        """Steps that return layout, row groups and what is still to be fetched.
+    async def _narrowed(
+        self, layout: Layout, groups: tuple[int, ...], selection: Selection, blocks: list[Block]
+    ) -> tuple[Layout, tuple[int, ...], list[ByteRange]]:
+        """Return layout, row groups and what is still to be fetched.
 
         Where it pays, the filter's columns are fetched, into ``blocks``, and decide what is left of the others.
         """
-        r, held = self._r, blocks[0]
-        first = filter_leaves(r.shape, layout, groups, r.late_gains, held.start) if r.limit is None else ()
+        s, held = self._s, blocks[0]
+        first = filter_leaves(s.shape, layout, groups, s.late_gains, held.start) if s.limit is None else ()
         if not first:
             return layout, groups, layout.ranges(groups)
         own = reading(layout, first)
-        blocks += yield from self._fetch(order, _missing(coalesce(own.ranges(groups)), held))
+        blocks += await self._fetch(_missing(coalesce(own.ranges(groups)), held))
         kept, replaced = rebuild(own, groups, blocks, SparseFile(self._file.size, blocks).slice)
-        decoder = FileDecoder(r.shape, self._task, own, selection, r.report)
+        decoder = self._decoder(own, selection)
+        data = ParquetBytes(self._file.size, kept, own.footer.metadata, replaced)
 
         def decide() -> dict[int, Rows]:
-            with r.report.stage("decode"):
-                data = ParquetBytes(self._file.size, kept, own.footer.metadata, replaced)
-                found = decoder.matching(data, groups, threads=r.threads_inside)
+            with s.report.stage("decode"):
+                found = decoder.matching(data, groups, threads=s.threads_inside)
                 return {group: stretches(masks) for group, masks in found.items()}
 
-        rows: dict[int, Rows] = yield r.decoders.submit(order, 0, decide)
-        layout, left, skipped = narrow(layout, groups, rows, first, r.late_gains, r.gains)
-        r.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
-        r.fetched.resize(order, layout.compressed_size(left))
+        matching = await self._in_thread(decide)
+        layout, left, skipped = narrow(layout, groups, matching, first, s.late_gains, s.gains)
+        s.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
         return layout, left, reading(layout, first, others=True).ranges(left)
 
-    def _decoded_unit(self, order: Order, fetched: _Fetched, selection: Selection) -> Steps[Unit]:
-        layout, groups = fetched.layout, fetched.groups
-        if not groups:
-            fetched.memory.release()
-            return Unit((), lambda: None)
-        decoder = FileDecoder(self._r.shape, self._task, layout, selection, self._r.report)
-        few = self._r.limit is not None and self._r.limit <= _FEW_ROWS
-        if few or layout.decoded_size(groups) > self._large:
-            return Unit(decoder.batches(fetched.data, groups, threads=True), fetched.memory.release)
-        compressed = layout.compressed_size(groups)
-        yield self._r.decoded.acquire(order, self._r.ratio.expected(compressed))
+    # === Fetching, decoding, handing out ===
 
-        rest = None
-        try:
-            batches, size, rest = yield self._r.decoders.submit(
-                order, 0, lambda: self._decode(decoder, fetched.data, groups, threads=self._r.threads_inside)
-            )
-        except BaseException:
-            self._r.decoded.release(order)
-            raise
-        finally:
-            if rest is None:
-                fetched.forget()
-        self._r.ratio.learn(compressed, size)
-        return self._unit(order, fetched, batches, size, rest)
+    async def _fetch(self, ranges: Sequence[ByteRange]) -> list[Block]:
+        """Return one block for each of ``ranges``, from the cache or the network."""
+        if len(ranges) == 1:
+            return [await self._block(ranges[0])]
+        return await together([self._block(item) for item in ranges])
 
-    def _decode(
-        self, decoder: FileDecoder, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool
-    ) -> tuple[list[pa.RecordBatch], int, Iterator[pa.RecordBatch] | None]:
-        """Return the batches, their size, and the rest of them, to be decoded as it is consumed, where they are larger
-        than their bytes let expect."""
+    async def _block(self, item: ByteRange) -> Block:
+        file, cache = self._file, self._s.cache
+        if cache is not None:
+            held = await asyncio.to_thread(cache.get, file.file_id, item, file.size, file.agree)
+            if held is not None:
+                self.from_cache = True
+                self._s.report.add(cache_hits=1)
+                return held
+        buffer = pa.allocate_buffer(item.length)
+        view = memoryview(buffer).cast("B")
+        with self._s.report.stage("fetch"):
+            parts = split(item, self._s.part)
+            if len(parts) == 1:
+                await file.fetch(item, view)
+            else:
+                await together(
+                    [file.fetch(part, view[part.start - item.start : part.stop - item.start]) for part in parts]
+                )
+        block = Block(item.start, buffer)
+        if cache is not None:
+            await asyncio.to_thread(cache.put, file.file_id, block, file.size, file.version)
+        return block
+
+    async def _in_thread(self, call: Callable[..., T], *values: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._s.decoders, call, *values)
+
+    def _decoder(self, layout: Layout, selection: Selection) -> FileDecoder:
+        return FileDecoder(self._s.shape, self._task, layout, selection, self._s.report)
+
+    def _decode(self, layout: Layout, groups: tuple[int, ...], data: ParquetBytes, selection: Selection) -> _Decoded:
+        """Decode ``groups``, up to what is large; on a thread."""
+        decoder = self._decoder(layout, selection)
+        few = self._s.limit is not None and self._s.limit <= _FEW_ROWS
         found: list[pa.RecordBatch] = []
         size = 0
-        with self._r.report.stage("decode"):
-            rest = decoder.batches(data, groups, threads=threads)
+        with self._s.report.stage("decode"):
+            rest = decoder.batches(data, groups, threads=self._s.threads_inside)
             for batch in rest:
                 # Of several batches each may be part of what they share; counting the parts takes longer.
                 size += batch.nbytes if found else batch.get_total_buffer_size()
                 found.append(batch)
-                if size > self._large:
-                    return found, size, rest
-        return found, size, None
+                if size > self._large or few:
+                    return _Decoded(found, size, rest)
+        return _Decoded(found, size, None)
 
-    def _unit(
-        self,
-        order: Order,
-        fetched: _Fetched,
-        batches: list[pa.RecordBatch],
-        size: int,
-        rest: Iterator[pa.RecordBatch] | None,
-    ) -> Unit:
-        self._r.decoded.resize(order, size)
+    async def _hand_out(self, unit: _Unit, rows: Sink) -> None:
+        """Send the rows of ``unit``; those that are still to be decoded when it is their turn, as they are taken."""
+        (batches, size, rest), grant, compressed = unit
         if rest is None:
-            return Unit(_draining(batches), lambda: self._r.decoded.release(order))
+            grant.resize(size)
+            rows.send(batches, grant.release)
+            return
+        try:
+            grant.resize(compressed + size)
+            await rows.turn()
+            rows.send(batches, lambda: None)
+            while (batch := await self._in_thread(self._next, rest)) is not None:
+                rows.send([batch], _nothing)
+                await rows.taken(_BATCHES_AHEAD)
+        finally:
+            grant.release()
 
-        def release() -> None:
-            fetched.forget()
-            self._r.decoded.release(order)
-
-        return Unit(itertools.chain(_draining(batches), rest), release)
-
-    def _fetch(self, order: Order, ranges: list[ByteRange]) -> Steps[list[Block]]:
-        """Steps that return one block for each of ``ranges``, from the cache or the network."""
-        file, cache = self._file, self._r.cache
-        blocks: list[Block] = []
-        pending: list[tuple[ByteRange, Download, list[Future[None]]]] = []
-        for item in ranges:
-            held = cache.get(file.file_id, item, file.size, file.agree) if cache is not None else None
-            if held is not None:
-                self._from_cache = True
-                self._r.report.add(cache_hits=1)
-                blocks.append(held)
-                continue
-            download = Download(file, item, split(item, self._r.part), self._r.buffers.take)
-            futures = [
-                self._r.submit(order, part.length, functools.partial(download.fetch, part)) for part in download.parts
-            ]
-            pending.append((item, download, futures))
-        for item, download, futures in pending:
-            yield from gather(futures)
-            block = Block(item.start, download.buffer())
-            if cache is not None:
-                cache.put(file.file_id, block, file.size, file.version)
-            blocks.append(block)
-        return blocks
+    def _next(self, rest: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        with self._s.report.stage("decode"):
+            return next(rest, None)
 
 
-class _Whole(NamedTuple):
-    """A file that is all here, and its rows where they were decoded at once."""
-
-    data: pa.Buffer
-    layout: Layout
-    file: ParquetReader | None
-    unit: Unit | None = None
-
-    def bytes(self, *, only: bool) -> ParquetBytes:
-        """Return the bytes for one decoder; to the ``only`` one goes the reader."""
-        opened = [self.file] if only and self.file is not None else []
-        metadata = self.layout.footer.metadata
-        return ParquetBytes(int(self.data.size), [Block(0, self.data)], metadata, opened=opened)
+async def together(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Return what ``coroutines`` return, run at the same time; the first error cancels the others and is raised."""
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
-class _Shared:
-    """Something that ``users`` hold together; the last one's ``release`` gives it back."""
-
-    def __init__(self, give_back: Callable[[], None], users: int) -> None:
-        self._give_back = give_back
-        # Counts without a lock: a finalizer may release on a thread that is doing so.
-        self._others = itertools.count(users - 1, -1)
-        if not users:
-            give_back()
-
-    def release(self) -> None:
-        if next(self._others) == 0:
-            self._give_back()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Fetched:
-    """Row groups whose bytes are here, and what gives back the memory that is set aside for them."""
-
-    layout: Layout
-    groups: tuple[int, ...]
-    data: ParquetBytes
-    memory: _Shared
-
-    def forget(self) -> None:
-        self.data.forget()
-        self.memory.release()
-
-
-def _nothing() -> None:
-    pass
+async def _in_order(coroutines: Iterator[Coroutine[Any, Any, T]]) -> AsyncIterator[T]:
+    """Yield what ``coroutines`` return, in order; some run ahead."""
+    ahead: list[asyncio.Task[T]] = []
+    try:
+        for coroutine in coroutines:
+            ahead.append(asyncio.ensure_future(coroutine))
+            if len(ahead) >= _UNITS_AHEAD:
+                yield await ahead.pop(0)
+        while ahead:
+            yield await ahead.pop(0)
+    finally:
+        for task in ahead:
+            task.cancel()
+        # Those that have ended hold memory of the budget.
+        for found in await asyncio.gather(*ahead, return_exceptions=True):
+            if isinstance(found, _Unit):
+                found.grant.release()
 
 
 def _missing(ranges: list[ByteRange], held: Block) -> list[ByteRange]:
@@ -594,8 +482,5 @@ def _missing(ranges: list[ByteRange], held: Block) -> list[ByteRange]:
     return [item for item in ranges if subtract([item], [ByteRange(held.start, held.stop)])]
 
 
-def _draining(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield and forget: what was handed out is the consumer's to keep or drop."""
-    batches.reverse()
-    while batches:
-        yield batches.pop()
+def _nothing() -> None:
+    pass

@@ -1,10 +1,10 @@
-"""Deletion vectors of a scan: one request for all that lie close together in one file."""
+"""Deletion vectors of a read: one request for all that lie close together in one file."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterable
-from concurrent.futures import Future
 
 import pyarrow as pa
 
@@ -12,9 +12,7 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector, byte_ran
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import DataError, ProtocolError
 from delta_sharing_client.fetch.cache import FileCache
-from delta_sharing_client.fetch.queue import Downloads
 from delta_sharing_client.fetch.source import Reader, RemoteFile
-from delta_sharing_client.fetch.steps import Steps
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, coalesce
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask
 
@@ -26,13 +24,13 @@ class Vectors:
     """Fetches and decodes deletion vectors: those of the files that are noted when the first one is wanted together,
     each of their bytes once.
 
-    Bytes are dropped when the last vector in them was decoded.
+    Bytes are dropped when the last vector in them was decoded. ``note`` may be called on any thread, ``get`` on the
+    loop.
     """
 
-    def __init__(self, table: str, reader: Reader, downloads: Downloads, cache: FileCache | None = None) -> None:
+    def __init__(self, table: str, reader: Reader, cache: FileCache | None = None) -> None:
         self._table = table
         self._reader = reader
-        self._downloads = downloads
         self._cache = cache
         self._lock = threading.Lock()
         # By the file that holds them: what is noted, and what was begun and is still wanted.
@@ -52,8 +50,8 @@ class Vectors:
                     else:
                         self._noted.setdefault(place, []).append(wanted)
 
-    def get(self, ref: DeletionVectorRef, task: FileTask, number: int) -> Steps[DeletionVector]:
-        """Steps that return the vector; ``number`` is the task's place in the scan.
+    async def get(self, ref: DeletionVectorRef, task: FileTask, number: int) -> DeletionVector:
+        """Return the vector; ``number`` is the task's place in the read.
 
         Raises
         ------
@@ -76,11 +74,9 @@ class Vectors:
             place = without_query(descriptor.path_or_inline_dv)
             with self._lock:
                 span = self._span(place, wanted)
-                if span.data is None:
-                    span.data = self._fetch(ref, task, span.range, number)
-                data = span.data
-            blob: pa.Buffer = yield data
-            vector = decode_file(memoryview(blob), descriptor, base=span.range.start)
+            if span.data is None:
+                span.data = asyncio.ensure_future(self._fetch(ref, task, span.range, number))
+            vector = decode_file(memoryview(await span.data), descriptor, base=span.range.start)
             with self._lock:
                 span.users -= 1
                 if span.users <= 0:
@@ -113,34 +109,37 @@ class Vectors:
         if not spans:
             self._spans.pop(place, None)
 
-    def _fetch(self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int) -> Future[pa.Buffer]:
+    async def _fetch(self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int) -> pa.Buffer:
         url = ref.descriptor.path_or_inline_dv
+        # Before anything of its data file: without the vector no row of that is known to be wanted.
         file = RemoteFile(
-            self._reader, key=ref.key, url=url, size=-1, file_id=task.file_id, expiration_ms=task.expiration_ms
+            self._reader,
+            key=ref.key,
+            url=url,
+            size=-1,
+            file_id=task.file_id,
+            expiration_ms=task.expiration_ms,
+            order=(number, -1),
         )
         # A vector's file is named by a UUID and never changes; its length is not known.
         place, cache = "dv:" + without_query(url), self._cache
-
-        def fetch() -> pa.Buffer:
-            with self._reader.report.stage("fetch"):
-                held = cache.get(place, wanted, 0, file.agree) if cache is not None else None
+        with self._reader.report.stage("fetch"):
+            if cache is not None:
+                held = await asyncio.to_thread(cache.get, place, wanted, 0, file.agree)
                 if held is not None:
                     self._reader.report.add(cache_hits=1)
                     return held.data
-                data = file.read(wanted)
-                if cache is not None:
-                    cache.put(place, Block(wanted.start, data), 0, file.version)
-                return data
-
-        # Before anything of its data file: without the vector no row of that is known to be wanted.
-        return self._downloads.submit((number, -2), wanted.length, fetch)
+            data = await file.read(wanted)
+            if cache is not None:
+                await asyncio.to_thread(cache.put, place, Block(wanted.start, data), 0, file.version)
+            return data
 
 
 class _Span:
     def __init__(self, item: ByteRange) -> None:
         self.range = item
         self.users = 0
-        self.data: Future[pa.Buffer] | None = None
+        self.data: asyncio.Future[pa.Buffer] | None = None
 
     def covers(self, item: ByteRange) -> bool:
         return self.range.start <= item.start and item.stop <= self.range.stop

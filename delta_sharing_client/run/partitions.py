@@ -6,28 +6,30 @@ process reads share one such source: the first that needs a URL asks once, the o
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 import logging
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, TransportError
-from delta_sharing_client.fetch.http import Http, Version
+from delta_sharing_client.fetch.http import Version
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile, Transfers, UrlSource
+from delta_sharing_client.fetch.source import Reader, UrlSource
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.plan.columns import needed_share
 from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
-from delta_sharing_client.run.scan import Batches, execute
+from delta_sharing_client.read.file import together
+from delta_sharing_client.run import loop
+from delta_sharing_client.run.batches import Batches, execute
 
 OPEN_COST = 2 * 1024 * 1024
 """Bytes that a file counts in addition to its own: what could be read in the time that opening one takes."""
@@ -148,10 +150,7 @@ def _cut(plan: ScanPlan, count: int) -> list[Piece]:
     large = [number for number, piece in enumerate(whole) if 2 * piece.cost > 3 * share]
     if not large:
         return whole
-    with ThreadPoolExecutor(min(len(large), _FOOTERS_AT_A_TIME), thread_name_prefix="footers") as pool:
-        sizes = dict(
-            zip(large, pool.map(lambda number: _group_sizes(plan.context, whole[number].task), large), strict=True)
-        )
+    sizes = loop.call(_group_sizes(plan.context, {number: whole[number].task for number in large}))
     found: list[Piece] = []
     for number, piece in enumerate(whole):
         groups, version = sizes.get(number, ([], None))
@@ -165,19 +164,29 @@ def _cut(plan: ScanPlan, count: int) -> list[Piece]:
     return found
 
 
-def _group_sizes(context: ScanContext, task: FileTask) -> tuple[list[int], Version | None]:
-    """Return the bytes of the row groups of a file, and its version; no groups where its footer cannot be read here."""
+async def _group_sizes(
+    context: ScanContext, tasks: Mapping[int, FileTask]
+) -> dict[int, tuple[list[int], Version | None]]:
+    """Return of each of ``tasks`` the bytes of its row groups, and its version; no groups where its footer cannot be
+    read here."""
     options = dataclasses.replace(context.options, max_attempts=3, max_retry_seconds=10)
-    http = context.files or Http(options, context.allow_http, context.table)
-    reader = Reader(http, context.urls, ScanReport(), Transfers())
-    file = RemoteFile(
-        reader, key=task.key, url=task.url, size=task.size, file_id=task.file_id, expiration_ms=task.expiration_ms
-    )
+    reader = dataclasses.replace(context, options=options).reader(ScanReport())
+    at_a_time = asyncio.Semaphore(_FOOTERS_AT_A_TIME)
+
+    async def sizes(task: FileTask) -> tuple[list[int], Version | None]:
+        async with at_a_time:
+            return await _sizes_of_groups(context, reader, task)
+
+    return dict(zip(tasks, await together([sizes(task) for task in tasks.values()]), strict=True))
+
+
+async def _sizes_of_groups(context: ScanContext, reader: Reader, task: FileTask) -> tuple[list[int], Version | None]:
+    file = task.remote_file(reader)
     try:
-        size, tail = file.read_tail(FooterGuess(len(context.schema)).length(task.size))
+        size, tail = await file.read_tail(FooterGuess(len(context.schema)).length(task.size))
         needed = footer_length(tail, size)
         if needed > tail.size:
-            tail = file.read(ByteRange(size - needed, size))
+            tail = await file.read(ByteRange(size - needed, size))
         metadata = parse_footer(tail, size).metadata
     except (DataError, TransportError) as error:
         # Whoever plans need not reach the storage, whoever reads must, and says what is wrong with the file.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO, Union
 
 from delta_sharing_client.fetch.report import Progress, ScanReport
 from delta_sharing_client.redact import printable
-from delta_sharing_client.run.scan import Batches
+from delta_sharing_client.run.batches import Meanwhile
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,20 +36,19 @@ _TOLD = 2.0
 _EVERY_LINE = 10.0
 
 
-def watched(report: ScanReport, batches: Batches, *, title: str, wanted: Wanted) -> Batches:
-    """Return ``batches``, whose rows are counted in ``report``, with a progress bar once the read takes long.
+def progress_of(report: ScanReport, *, title: str, wanted: Wanted) -> list[Meanwhile]:
+    """Return what shows, while a read goes on, how far what ``report`` counts has come; once the read takes long.
 
     ``wanted`` is the option ``progress``: ``False`` never shows it, ``True`` always does, ``None`` does where standard
     error is a terminal or the program is a notebook; anything that can be called gets a ``Progress`` in place of a
-    person. Call it before the first batch is taken.
+    person.
     """
 
     def begin() -> Callable[[], None]:
         bar = _bar(title, wanted, report)
         return (lambda: None) if bar is None else bar.close
 
-    batches.meanwhile(begin)
-    return batches
+    return [begin] if _is_wanted(wanted) else []
 
 
 @contextlib.contextmanager
@@ -66,9 +65,11 @@ def progress_bar(title: str, wanted: Wanted, report: ScanReport) -> Iterator[Non
 def _bar(title: str, wanted: Wanted, report: ScanReport) -> Bar | None:
     if callable(wanted):
         return Bar(title, report, draw=functools.partial(_told_to, wanted), patience=0.0)
-    if wanted or (wanted is None and _someone_watches()):
-        return Bar(title, report, patience=0.0 if wanted else _PATIENCE)
-    return None
+    return Bar(title, report, patience=0.0 if wanted else _PATIENCE) if _is_wanted(wanted) else None
+
+
+def _is_wanted(wanted: Wanted) -> bool:
+    return bool(wanted) or (wanted is None and _someone_watches())
 
 
 class Bar:

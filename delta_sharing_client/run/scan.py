@@ -1,344 +1,289 @@
-"""A plan's rows as a stream of batches: in file order, in bounded memory, cancelled when nobody wants more."""
+"""Many files: the rows of a plan in file order, in bounded memory, until nobody wants more.
+
+A read is one coroutine on the loop of this process (``run.loop``), below which each file is a task. What they decode
+goes, in order, to one consumer. Ending the read is cancelling the coroutine.
+"""
 
 from __future__ import annotations
 
-import _thread
-import contextlib
-import functools
-import itertools
-import os
-import time
-import traceback
+import asyncio
+import dataclasses
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future
-from types import GeneratorType
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from delta_sharing_client.errors import DeltaSharingError, UsageError
-from delta_sharing_client.fetch.queue import forget_frames
+from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Stale
-from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
-from delta_sharing_client.read.file import Unit, Units
-from delta_sharing_client.run.engine import Engine, Opened
+from delta_sharing_client.read.budget import Budget
+from delta_sharing_client.read.file import Shared, read_file
+from delta_sharing_client.read.layout import Shape
+from delta_sharing_client.read.pages import Ratio
+from delta_sharing_client.read.vectors import Vectors
+from delta_sharing_client.run import loop
 from delta_sharing_client.run.listing import Listing
 
-T = TypeVar("T")
-
-_DONE = object()
+_MB = 1024 * 1024
+# Bytes of one request where files are many, and where they are few and must be cut to use several connections.
+_PART = 16 * _MB
+_SMALL_PART = 4 * _MB
+_FEW_FILES = 4
 # Seconds to wait for the listing to tell whether a table has few files.
 _PATIENCE = 0.05
-# Seconds without rows after which it is no longer the first request that is waited for.
-_LONG = 0.1
-# Files that are open, for each that is still in the works.
+# Files that are open, for each that is still being fetched or decoded: what is here waits for its turn.
 _MOST_AHEAD = 8
-# Of all files that are read ahead, as many runs are made at least.
-_RUNS_AHEAD = 16
-# Files that are opened before the first rows: as many as are asked for at first, or they would wait for the others.
-_FIRST = 32
 
 
-class Batches(Iterator[pa.RecordBatch]):
-    """The rows of a read as record batches; a context manager.
+class Item(NamedTuple):
+    """Rows for the consumer. ``task`` is that of the file, ``begins`` and ``ends`` say whether these are its first and
+    last rows, ``release`` gives back their memory, on the loop."""
 
-    The end of the rows, an error, Ctrl-C, ``close`` and dropping the iterator end all that is in flight within a
-    second. Nothing is in flight before the first batch is asked for.
-    """
+    batches: list[pa.RecordBatch]
+    task: FileTask
+    begins: bool
+    ends: bool
+    release: Callable[[], None]
 
-    def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport) -> None:
+
+@dataclasses.dataclass(slots=True)
+class Taken:
+    """Of how many files, and of how many bytes of files, the consumer has taken all rows."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+class _Slot:
+    """The rows of one file on their way to the consumer (``read.file.Sink``)."""
+
+    def __init__(self, run: ScanRun, task: FileTask) -> None:
+        self._run = run
+        self.task = task
+        self.is_sent = False
+        self.is_over = False
+        self.failure: BaseException | None = None
+        self._waiting: list[tuple[list[pa.RecordBatch], Callable[[], None]]] = []
+        self._untaken = 0
+        self._news = asyncio.Event()
+        self._is_head = False
+
+    def send(self, batches: list[pa.RecordBatch], release: Callable[[], None]) -> None:
+        self._untaken += 1
+        if self._is_head:
+            self._forward(batches, release, ends=False)
+        else:
+            self._waiting.append((batches, release))
+
+    async def turn(self) -> None:
+        while not self._is_head:
+            self._news.clear()
+            await self._news.wait()
+
+    async def taken(self, most: int) -> None:
+        while self._untaken > most:
+            self._news.clear()
+            await self._news.wait()
+
+    def drop(self) -> bool:
+        """Drop what has not gone to the consumer; return whether that is all of it."""
+        for _, release in self._waiting:
+            release()
+        self._waiting.clear()
+        return not self.is_sent
+
+    def advance(self) -> bool:
+        """It is the file's turn: send on what is here; return whether that is the end of the file."""
+        if not self._is_head:
+            self._is_head = True
+            self._news.set()
+        last = self._waiting.pop() if self.is_over and self._waiting else None
+        for batches, release in self._waiting:
+            self._forward(batches, release, ends=False)
+        self._waiting.clear()
+        if not self.is_over:
+            return False
+        if self.failure is not None:
+            raise self.failure
+        self._forward(*(last or ([], _nothing)), ends=True)
+        return True
+
+    def _forward(self, batches: list[pa.RecordBatch], release: Callable[[], None], *, ends: bool) -> None:
+        begins, self.is_sent = not self.is_sent, True
+
+        def taken() -> None:
+            self._untaken -= 1
+            self._news.set()
+            release()
+
+        self._run.forward(Item(batches, self.task, begins, ends, taken))
+
+
+class _Enough(Exception):
+    """The limit's rows are there."""
+
+
+class ScanRun:
+    """One read, on the loop: of ``plan``, whose files are those of ``listing``. ``put`` takes the rows, and waits for
+    nothing; ``taken`` is kept by whoever it hands them to."""
+
+    def __init__(
+        self,
+        plan: ScanPlan | ScanStream,
+        listing: Listing,
+        report: ScanReport,
+        taken: Taken,
+        put: Callable[[Item], None],
+    ) -> None:
         self._context = plan.context
-        self._listing = Listing(plan)
-        self._limit = plan.limit
-        self._report = report
-        self._process = os.getpid()
-        self._engine: Engine | None = None
-        self._rows: GeneratorType[pa.RecordBatch, None, object] | None = None
-        self._began = 0.0
-        self._ended = plan.limit == 0 or (self._listing.is_whole and not self._listing.files)
-        self._closed = False
-        self._meanwhile: list[Callable[[], Callable[[], None]]] = []
-        if self._ended:
-            self._listing.close()
-
-    def meanwhile(self, begin: Callable[[], Callable[[], None]]) -> None:
-        """Have ``begin`` called when the read begins, and what it returns once the read has ended, however it did, on
-        any thread."""
-        self._meanwhile.append(begin)
-
-    def close(self) -> None:
-        """End the read, from any thread; one that waits for a batch raises ``UsageError``, as does any later one."""
-        self._closed = True
-        if self._process == os.getpid():
-            self._end()
-
-    def __next__(self) -> pa.RecordBatch:
-        if self._ended:
-            raise StopIteration
-        if self._process != os.getpid():
-            raise self._refusal("it was begun by another process; begin it anew in this one")
-        try:
-            rows = self._rows or self._begin()
-            if self._closed:
-                raise self._refusal("it was closed; begin a new one")
-            return next(rows)
-        except StopIteration as stop:
-            if stop.value is not _DONE:
-                raise self._refusal("it was closed; begin a new one") from None
-            self._ended = True
-            self._end()
-            raise
-        except BaseException as error:
-            if isinstance(error, ValueError) and self._rows is not None and self._rows.gi_running:
-                raise self._refusal("another thread is taking a batch; take them one after the other") from None
-            if isinstance(error, DeltaSharingError) and not isinstance(error, UsageError):
-                error.query_id = error.query_id or self._context.query_id
-            closed, self._closed = self._closed, True
-            self._end()
-            # Its frames hold what was read ahead.
-            traceback.clear_frames(error.__traceback__)
-            if closed and isinstance(error, Exception):
-                raise self._refusal("it was closed; begin a new one") from None
-            raise
-
-    def __enter__(self) -> Batches:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        # Where this runs, any lock may be held: the end is only set going.
-        if getattr(self, "_process", None) != os.getpid():
-            return
-        if self._engine is not None:
-            self._engine.closing.close(wait=False)
-        elif self._rows is None and self._listing.is_open:
-            with contextlib.suppress(RuntimeError):  # no more threads: with the last reference the connection goes
-                _thread.start_new_thread(self._listing.close, ())
-
-    def _begin(self) -> GeneratorType[pa.RecordBatch, None, object]:
-        self._began = time.perf_counter()
-        self._engine = engine = Engine(self._context, self._listing, self._report, self._limit)
-        rows = _run(engine, self._listing, self._context.options, self._limit, self._report)
-        for call in (rows.close, *(begin() for begin in self._meanwhile)):
-            engine.closing.keep(call)
-        assert isinstance(rows, GeneratorType)
-        self._rows = rows
-        return rows
-
-    def _end(self) -> None:
-        engine = self._engine
-        if engine is not None:
-            engine.closing.close()
-            # With them goes the memory of what was read ahead.
-            self._engine = None
-            self._report.seconds["total"] = time.perf_counter() - self._began
-        elif self._rows is None:
-            self._listing.close()
-
-    def _refusal(self, why: str) -> UsageError:
-        return UsageError(f"The read cannot go on: {why}.", table=self._context.table)
-
-
-def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None) -> Batches:
-    """Return the rows of ``plan``: files in plan order, rows in file order, batches of its ``output_schema``.
-
-    Downloads and decoding run ahead on threads, within the limits of the plan's options, and so does the listing of a
-    plan that is a stream. Closing the iterator, an error and the plan's row limit break off all that is in flight. The
-    first error is raised; one at the end of the listing comes after rows, and before the end of them.
-
-    Parameters
-    ----------
-    report:
-        Takes the counts of this read.
-
-    Raises
-    ------
-    DataError, TransportError, ProtocolError, UnsupportedFeatureError
-        Naming table and file id.
-    """
-    report = ScanReport() if report is None else report
-    if isinstance(plan, ScanPlan):
-        report.add(files_skipped=plan.skipped.files)
-        report.spend("plan", plan.plan_seconds)
-    return Batches(plan, report)
-
-
-def _run(
-    engine: Engine, listing: Listing, options: ReadOptions, limit: int | None, report: ScanReport
-) -> Generator[pa.RecordBatch, None, object]:
-    """Yield the rows, no more than ``limit``, and return ``_DONE``, which no generator that was closed does."""
-    left = limit
-    for batch in _batches(engine, listing, options, limit, report):
-        if left is not None:
-            batch = batch.slice(0, left) if batch.num_rows > left else batch
-            left -= batch.num_rows
-        report.add(rows=batch.num_rows)
-        yield batch
-        if left == 0:
-            break
-    return _DONE
-
-
-def _batches(
-    engine: Engine, listing: Listing, options: ReadOptions, limit: int | None, report: ScanReport
-) -> Iterator[pa.RecordBatch]:
-    opened = _Opened(engine, listing, options, limit)
-    listing.start(engine.note, engine.closing.ring, report)
-    # A table of few files is read in another way, and a listing is mostly there at once.
-    patience = time.monotonic() + _PATIENCE
-    while not listing.is_settled and (left := patience - time.monotonic()) > 0:
-        engine.closing.wait(left)
-    if listing.is_whole:
-        engine.expect(listing.files)
-    done_bytes = done_files = 0
-    report.follow(lambda: (done_files, listing.files, done_bytes, listing.bytes), engine.share)
-    while (following := opened.next()) is not None:
-        number, task, file = following
-        engine.consume(number)
-        report.add(files=1)  # now, as a limit may end the read within the file
-        given = False
-        try:
-            for batch in opened.batches(file):
-                given = True
-                listing.hurry()
-                yield batch
-        except Stale as stale:
-            if given or task.version is not None:
-                raise  # rows of it were given out, here or by another task
-            forget_frames(stale)
-            _drain(engine, file.units)
-            yield from opened.batches(engine.open_again(number, task))
-        opened.done()
-        done_files += 1
-        done_bytes += max(0, task.size)
-        if report.on_progress is not None and (progress := report.progress) is not None:
-            report.on_progress(progress)
-
-
-class _Opened:
-    """The files that are being read, in order: the one whose rows are given out, and those that are read ahead."""
-
-    def __init__(self, engine: Engine, listing: Listing, options: ReadOptions, limit: int | None) -> None:
-        self._engine = engine
         self._listing = listing
-        self._limited = limit is not None
-        self._most = options.max_concurrent_requests
+        self._limit = plan.limit
+        self._left = plan.limit
+        self._report = report
+        self._taken = taken
+        self._put = put
+        self._most = plan.context.options.max_concurrent_requests
         # With a limit the first file probably has all the rows: look further only as it turns out not to.
-        self._deepest = self._most if self._limited else 2 * self._most
-        self._depth = 1 if self._limited else min(_FIRST, self._deepest)
-        self._files: deque[tuple[int, FileTask, Opened]] = deque()
-        self._failures: deque[BaseException] = deque()
-        # Of the files, how many are still in the works; a note for each that no longer is.
+        self._ahead = 1 if plan.limit is not None else 2 * self._most
+        self._slots: deque[_Slot] = deque()
         self._working = 0
-        self._made: deque[None] = deque()
-        # Of the next file.
-        self._number = 0
+        self._room = asyncio.Event()
+        self._failed: asyncio.Future[None] | None = None
 
-    def next(self) -> tuple[int, FileTask, Opened] | None:
-        """Return the file whose turn it is, ``None`` after the last; waits for the listing where it must."""
-        self._fill()
-        while not self._files:
-            if self._listing.finished:
-                return None
-            self._engine.closing.wait()
-            self._fill()
-        return self._files[0]
+    async def read(self) -> None:
+        """Hand out all rows; raises what ended the read before its end."""
+        tasks: set[asyncio.Task[None]] = set()
+        self._failed = asyncio.get_running_loop().create_future()
+        opening = asyncio.ensure_future(self._open_all(tasks))
+        try:
+            await asyncio.wait((opening, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                self._failed.result()
+            opening.result()
+        except _Enough:
+            pass
+        finally:
+            self._failed.cancel()
+            self._listing.close()
+            for task in (opening, *tasks):
+                task.cancel()
+            await asyncio.gather(opening, *tasks, return_exceptions=True)
+            # They refer to this: a cycle, with all that was read ahead.
+            for slot in self._slots:
+                slot.drop()
+            self._slots.clear()
 
-    def batches(self, file: Opened) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file. What is listed meanwhile is opened while this waits."""
-        closing, began = self._engine.closing, time.monotonic()
+    async def _open_all(self, tasks: set[asyncio.Task[None]]) -> None:
+        shared = await self._begin()
+        number = 0
+        while (task := await self._next()) is not None:
+            slot = _Slot(self, task)
+            self._slots.append(slot)
+            self._working += 1
+            reading = asyncio.ensure_future(self._read(shared, number, slot))
+            tasks.add(reading)
+            reading.add_done_callback(tasks.discard)
+            if len(self._slots) == 1:
+                self._advance()
+            number += 1
+        while tasks:
+            await asyncio.wait(tasks)
 
-        def meanwhile() -> None:
-            long = time.monotonic() - began > _LONG
-            if long:
-                file.hurry()
-            self._fill(waiting=long)
+    async def _begin(self) -> Shared:
+        context, options, report = self._context, self._context.options, self._report
+        cache = FileCache.from_options(options, context.table_id)
+        reader = context.reader(report)
+        vectors = Vectors(context.table, reader, cache)
+        self._listing.start(vectors.note, report)
+        # A table of few files is read in another way, and a listing is mostly there at once.
+        await self._listing.settled(_PATIENCE)
+        files = self._listing.files if self._listing.is_whole else 1 << 30
+        shape = Shape(context)
+        taken, listing = self._taken, self._listing
+        report.follow(lambda: (taken.files, listing.files, taken.bytes, listing.bytes), shape.share)
+        return Shared(
+            shape=shape,
+            report=report,
+            limit=self._limit,
+            reader=reader,
+            decoders=loop.current().decoders,
+            budget=Budget(options.max_bytes_in_flight * 5 // 8),
+            cache=cache,
+            guess=FooterGuess(len(context.schema.fields)),
+            ratio=Ratio(1, 2),
+            gains=Ratio(),
+            late_gains=Ratio(),
+            vectors=vectors,
+            part=_SMALL_PART if files < _FEW_FILES else _PART,
+            # Decoding is bound by the processor: files side by side, or one file's columns.
+            threads_inside=files < pa.cpu_count(),
+        )
 
-        for found in closing.result(file.units, meanwhile, file.news):
-            unit = found if isinstance(found, Unit) else closing.result(found, meanwhile)
+    async def _next(self) -> FileTask | None:
+        """Return the next file once there is room for it, ``None`` after the last."""
+        while self._working >= self._ahead or len(self._slots) >= _MOST_AHEAD * self._ahead:
+            self._room.clear()
+            await self._room.wait()
+        return await self._listing.next()
+
+    async def _read(self, shared: Shared, number: int, slot: _Slot) -> None:
+        self._report.begin(slot.task.size)
+        try:
             try:
-                for batch in unit.batches:
-                    if self._failures:
-                        raise self._failures[0]
-                    yield batch
-            finally:
-                unit.release()
-
-    def done(self) -> None:
-        """The rows of the file whose turn it was are given out."""
-        self._files.popleft()
-        self._depth = min(2 * self._depth, self._deepest)
-
-    def _fill(self, *, waiting: bool = False) -> None:
-        while self._made:
-            self._made.popleft()
+                await read_file(shared, number, slot.task, slot)
+            except Stale:
+                if slot.task.version is not None or not slot.drop():
+                    raise  # rows of it were given out, here or by another task
+                self._report.begin(slot.task.size)
+                await read_file(shared, number, slot.task, slot, again=True)
+        except Exception as error:
+            slot.failure = error
+            if self._limit is None:
+                self._fail(error)  # now, and not when it is its turn
+        finally:
+            slot.is_over = True
             self._working -= 1
-        run = max(1, min(self._engine.longest_run, self._deepest // _RUNS_AHEAD))
-        room = self._room(waiting)
-        tasks = list(itertools.islice(iter(self._listing.take, None), room - room % run))
-        for task, opened in zip(tasks, self._engine.open(self._number, tasks, run), strict=True):
-            if not self._limited:
-                self._working += 1
-                # Not of this object: with the file's future it would be a cycle, which outlives the read.
-                opened.units.add_done_callback(functools.partial(_watch, failures=self._failures, made=self._made))
-            self._files.append((self._number, task, opened))
-            self._number += 1
-        failure = None if self._limited or self._failures else self._listing.failure
-        if failure is not None:
-            self._failures.append(failure)
+            self._room.set()
+        if slot is self._slots[0]:
+            self._advance()
 
-    def _room(self, waiting: bool) -> int:
-        """Return how many files are to be opened; ``waiting``: the rows of the one whose turn it is take long."""
-        room = self._depth - len(self._files)
-        if waiting and not self._limited:
-            # A file whose server has told us to try again in a second does not keep the others from being read: what
-            # is here already takes memory alone, which is bounded apart.
-            room = max(room, min(self._deepest - self._working, _MOST_AHEAD * self._deepest - len(self._files)))
-        return max(0, room)
+    def _advance(self) -> None:
+        """Send on what is here of the file whose turn it is, and of those behind it that are over."""
+        try:
+            while self._slots and self._slots[0].advance():
+                self._slots.popleft()
+                self._room.set()
+        except Exception as error:
+            self._fail(error)
 
+    def forward(self, item: Item) -> None:
+        if self._left is not None:
+            item = item._replace(batches=self._within_limit(item.batches))
+        self._listing.hurry()
+        if item.ends and self._ahead < 2 * self._most:
+            self._ahead = min(2 * self._ahead, 2 * self._most)
+        self._put(item)
+        if self._left == 0:
+            self._fail(_Enough())
 
-def _drain(engine: Engine, opened: Future[Units]) -> None:
-    """Wait for what was begun of a file, and give its memory back."""
-    for found in _result(engine, opened) or ():
-        unit = found if isinstance(found, Unit) else _result(engine, found)
-        if unit is not None:
-            unit.release()
+    def _within_limit(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        kept = []
+        for batch in batches:
+            assert self._left is not None
+            if self._left == 0:
+                break
+            batch = batch.slice(0, self._left) if batch.num_rows > self._left else batch
+            self._left -= batch.num_rows
+            kept.append(batch)
+        return kept
 
-
-def _result(engine: Engine, future: Future[T]) -> T | None:
-    """Return the result of ``future``, ``None`` if it failed."""
-    try:
-        return engine.closing.result(future)
-    except DeltaSharingError as error:
-        # Its future keeps it, and its frames keep the future.
-        forget_frames(error)
-        return None
+    def _fail(self, error: BaseException) -> None:
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
 
 
-def _watch(opened: Future[Units], failures: deque[BaseException], made: deque[None]) -> None:
-    """Let an error in a file further on end the read now, not when its turn comes; one that is ``Stale`` has another
-    try then. Leave a note in ``made`` once nothing of the file is in the works."""
-
-    def failed(future: Future[Any]) -> bool:
-        error = future.exception()
-        if error is not None and not isinstance(error, Stale):
-            failures.append(error)
-        return error is not None
-
-    units = [] if failed(opened) else [each for each in opened.result() if not isinstance(each, Unit)]
-    left = itertools.count(len(units) - 1, -1)
-
-    def over(future: Future[Unit]) -> None:
-        failed(future)
-        if next(left) == 0:
-            made.append(None)
-
-    for unit in units:
-        unit.add_done_callback(over)
-    if not units:
-        made.append(None)
+def _nothing() -> None:
+    pass

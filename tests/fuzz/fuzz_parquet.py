@@ -41,7 +41,7 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.run.batches import execute
 from tests.versions import writer_settings
 
 SLOW = 5.0

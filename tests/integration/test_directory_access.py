@@ -27,7 +27,7 @@ from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.planning import plan_table
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.redact import Secret
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.run.batches import execute
 from delta_sharing_client.storage import place
 from mock_server import catalog, demo
 from mock_server.s3 import S3Settings
@@ -398,7 +398,7 @@ def test_a_plan_of_a_directory_is_read_in_another_process(in_s3: Any, tmp_path: 
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (tmp_path / "plan").write_bytes(pickle.dumps(plan))
     program = (
-        "import pickle, sys; from delta_sharing_client.run.scan import execute; "
+        "import pickle, sys; from delta_sharing_client.run.batches import execute; "
         "print(sum(batch.num_rows for batch in execute(pickle.load(open(sys.argv[1], 'rb')))))"
     )
     run = subprocess.run(

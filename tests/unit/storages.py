@@ -31,7 +31,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.run.batches import execute
 
 Fault = Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]
 

@@ -20,7 +20,7 @@ from delta_sharing_client.outputs.pandas import to_pandas
 from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.request import ChangesRequest
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.run.batches import execute
 from tests.unit.storages import Storage, Table, fast_options, metadata, rows_of, table_state
 from tests.vectors import encode_inline
 from tests.versions import PYARROW

@@ -15,7 +15,7 @@ from delta_sharing_client.parquet.reader import open_reader
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import decode
 from delta_sharing_client.read.align import FileColumn
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.run.batches import execute
 from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.unit.storages import Storage, Table, fast_options, metadata
 
@@ -105,12 +105,10 @@ def arrow_errors() -> list[type[Exception]]:
 
 
 @pytest.mark.parametrize("kind", arrow_errors(), ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("place", ["opening", "decoding", "decoding once opened", "converting", "footer"])
+@pytest.mark.parametrize("place", ["opening", "decoding", "converting", "footer"])
 def test_every_error_of_arrow_comes_out_as_ours(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], place: str
 ) -> None:
-    times = 1 if place == "decoding once opened" else 2
-    monkeypatch.setattr(SHORTCUTS, "open_once", times == 1)
     table = Table(storage, metadata(pa.schema([("c", pa.int64())])))
     table.add(pa.table({"c": pa.array([1], pa.int64())}))
     opened: list[Any] = []
@@ -123,7 +121,7 @@ def test_every_error_of_arrow_comes_out_as_ours(
         if place == "footer" or (place == "opening" and len(opened) == 2):
             fails()
         found = open_reader(*args, **kwargs)
-        if place.startswith("decoding") and len(opened) == times:
+        if place == "decoding" and len(opened) == 2:
             return mock.Mock(metadata=found.metadata, schema_arrow=found.schema_arrow, iter_batches=fails)
         return found
 

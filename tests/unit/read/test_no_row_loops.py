@@ -13,7 +13,7 @@ from benchmarks.profiler import profiled
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.outputs import pandas as frames
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.run.batches import execute
 from tests.unit.storages import Table
 from tests.vectors import encode_inline
 

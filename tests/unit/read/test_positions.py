@@ -15,7 +15,7 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_f
 from delta_sharing_client.errors import DataError, ProtocolError, UnsupportedFeatureError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.run.batches import execute
 from tests.unit.storages import Storage, Table, fast_options, rows_of
 from tests.vectors import encode_inline
 

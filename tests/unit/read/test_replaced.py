@@ -15,8 +15,8 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.read import file as file_read
 from delta_sharing_client.replica import Copies
+from delta_sharing_client.run.batches import execute
 from delta_sharing_client.run.partitions import partition
-from delta_sharing_client.run.scan import execute
 from tests.unit.storages import Fault, Storage, Table, fast_options, parquet_bytes, rows_of
 
 MakeTable = Callable[..., Table]
@@ -96,7 +96,7 @@ def test_columns_are_not_read_with_another_objects_footer(make_swapped: MakeSwap
 
 
 def test_it_fails_where_rows_were_given_out(make_swapped: MakeSwapped, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_read, "_FETCH_UNIT", 1)
+    monkeypatch.setattr(file_read, "_UNIT", 1)
     table, swap = make_swapped(400_000, row_group_size=100_000)
     options = fast_options(max_concurrent_requests=1, max_bytes_in_flight=1_000_000)
     batches = execute(table.plan(columns=["b"], options=options))
@@ -127,8 +127,7 @@ def test_a_local_copy_is_begun_anew(make_swapped: MakeSwapped, tmp_path: Path) -
     table.storage.faults["f"] = [after(swap)]
     plan = table.plan(options=fast_options(max_concurrent_requests=1))
 
-    with Copies(plan.context, ScanReport()) as copies:
-        copies.files([(plan.tasks[0], tmp_path / "f")])
+    Copies(plan.context, ScanReport()).files([(plan.tasks[0], tmp_path / "f")])
 
     assert (tmp_path / "f").read_bytes() == content(2, 400_000)
     assert [path.name for path in tmp_path.iterdir()] == ["f"]

@@ -16,7 +16,7 @@ import textwrap
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -31,9 +31,9 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_f
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.plan.snapshot import stream_snapshot
 from delta_sharing_client.plan.tasks import FileTask, ScanStream
-from delta_sharing_client.read.file import Units
-from delta_sharing_client.run.engine import Engine, Opened
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.read.budget import Budget
+from delta_sharing_client.run import scan
+from delta_sharing_client.run.batches import execute
 from tests.unit.storages import (
     ERROR,
     SOON,
@@ -463,8 +463,7 @@ def test_what_a_read_held_does_not_wait_for_a_garbage_collection(listed: Any, en
     try:
         batches = table(2000).scan(columns=["number"], limit=5000 if end == "limit" else None).to_batches()
         next(batches)
-        assert batches._engine is not None
-        held = weakref.ref(batches._engine._resources.fetched)
+        (held,) = [weakref.ref(each) for each in gc.get_objects() if type(each) is Budget]
         if end == "closed":
             batches.close()
         else:
@@ -533,23 +532,22 @@ def test_the_interpreter_ends_in_the_middle_of_a_listing(listed: Any) -> None:
 def test_memory_does_not_grow_with_the_listing(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand lines; what reads their files is left out, as it holds nothing of them afterwards."""
     server, table = listed()
-    done: Future[Units] = Future()
-    done.set_result([])
     most = [0]
 
-    def opened(self: Engine, first: int, tasks: Sequence[FileTask], longest: int) -> list[Opened]:
-        return [Opened(done, done, lambda: None) for _ in tasks]
+    async def nothing(shared: object, number: int, task: FileTask, rows: object, **_: object) -> None:
+        pass
 
-    monkeypatch.setattr(Engine, "open", opened)
+    monkeypatch.setattr(scan, "read_file", nothing)
     batches = table(100_000).scan().to_batches()
-    take = batches._listing.take
+    listing = batches._read.listing
+    next_file = listing.next
 
-    def taking() -> FileTask | None:
-        most[0] = max(most[0], len(batches._listing._listed))
-        return take()
+    async def taking() -> FileTask | None:
+        most[0] = max(most[0], len(listing._listed))
+        return await next_file()
 
-    monkeypatch.setattr(batches._listing, "take", taking)
+    monkeypatch.setattr(listing, "next", taking)
     assert next(batches, None) is None
     assert server.lines == 100_000
-    assert batches._listing.files == 100_000
+    assert listing.files == 100_000
     assert 0 < most[0] <= 16_384

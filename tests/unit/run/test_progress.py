@@ -21,13 +21,19 @@ from rich.console import Console
 import delta_sharing_client.run.progress as module
 from delta_sharing_client.fetch.report import Progress, ScanReport
 from delta_sharing_client.replica import Copies
+from delta_sharing_client.run.batches import Batches, execute
 from delta_sharing_client.run.partitions import partition
-from delta_sharing_client.run.progress import Bar, on_a_bar, on_one_line, one_line, progress_bar, watched
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.run.progress import Bar, Wanted, on_a_bar, on_one_line, one_line, progress_bar, progress_of
 from tests.unit.storages import Table, fast_options, status
 
 MakeTable = Callable[..., Table]
 ROWS = 20_000
+
+
+def watched(report: ScanReport, batches: Batches, *, title: str, wanted: Wanted) -> Batches:
+    for begin in progress_of(report, title=title, wanted=wanted):
+        batches.meanwhile(begin)
+    return batches
 
 
 @pytest.fixture
@@ -181,7 +187,8 @@ def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(module, "_EVERY", 0.01)
     plan, report = table.plan(), ScanReport()
     seen: list[Progress] = []
-    with progress_bar("copying it", seen.append, report), Copies(plan.context, report) as copies:
+    with progress_bar("copying it", seen.append, report):
+        copies = Copies(plan.context, report)
         copies.files((task, tmp_path / str(place)) for place, task in enumerate(plan.tasks))
     last = seen[-1]
     assert (last.files_done, last.files_total) == (4, 4)

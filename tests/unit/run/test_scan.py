@@ -1,27 +1,23 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
-import gc
 import pickle
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import DataError, TransportError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.run.closing import Closing
-from delta_sharing_client.run.engine import Engine
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.run import loop
+from delta_sharing_client.run.batches import execute
 from tests.memory import arrow_bytes
 from tests.unit.storages import Table, fast_options, parquet_bytes, rows_of, status, wait_for
 from tests.versions import VERIFIES_PAGES
@@ -103,7 +99,7 @@ def test_run_lengths_that_stand_for_many_rows_are_not_unpacked_at_once(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Delta's own table of 2^31 rows has 8 MB; unpacked in one go it took 12 GB.
-    monkeypatch.setattr("delta_sharing_client.read.file._LARGE_UNIT", 1_000_000)
+    monkeypatch.setattr("delta_sharing_client.read.file._LARGE", 1_000_000)
     rows = 4_000_000
     table = make_table(pa.schema([("id", pa.int32())]))
     table.add(pa.table({"id": pa.repeat(pa.scalar(7, pa.int32()), rows)}))
@@ -210,13 +206,9 @@ def test_closing_the_iterator_stops_the_downloads(make_table: MakeTable) -> None
     assert len(table.storage.requests) == after < 20
 
 
-def test_threads_end_with_the_read(table: Table) -> None:
+def test_nothing_runs_after_the_read(table: Table) -> None:
     table.read()
-    deadline = time.monotonic() + 5
-    while any(t.name.startswith(("download", "decode")) for t in threading.enumerate()):
-        assert time.monotonic() < deadline, threading.enumerate()
-        gc.collect()
-        time.sleep(0.01)
+    wait_for(lambda: not asyncio.all_tasks(loop.current().loop))
 
 
 def test_an_error_names_table_and_file_and_hides_the_signature(table: Table) -> None:
@@ -277,7 +269,7 @@ def test_a_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: P
     part = dataclasses.replace(plan, tasks=plan.tasks[1:2])
     path.write_bytes(pickle.dumps(part))
     program = (
-        "import pickle, sys; from delta_sharing_client.run.scan import execute\n"
+        "import pickle, sys; from delta_sharing_client.run.batches import execute\n"
         "print(sum(batch.num_rows for batch in execute(pickle.load(open(sys.argv[1], 'rb')))))"
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
@@ -365,27 +357,3 @@ def test_files_that_are_here_before_their_turn_are_bounded_in_number(
     monkeypatch.setattr("delta_sharing_client.run.scan._MOST_AHEAD", 2)
     # The reader looks for more a few times a second.
     assert ahead_of_the_first(make_table, 16, wanted=8, seconds=0.6) == [8]
-
-
-def test_the_first_rows_do_not_wait_until_all_that_is_read_ahead_is_opened(
-    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = make_table(SCHEMA)
-    for part in range(100):
-        table.add(numbered(part * 2, part * 2 + 2))
-    opened, before = [], []
-    open_file, result = Engine.open, Closing.result
-
-    def opening(self: Engine, first: int, tasks: Sequence[FileTask], *args: Any) -> Any:
-        opened.extend(range(first, first + len(tasks)))
-        return open_file(self, first, tasks, *args)
-
-    def waiting(self: Closing, *args: Any) -> Any:
-        before.append(len(opened))
-        return result(self, *args)
-
-    monkeypatch.setattr(Engine, "open", opening)
-    monkeypatch.setattr(Closing, "result", waiting)
-    assert rows_of(table.plan(options=fast_options(max_concurrent_requests=40))).equals(numbered(0, 200))
-    assert before[0] == 32
-    assert opened == list(range(100))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from typing import Any
 
 import pandas as pd
@@ -11,15 +10,12 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
-from delta_sharing_client.errors import DataError
-from delta_sharing_client.fetch.queue import Downloads
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.pandas import to_pandas
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read import file as file_read
 from delta_sharing_client.read import pages
-from delta_sharing_client.read.decode import FileDecoder
-from delta_sharing_client.run.scan import execute
+from delta_sharing_client.run.batches import execute
 from delta_sharing_client.shortcuts import SHORTCUTS, Shortcuts
 from tests.unit.storages import Storage, Table, fast_options, metadata
 from tests.vectors import encode_inline
@@ -81,43 +77,6 @@ def test_no_row_changes_without_it(table: Table, monkeypatch: pytest.MonkeyPatch
     if "page_stubs" in off:
         # It does switch: without stubs more is fetched.
         assert without.bytes > 2 * needle.bytes
-
-
-@pytest.mark.parametrize("stays", [True, False])
-def test_a_small_file_is_the_same_whoever_decodes_it(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch, stays: bool
-) -> None:
-    """Vectors, partitions, predicates, several row groups, and what is refused: decoded by the thread that fetched it,
-    and by another one."""
-    rows = [{"id": i, "text": f"text {i}", "part": "x"} for i in range(1000)]
-    decoded_by: list[str] = []
-    original = FileDecoder.batches
-
-    def batches(self: FileDecoder, *args: Any, **kwargs: Any) -> Any:
-        decoded_by.append(threading.current_thread().name.partition("-")[0])
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(Downloads, "stays", lambda self: stays)
-    monkeypatch.setattr(FileDecoder, "batches", batches)
-    content = pa.Table.from_pylist([{"id": row["id"], "text": row["text"]} for row in rows])
-    table = Table(storage, metadata(content.schema))
-    gone = DeletionVector.from_positions([0, 7, 999])
-    table.add(content, deletion_vector=encode_inline(gone))
-    table.add(content, write={"row_group_size": 300})
-    table.add(content, write={"row_group_size": 300}, deletion_vector=encode_inline(gone))
-    table.add(content)
-    visible = [row["id"] for row in rows if row["id"] not in (0, 7, 999)]
-
-    found = table.read()
-
-    everything = list(range(1000))
-    assert found["id"].to_pylist() == visible + everything + visible + everything
-    assert found["text"].to_pylist() == [f"text {i}" for i in found["id"].to_pylist()]
-    assert set(decoded_by) == ({"download", "decode"} if stays else {"decode"})
-    assert table.read(filter=col("id") < 8)["id"].to_pylist() == 2 * [*range(1, 7), *range(8)]
-    table.add(content, deletion_vector=encode_inline(DeletionVector.from_positions([1000])))
-    with pytest.raises(DataError, match="the vector is of another file"):
-        table.read()
 
 
 @pytest.mark.parametrize("form", ["as it is", "in another order", "said to be required", "with notes", "renamed"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import http.server
@@ -26,13 +27,12 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.fetch.memory import Window
-from delta_sharing_client.fetch.queue import Workers
+from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.read.decode import FileDecoder
-from delta_sharing_client.run.closing import Closing
-from delta_sharing_client.run.scan import Batches, execute
+from delta_sharing_client.run import loop
+from delta_sharing_client.run.batches import Batches, execute
 from tests.memory import arrow_bytes
-from tests.unit.storages import Fault, Storage, Table, fast_options, status
+from tests.unit.storages import Fault, Storage, Table, fast_options, status, wait_for
 
 MakeTable = Callable[..., Table]
 
@@ -58,8 +58,9 @@ def begun(table: Table, **options: Any) -> Batches:
     )
 
 
-def working() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith(("download", "decode"))]
+def working() -> list[object]:
+    """What runs on the loop: reads, files, requests."""
+    return list(asyncio.all_tasks(loop.current().loop))
 
 
 def nothing_is_left() -> None:
@@ -139,21 +140,16 @@ def test_dropping_the_iterator_ends_the_read(large: Table) -> None:
 
 
 def test_a_garbage_collection_on_a_thread_that_holds_the_locks_does_not_hang(large: Table) -> None:
-    batches = begun(large)
+    report = ScanReport()
+    batches = execute(large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000)), report)
     next(batches)
-    engine = batches._engine
-    assert engine is not None
-    resources = engine._resources
     cycle: list[object] = [batches]
     cycle.append(cycle)
     del batches, cycle
     ended = threading.Event()
 
     def collect() -> None:
-        with contextlib.ExitStack() as held:
-            r = resources
-            for owner in (r.downloads, r.decoders, r.fetched, r.decoded, r.buffers, r.report, r.reader.transfers):
-                held.enter_context(owner._lock)  # type: ignore[attr-defined]
+        with report._lock:
             gc.collect()
         ended.set()
 
@@ -289,7 +285,8 @@ def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, e
         kept = error
         assert str(kept) or end == "interrupted"
     nothing_is_left()
-    assert arrow_bytes() - before < 500_000
+    # What a thread was decoding goes when that ends.
+    wait_for(lambda: arrow_bytes() - before < 500_000)
 
 
 def test_two_threads_that_take_batches_at_once_are_told(large: Table, released: threading.Event) -> None:
@@ -330,11 +327,7 @@ def test_ctrl_c_while_waiting_ends_the_read(large: Table, released: threading.Ev
 def test_a_process_forked_off_holds_nothing_of_the_read_and_the_parent_reads_on(large: Table) -> None:
     batches = begun(large)
     rows = next(batches).num_rows
-    # As it is when another thread is in the middle of something.
-    assert batches._engine is not None
-    resources = batches._engine._resources
-    with resources.fetched._lock, resources.decoded._lock, resources.buffers._lock:
-        child = os.fork()
+    child = os.fork()
     if not child:
         code = 1
         try:
@@ -377,7 +370,7 @@ def test_a_process_forked_off_may_exit_in_silence(large: Table, where: str) -> N
     plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000))
     script = textwrap.dedent("""
         import os, pickle, sys, threading, warnings
-        from delta_sharing_client.run.scan import execute
+        from delta_sharing_client.run.batches import execute
         warnings.simplefilter("ignore")
         batches = execute(pickle.loads(sys.stdin.buffer.read()))
         rows = next(batches).num_rows
@@ -414,7 +407,7 @@ def test_the_interpreter_ends_in_the_middle_of_a_read(large: Table, storage: Sto
         storage.faults[f"part-{part}.parquet"] = [slow]
     script = textwrap.dedent("""
         import pickle, sys
-        from delta_sharing_client.run.scan import execute
+        from delta_sharing_client.run.batches import execute
         batches = execute(pickle.loads(sys.stdin.buffer.read()))
         next(batches)
         keep = [batches]
@@ -432,77 +425,3 @@ def test_the_interpreter_ends_in_the_middle_of_a_read(large: Table, storage: Sto
 def slow(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
     time.sleep(20)
     return False
-
-
-# === Windows and workers ===
-
-
-def test_a_stopped_window_tells_who_waits_and_grants_no_more() -> None:
-    window = Window(10)
-    first, second = window.acquire((0, 0), 10), window.acquire((1, 0), 10)
-    told: list[bool] = []
-    # A callback that gives something back, as those of a read do.
-    second.add_done_callback(lambda future: (told.append(future.cancelled()), window.release((0, 0))))  # type: ignore[func-returns-value]
-    window.stop()
-    assert first.done()
-    assert told == [True]
-    assert window.acquire((0, 1), 1).cancelled()
-
-
-def test_callbacks_of_what_a_stop_cancels_may_submit() -> None:
-    workers = Workers(1, "test")
-    release = threading.Event()
-    workers.submit((0,), 1, lambda: release.wait(5))
-    late: list[Future[int]] = []
-    waiting = workers.submit((1,), 1, lambda: 1)
-    waiting.add_done_callback(lambda _: late.append(workers.submit((2,), 1, lambda: 2)))
-    workers.stop()
-    release.set()
-    workers.join(time.monotonic() + SOON)
-    assert late[0].cancelled()
-
-
-def test_a_thread_that_is_stuck_is_not_waited_for_longer_than_the_deadline() -> None:
-    workers = Workers(1, "stuck")
-    release = threading.Event()
-    running = workers.submit((0,), 1, lambda: release.wait(20))
-    while not running.running():
-        time.sleep(0.001)
-    closing = Closing((workers,))
-    ended: list[str] = []
-    closing.keep(lambda: ended.append("kept"))
-    began = time.monotonic()
-    closing.close()
-    assert time.monotonic() - began < SOON
-    assert ended == ["kept"]
-    release.set()
-
-
-def test_the_interpreter_waits_for_an_end_that_another_thread_is_about() -> None:
-    script = """
-    import os, time
-    from delta_sharing_client.run.closing import Closing
-    class Slow:
-        def stop(self): pass
-        def join(self, deadline):
-            time.sleep(0.4)
-            os.write(1, b"joined")
-    Closing((Slow(),)).close(wait=False)
-    """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (run.returncode, run.stdout, run.stderr) == (0, "joined", "")
-
-
-def test_what_is_kept_too_late_ends_at_once() -> None:
-    closing, ended = Closing(()), []
-    closing.keep(lambda: ended.append("in time"))
-    closing.close()
-    # As of a read that is closed by another thread while it begins: its progress bar would stay.
-    closing.keep(lambda: ended.append("late"))
-    assert ended == ["in time", "late"]

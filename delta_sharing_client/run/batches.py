@@ -1,0 +1,443 @@
+"""The two fronts of a read: an iterator for threads, an asynchronous iterator for any event loop."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import contextlib
+import contextvars
+import os
+import queue
+import time
+import traceback
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from typing import NamedTuple, TypeVar, Union
+
+import pyarrow as pa
+
+from delta_sharing_client.errors import DeltaSharingError, UsageError
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.run import loop
+from delta_sharing_client.run.listing import Listing
+from delta_sharing_client.run.scan import Item, ScanRun, Taken
+
+# A signal that arrives just before a wait begins is handled when that wait ends, so waits are short and repeated.
+_LISTEN_SECONDS = 0.25
+
+Meanwhile = Callable[[], Callable[[], None]]
+"""Begins something that goes on during a read, and returns what ends it."""
+
+
+class _End(NamedTuple):
+    """The end of the rows, with the error that caused it if one did."""
+
+    error: BaseException | None
+    is_cancelled: bool
+
+
+T = TypeVar("T")
+_News = Union[Item, _End]
+
+
+class _Read:
+    """One read: begins on the loop, and counts what its consumer takes. Both fronts drive it."""
+
+    def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport) -> None:
+        if isinstance(plan, ScanPlan):
+            report.add(files_skipped=plan.skipped.files)
+            report.spend("plan", plan.plan_seconds)
+        self.context = plan.context
+        self.report = report
+        self.listing = Listing(plan)
+        self.is_empty = plan.limit == 0 or (self.listing.is_whole and not self.listing.files)
+        self._plan = plan
+        self._running: loop.Running[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._taken = Taken()
+        self._item: Item | None = None
+        self._batches: deque[pa.RecordBatch] = deque()
+
+    @property
+    def is_begun(self) -> bool:
+        return self._running is not None
+
+    def begin(self, tell: Callable[[_News], None], meanwhile: list[Meanwhile]) -> None:
+        """Begin; ``tell`` is called on the loop with everything that comes of it, and waits for nothing."""
+        self._loop = loop.current().loop
+        self._running = loop.Running(_read(self._plan, self.listing, self.report, self._taken, tell, meanwhile))
+
+    def cancel(self) -> None:
+        """Have the read end soon, from any thread; takes no lock."""
+        if self._running is not None:
+            self._running.cancel()
+
+    def wait(self) -> None:
+        """Wait for the end of the read, but no longer than a second."""
+        if self._running is not None:
+            self._running.wait(loop.END_SECONDS)
+
+    def next_batch(self) -> pa.RecordBatch | None:
+        """Return the next batch of what was taken, ``None`` if another item must be."""
+        if self._batches:
+            batch = self._batches.popleft()
+            self.report.add(rows=batch.num_rows)
+            return batch
+        item, self._item = self._item, None
+        if item is not None:
+            self._finish(item)
+        return None
+
+    def take(self, item: Item) -> None:
+        """Take ``item``: its batches are the next ones."""
+        self._item = item
+        self._batches.extend(item.batches)
+        if item.begins:
+            self.report.add(files=1)
+
+    def forget(self) -> None:
+        """Let go of the rows that were not taken."""
+        self._item = None
+        self._batches.clear()
+
+    def failed(self, error: BaseException) -> None:
+        """Name the read in ``error``."""
+        if isinstance(error, DeltaSharingError) and not isinstance(error, UsageError):
+            error.query_id = error.query_id or self.context.query_id
+
+    def refusal(self, why: str) -> UsageError:
+        return UsageError(f"The read cannot go on: {why}.", table=self.context.table)
+
+    def _finish(self, item: Item) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the interpreter has ended the loop
+            self._loop.call_soon_threadsafe(item.release)
+        if item.ends:
+            self._taken.files += 1
+            self._taken.bytes += max(0, item.task.size)
+            if self.report.on_progress is not None and (progress := self.report.progress) is not None:
+                self.report.on_progress(progress)
+
+
+async def _read(
+    plan: ScanPlan | ScanStream,
+    listing: Listing,
+    report: ScanReport,
+    taken: Taken,
+    tell: Callable[[_News], None],
+    meanwhile: list[Meanwhile],
+) -> None:
+    began = time.perf_counter()
+    error: BaseException | None = None
+    is_cancelled = False
+    ends = [begin() for begin in meanwhile]
+    try:
+        await ScanRun(plan, listing, report, taken, tell).read()
+    except asyncio.CancelledError:
+        is_cancelled = True
+        raise
+    except BaseException as problem:
+        # Its frames hold what was read ahead; the lines they are at stay.
+        traceback.clear_frames(problem.__traceback__)
+        error = problem
+    finally:
+        report.seconds["total"] = time.perf_counter() - began
+        for end in ends:
+            with contextlib.suppress(Exception):
+                await asyncio.to_thread(end)
+        tell(_End(error, is_cancelled))
+
+
+class Batches(Iterator[pa.RecordBatch]):
+    """The rows of a read as record batches; a context manager.
+
+    The end of the rows, an error, Ctrl-C, ``close`` and dropping the iterator end all that is in flight within a
+    second. Nothing is in flight before the first batch is asked for.
+    """
+
+    def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport) -> None:
+        self._read = _Read(plan, report)
+        self._process = os.getpid()
+        self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
+        self._taking = _thread.allocate_lock()
+        self._ended = self._read.is_empty
+        self._closed = False
+        self._meanwhile: list[Meanwhile] = []
+        if self._ended:
+            self._read.listing.close()
+        if (scope := _scope.get()) is not None:
+            scope.add(self)
+
+    def meanwhile(self, begin: Meanwhile) -> None:
+        """Have ``begin`` called when the read begins, and what it returns once the read has ended, however it did, on
+        any thread."""
+        self._meanwhile.append(begin)
+
+    def close(self) -> None:
+        """End the read, from any thread; one that waits for a batch raises ``UsageError``, as does any later one."""
+        self._closed = True
+        if self._process == os.getpid():
+            self._end()
+
+    def cancel(self) -> None:
+        """As ``close``, without waiting for the end."""
+        self._closed = True
+        if self._read.is_begun:
+            self._read.cancel()
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._ended:
+            raise StopIteration
+        if self._process != os.getpid():
+            raise self._read.refusal("it was begun by another process; begin it anew in this one")
+        if not self._taking.acquire(False):
+            raise self._read.refusal("another thread is taking a batch; take them one after the other")
+        try:
+            return self._next()
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self._read.failed(error)
+            self.close()
+            raise
+        finally:
+            self._taking.release()
+
+    def _next(self) -> pa.RecordBatch:
+        if self._closed:
+            raise self._read.refusal("it was closed; begin a new one")
+        if not self._read.is_begun:
+            self._read.begin(self._news.put, self._meanwhile)
+        while (batch := self._read.next_batch()) is None:
+            news = self._wait()
+            if isinstance(news, Item):
+                self._read.take(news)
+            elif news.error is not None:
+                raise news.error
+            elif news.is_cancelled:
+                raise self._read.refusal("it was closed; begin a new one")
+            else:
+                self._ended = True
+                raise StopIteration
+        return batch
+
+    def _wait(self) -> _News:
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._news.get(timeout=_LISTEN_SECONDS)
+            if self._closed:
+                raise self._read.refusal("it was closed; begin a new one")
+
+    def _end(self) -> None:
+        if not self._read.is_begun:
+            self._read.listing.close()
+            return
+        self._read.cancel()
+        self._read.wait()
+        # With them goes the memory of what was read ahead. The end stays, for whoever waits.
+        self._read.forget()
+        ends = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                news = self._news.get_nowait()
+                if isinstance(news, _End):
+                    ends.append(news)
+        for end in ends:
+            self._news.put(end)
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Where this runs, any lock may be held: the end is only set going.
+        if getattr(self, "_process", None) != os.getpid() or self._ended:
+            return
+        if self._read.is_begun:
+            self._read.cancel()
+        else:
+            with contextlib.suppress(RuntimeError):  # no more threads: with the last reference the connection goes
+                _thread.start_new_thread(self._read.listing.close, ())
+
+
+class AsyncBatches(AsyncIterator[pa.RecordBatch]):
+    """The rows of a read as record batches, for one coroutine of any event loop; an asynchronous context manager.
+
+    The read itself runs on the loop of this process; ``aclose``, an error, cancelling whoever waits and dropping the
+    iterator end it. Nothing is in flight before the first batch is asked for.
+    """
+
+    def __init__(
+        self,
+        plan: Callable[[], ScanPlan | ScanStream],
+        report: ScanReport,
+        meanwhile: Callable[[], list[Meanwhile]] = list,
+    ) -> None:
+        self._plan = plan
+        self._report = report
+        self._meanwhile = meanwhile
+        self._read: _Read | None = None
+        self._news: deque[_News] = deque()
+        self._arrived: asyncio.Event | None = None
+        self._ended = self._closed = False
+
+    async def schema(self) -> pa.Schema:
+        """Return the Arrow schema of every batch; asks the server if nothing has yet."""
+        return (await self._planned()).context.output_schema
+
+    async def _planned(self) -> _Read:
+        if self._read is None:
+            planning = loop.in_thread(self._plan)
+            try:
+                self._read = _Read(await asyncio.wrap_future(planning), self._report)
+            except asyncio.CancelledError:
+                planning.add_done_callback(_drop_plan)
+                raise
+        return self._read
+
+    def __aiter__(self) -> AsyncBatches:
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        if self._ended:
+            raise StopAsyncIteration
+        if self._closed:
+            raise UsageError("The read cannot go on: it was closed; begin a new one.")
+        try:
+            read = await self._planned()
+            if read.is_empty:
+                read.listing.close()
+                self._ended = True
+                raise StopAsyncIteration
+            if not read.is_begun:
+                self._begin(read)
+            while (batch := read.next_batch()) is None:
+                news = await self._wait()
+                if isinstance(news, Item):
+                    read.take(news)
+                elif news.error is not None:
+                    read.failed(news.error)
+                    raise news.error
+                elif news.is_cancelled:
+                    raise read.refusal("it was closed; begin a new one")
+                else:
+                    self._ended = True
+                    raise StopAsyncIteration
+            return batch
+        except StopAsyncIteration:
+            raise
+        except BaseException:
+            self._cancel()
+            raise
+
+    def _begin(self, read: _Read) -> None:
+        mine, self._arrived = asyncio.get_running_loop(), asyncio.Event()
+        news, arrived = self._news, self._arrived
+
+        def tell(found: _News) -> None:
+            news.append(found)
+            with contextlib.suppress(RuntimeError):  # the caller's loop has ended
+                mine.call_soon_threadsafe(arrived.set)
+
+        read.begin(tell, self._meanwhile())
+
+    async def _wait(self) -> _News:
+        assert self._arrived is not None
+        while not self._news:
+            self._arrived.clear()
+            if not self._news:
+                await self._arrived.wait()
+        return self._news.popleft()
+
+    def _cancel(self) -> None:
+        self._closed = True
+        if self._read is not None:
+            if self._read.is_begun:
+                self._read.cancel()
+            else:
+                self._read.listing.close()
+
+    async def aclose(self) -> None:
+        """End the read and wait for that."""
+        begun = self._read is not None and self._read.is_begun and not self._ended and not self._closed
+        self._cancel()
+        if begun:
+            while not isinstance(await self._wait(), _End):
+                pass
+
+    async def __aenter__(self) -> AsyncBatches:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        read = getattr(self, "_read", None)
+        if read is not None and read.is_begun and not self._ended:
+            read.cancel()
+
+
+def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None) -> Batches:
+    """Return the rows of ``plan``: files in plan order, rows in file order, batches of its ``output_schema``.
+
+    Downloads and decoding run ahead, within the limits of the plan's options, and so does the listing of a plan that is
+    a stream. Closing the iterator, an error and the plan's row limit break off all that is in flight. The first error
+    is raised; one at the end of the listing comes after rows, and before the end of them.
+
+    Parameters
+    ----------
+    report:
+        Takes the counts of this read.
+
+    Raises
+    ------
+    DataError, TransportError, ProtocolError, UnsupportedFeatureError
+        Naming table and file id.
+    """
+    return Batches(plan, ScanReport() if report is None else report)
+
+
+class _Scope:
+    """The reads that one asynchronous call has begun on its thread."""
+
+    def __init__(self) -> None:
+        self._reads: list[Batches] = []
+        self._is_cancelled = False
+
+    def add(self, batches: Batches) -> None:
+        self._reads.append(batches)
+        if self._is_cancelled:
+            batches.cancel()
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        for batches in self._reads:
+            batches.cancel()
+
+
+_scope: contextvars.ContextVar[_Scope | None] = contextvars.ContextVar("_scope", default=None)
+
+
+async def asynchronously(call: Callable[[], T]) -> T:
+    """Return what ``call`` returns, run on a thread; whoever cancels this ends the reads that it has begun."""
+    scope = _Scope()
+
+    def run() -> T:
+        _scope.set(scope)
+        return call()
+
+    try:
+        return await asyncio.wrap_future(loop.in_thread(run))
+    except asyncio.CancelledError:
+        scope.cancel()
+        raise
+
+
+def _drop_plan(planning: Future[ScanPlan | ScanStream]) -> None:
+    # Whoever asked for it was cancelled while the server was asked.
+    if not planning.cancelled() and planning.exception() is None and isinstance(planning.result(), ScanStream):
+        planning.result().close()

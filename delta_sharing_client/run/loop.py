@@ -1,0 +1,199 @@
+"""The event loop of this process: one daemon thread runs it, every read is a task on it.
+
+It is made when it is first needed and lives as long as the process. A forked child makes its own; the parent's is never
+touched there. When the interpreter ends, what is running is cancelled and given a second to end.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import atexit
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from delta_sharing_client.fetch import http
+
+T = TypeVar("T")
+
+END_SECONDS = 0.9
+"""How long the end of a read, and of the interpreter, is waited for."""
+
+# A signal that arrives just before a wait begins is handled when that wait ends, so waits are short and repeated.
+_LISTEN_SECONDS = 0.25
+
+
+class _DaemonThreads(ThreadPoolExecutor):
+    """One daemon thread for each call: for calls that wait for the network.
+
+    The interpreter waits at its end for the threads of the usual executor, however long their calls take.
+    """
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=run, name="delta-sharing-call", daemon=True).start()
+        return future
+
+
+_daemons = _DaemonThreads()
+
+
+class Loop:
+    """An event loop in a thread of its own; ``decoders`` are the threads for work that needs the processor."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_default_executor(_daemons)
+        # At its end the interpreter waits for these threads: it must not go away while one of them is inside of Arrow.
+        self.decoders: Executor = ThreadPoolExecutor(pa.cpu_count(), "delta-sharing-decode")
+        self._thread = threading.Thread(target=self._run, name="delta-sharing-loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def end(self) -> None:
+        """Cancel all that runs and end the thread, within ``END_SECONDS``; for the end of the interpreter."""
+        if not self._thread.is_alive():
+            return
+
+        async def finish() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), END_SECONDS / 2)
+                await asyncio.wait_for(http.close_all(), END_SECONDS / 4)
+            self.loop.stop()
+
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(lambda: self.loop.create_task(finish()))
+        self._thread.join(END_SECONDS)
+
+
+_current: Loop | None = None
+_making = threading.Lock()
+# A parent's loop is kept, as its sockets must not be closed by a garbage collection in the child.
+_parents: list[Loop] = []
+
+
+def current() -> Loop:
+    """Return the loop of this process."""
+    global _current
+    found = _current
+    if found is None:
+        with _making:
+            found = _current = _current or Loop()
+    return found
+
+
+def _after_fork() -> None:
+    global _current, _making
+    if _current is not None:
+        _parents.append(_current)
+        # Its tasks will never end here: nobody is to hear of that.
+        _current.loop.set_exception_handler(lambda loop, context: None)
+    _current, _making = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _end() -> None:
+    if _current is not None:
+        _current.end()
+
+
+class Running(Generic[T]):
+    """A coroutine that runs on the loop; any thread may cancel it or wait for it."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._loop = current().loop
+        self._task: asyncio.Task[T] | None = None
+        self._outcome: Callable[[], T] | None = None
+        # A lock and not an Event: Ctrl-C between two steps of Event.wait may leave that locked.
+        self._ended = _thread.allocate_lock()
+        self._ended.acquire()
+        self._loop.call_soon_threadsafe(self._start, coroutine)
+
+    def cancel(self) -> None:
+        """Have it end, soon. Takes no lock, so that finalizers may call it."""
+        with contextlib.suppress(RuntimeError):  # the interpreter has ended the loop
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end at most so long; return whether it has ended."""
+        if self._ended.acquire(timeout=seconds):
+            self._ended.release()
+            return True
+        return False
+
+    def result(self) -> T:
+        """Wait for its end and return what it returns; an interrupt of the wait cancels it."""
+        try:
+            while not self.wait(_LISTEN_SECONDS):
+                pass
+        except BaseException:
+            self.cancel()
+            self.wait(END_SECONDS)
+            raise
+        assert self._outcome is not None
+        return self._outcome()
+
+    def _start(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._task = task = self._loop.create_task(coroutine)
+        task.add_done_callback(self._done)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _done(self, task: asyncio.Task[T]) -> None:
+        # The task goes: its error, or that of its cancellation, holds all that its frames held.
+        self._task = None
+        if task.cancelled():
+            self._outcome = _cancelled
+        elif (error := task.exception()) is not None:
+            self._outcome = functools.partial(_raise, error)
+        else:
+            self._outcome = task.result
+        self._ended.release()
+
+
+def _cancelled() -> Any:
+    raise CancelledError
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
+
+
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """Run ``call``, which waits for the network, on a daemon thread."""
+    return _daemons.submit(call)
+
+
+def call(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run ``coroutine`` on the loop and return its result; for any thread but the loop's own."""
+    return Running(coroutine).result()
