@@ -20,7 +20,7 @@ import requests
 from delta_sharing_client import optional
 from delta_sharing_client.delta.log.listing import LocalDirectory, LogEntry
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
-from delta_sharing_client.fetch.http import Body, Refused, Span, Version
+from delta_sharing_client.fetch.http import Refused, Span, Version
 from delta_sharing_client.network import is_loopback
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -33,7 +33,7 @@ Wanted = Union[ByteRange, int, None]
 
 # Credentials are renewed when so much of their time is left, or a third of it if that is less.
 _AHEAD_MS = 300_000
-_CHUNK = 1024 * 1024
+_CHUNK, _PIECE = 1024 * 1024, 4 * 1024 * 1024
 _LEAST_TIMEOUT = 300
 _ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
 _STATUS = re.compile(r"\bstatus:? (\d{3})\b|\b(\d{3}) [A-Z][a-z]+")
@@ -45,7 +45,7 @@ class Place(Protocol):
     def files(self, folder: str) -> list[LogEntry]:
         """Return the files directly in ``folder``, by name; ``FileNotFoundError`` if there are none."""
 
-    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> Body:
+    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
         """Return an open answer: a range, so many last bytes, or the whole file, of one version if that is given.
 
         Raises
@@ -111,7 +111,7 @@ class LocalPlace:
     def files(self, folder: str) -> list[LogEntry]:
         return LocalDirectory(self._root / folder).entries()
 
-    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> Body:
+    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
         try:
             stream = (self._root / key).open("rb")
         except FileNotFoundError:
@@ -125,7 +125,7 @@ class LocalPlace:
             raise Refused(412, None)
         start, stop = _bounds(wanted, stat.st_size)
         stream.seek(start)
-        return _StoredBody(Span(start, stop, stat.st_size), found, stream.readinto, stream.close)
+        return StoredBody(Span(start, stop, stat.st_size), found, stream.readinto, stream.close)
 
 
 class ObjectPlace:
@@ -169,7 +169,7 @@ class ObjectPlace:
             raise FileNotFoundError(folder)
         return found
 
-    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> Body:
+    def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
         import obstore
 
         options: dict[str, Any] = {}
@@ -183,7 +183,7 @@ class ObjectPlace:
         meta, (start, stop) = answer.meta, answer.range
         found = Version(meta.get("e_tag") or "", meta["last_modified"].isoformat(), meta["size"])
         chunks = answer.stream(min_chunk_size=_CHUNK)
-        return _StoredBody(Span(start, stop, meta["size"]), found, _Chunks(chunks, self._transient).readinto)
+        return StoredBody(Span(start, stop, meta["size"]), found, _Chunks(chunks, self._transient).readinto)
 
     def _key(self, key: str) -> str:
         prefix = urlsplit(self._location).path.strip("/")
@@ -256,30 +256,30 @@ def _status(error: Exception) -> str | None:
     return None if found is None else found[1] or found[2]
 
 
-class _StoredBody(Body):
-    """An answer whose bytes ``readinto`` gives."""
+class StoredBody:
+    """An open answer: the bytes ``span`` of a file of ``version``, which ``fill`` puts into memory."""
 
     def __init__(
         self,
         span: Span,
         version: Version,
-        readinto: Callable[[memoryview], int],
+        fill: Callable[[memoryview], int],
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self.span = span
         self.version = version
-        self._table = ""
-        self._fill = readinto
-        self._close = close
+        self.close = close
+        self._fill = fill
         self._rest = (span.stop or 0) - span.start
 
-    def read_into(self, view: memoryview) -> int:
-        count = self._fill(view[: min(_CHUNK, self._rest)]) if self._rest else 0
-        self._rest -= count
-        return count
-
-    def close(self, *, broken: bool = False) -> None:
-        self._close()
+    def read(self) -> bytes:
+        """Return the bytes that follow, at most 4 MiB; none at the end, and where the answer broke off."""
+        data = bytearray(min(_PIECE, self._rest))
+        view, filled = memoryview(data), 0
+        while filled < len(data) and (count := self._fill(view[filled:])):
+            filled += count
+        self._rest -= filled
+        return bytes(view[:filled])
 
 
 class _Chunks:

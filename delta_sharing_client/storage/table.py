@@ -5,20 +5,20 @@ What ``planning`` does with a server's answer is done here without one.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import datetime
 import functools
 import io
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from delta_sharing_client.connections import Line
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
     AddFile,
@@ -48,7 +48,7 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import Deadline, Transient, Tries
-from delta_sharing_client.storage.place import Place, Wanted, normalized, place_of
+from delta_sharing_client.storage.place import Place, StoredBody, Wanted, normalized, place_of
 
 # Files of a log that are under way at once, ahead of the one that is read.
 _AHEAD = 16
@@ -78,19 +78,27 @@ class TableFiles:
         """The table's name, for errors."""
         return str(self._name)
 
-    def get(
+    @contextlib.asynccontextmanager
+    async def open(
         self,
         url: str,
         wanted: Wanted,
         file_id: str | None,
         deadline: Deadline,
-        line: Line | None = None,
         version: Version | None = None,
-    ) -> Body:
-        """As ``fetch.http.Http.get``, for the address of a file."""
+    ) -> AsyncIterator[Body]:
+        """As ``fetch.http.Http.open``, for the address of a file. The store is asked on threads."""
         deadline.check(f"Reading the files of {self.table}", self.table)
-        place, key = self._find(url)
-        return place.get(key, wanted, version)
+
+        def ask() -> StoredBody:
+            place, key = self._find(url)
+            return place.get(key, wanted, version)
+
+        body = await asyncio.to_thread(ask)
+        try:
+            yield _AsyncBody(body)
+        finally:
+            body.close()
 
     @contextlib.contextmanager
     def log(self) -> Iterator[DeltaLog]:
@@ -130,15 +138,11 @@ class TableFiles:
                     "provider whether the credentials may read the table's directory.",
                     table=self.table,
                 ) from None
-            data = bytearray((body.span.stop or 0) - body.span.start)
-            view, filled = memoryview(data), 0
             with contextlib.closing(body):
-                while filled < len(data):
-                    count = body.read_into(view[filled:])
-                    if not count:
-                        raise Transient(TransportError("The table's storage ended an answer early.", table=self.table))
-                    filled += count
-            return bytes(data)
+                data = b"".join(iter(body.read, b""))
+            if len(data) < (body.span.stop or 0) - body.span.start:
+                raise Transient(TransportError("The table's storage ended an answer early.", table=self.table))
+            return data
 
         return Tries(self.options).call(attempt)
 
@@ -199,6 +203,17 @@ class TableFiles:
     def _auxiliary(self) -> tuple[str, ...]:
         head = table_metadata(self._rest, self._name)
         return tuple(normalized(location) for location in head.auxiliary_locations)
+
+
+class _AsyncBody:
+    """A ``StoredBody`` whose bytes are waited for on a thread."""
+
+    def __init__(self, body: StoredBody) -> None:
+        self.span, self.version = body.span, body.version
+        self._body = body
+
+    async def read(self) -> bytes:
+        return await asyncio.to_thread(self._body.read)
 
 
 class _Log:
