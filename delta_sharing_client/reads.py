@@ -248,14 +248,12 @@ class Read(abc.ABC):
     def to_batches_async(self) -> AsyncBatches:
         """Return the rows as an asynchronous iterator of Arrow record batches, as ``to_batches`` does.
 
-        It may be used from any event loop, by one coroutine, and is an asynchronous context manager. ``aclose``,
-        cancelling whoever waits for a batch, and dropping the iterator end the read. The server is asked when the first
-        batch is.
+        It works on any event loop, for one coroutine, and is an asynchronous context manager. ``aclose``, cancelling
+        whoever waits for a batch, and dropping the iterator end the read. Errors as ``to_batches``, the server's too.
 
         Examples
         --------
         >>> import asyncio
-        >>> from delta_sharing_client import SharingClient
         >>> async def count(scan):
         ...     async with scan.to_batches_async() as batches:
         ...         return sum([batch.num_rows async for batch in batches])
@@ -268,19 +266,19 @@ class Read(abc.ABC):
         return AsyncBatches(self._stream, report, begin)
 
     async def to_arrow_async(self) -> pa.Table:
-        """As ``to_arrow``, without blocking the event loop; cancelling ends the read. So do the methods like it."""
+        """As ``to_arrow``, for a coroutine, on a thread; cancelling it ends the read. Errors as ``to_arrow``."""
         return await asynchronously(self.to_arrow)
 
     async def to_pandas_async(self, dtype_backend: str | None = None) -> pd.DataFrame:
-        """As ``to_pandas``, without blocking the event loop."""
+        """As ``to_pandas``, for a coroutine. Errors as ``to_pandas``."""
         return await asynchronously(lambda: self.to_pandas(dtype_backend))
 
     async def to_polars_async(self) -> pl.DataFrame:
-        """As ``to_polars``, without blocking the event loop."""
+        """As ``to_polars``, for a coroutine. Errors as ``to_polars``."""
         return await asynchronously(self.to_polars)
 
     async def count_async(self) -> int:
-        """As ``count``, without blocking the event loop."""
+        """As ``count``, for a coroutine. Errors as ``count``."""
         return await asynchronously(self.count)
 
     def partitions(self, count: int) -> list[Partition]:

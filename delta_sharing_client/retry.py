@@ -239,19 +239,6 @@ class AsyncTries(_Policy):
         self._take(await anext(self._attempts))
 
 
-class AsyncTries:
-    """As ``Tries``, for coroutines: ``await`` its ``failed``."""
-
-    def __init__(self, options: ReadOptions, deadline: Deadline, *, tell: Callable[[str], None] | None = None) -> None:
-        self._waits: list[float] = []
-        self._tries = Tries(options, deadline, sleep=self._waits.append, tell=tell)
-
-    async def failed(self, failure: Transient) -> None:
-        """Return when it is time for the next try, or raise the error of ``failure`` if there is none."""
-        self._tries.failed(failure)
-        await asyncio.sleep(self._waits.pop())
-
-
 def wait_before(attempt: int, after: float | None = None) -> float:
     """Return the seconds to wait before try number ``attempt`` (2 is the first repetition)."""
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * _GROWTH ** min(attempt - 2, 20))

@@ -26,7 +26,7 @@ import pyarrow as pa
 from delta_sharing_client.errors import UsageError
 
 if TYPE_CHECKING:
-    from delta_sharing_client.run.scan import Batches
+    from delta_sharing_client.run.batches import Batches
 
 Change = Callable[[pa.RecordBatch], list[pa.RecordBatch]]
 """Returns what is given out for a batch; nothing where none of its rows is wanted."""

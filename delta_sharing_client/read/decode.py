@@ -389,16 +389,13 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     # chunks together as for each: it is texts that need a look.
     plain = SHORTCUTS.texts_alone_measured and whole <= most and not layout.has_lists
     widths = {leaf: _PLAIN_WIDTHS.get(schema.column(leaf).physical_type) if plain else None for leaf in layout.leaves}
-    texts_of = layout.footer.metadata.row_group(group)
     chunks = layout.chunks_of(leaf for leaf, width in widths.items() if width is None)
     for leaf, width in widths.items():
         if width is not None:
             fixed += rows * width
             continue
-        # Nearly all texts are small enough by what Arrow knows of the footer; ours, in Python, takes twenty times that.
-        told = texts_of.column(leaf) if plain else None
-        if told is not None and max(wanted, _BATCH_SHARE) * told.total_uncompressed_size <= bound:
-            fixed += max(told.total_uncompressed_size, told.num_values * max(4, schema.column(leaf).length))
+        if plain and (small := _small_text(layout, group, leaf, bound // max(wanted, _BATCH_SHARE))) is not None:
+            fixed += small
             continue
         chunk, column = chunks.get(group, leaf), schema.column(leaf)
         fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, max(column.length, 0)))
@@ -435,6 +432,18 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
 _ONCE = frozenset((0, 3, 4, 6))
 # What Arrow cannot read as indices into a dictionary: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
 _DELTAS = frozenset((6, 7))
+
+
+def _small_text(layout: Layout, group: int, leaf: int, most: int) -> int | None:
+    """Return the bytes that a chunk of texts takes at least in Arrow, ``None`` if it is larger than ``most`` as stored.
+
+    Arrow tells that of its footer in a twentieth of the time that ours, in Python, takes.
+    """
+    told = layout.footer.metadata.row_group(group).column(leaf)
+    if told.total_uncompressed_size > most:
+        return None
+    width = max(_FIXED_WIDTHS[_BYTE_ARRAY], layout.footer.metadata.schema.column(leaf).length)
+    return max(told.total_uncompressed_size, told.num_values * width)
 
 
 def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, pages: ChunkPages) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -458,7 +458,7 @@ async def together(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         raise
 
 
-async def _in_order(coroutines: Iterator[Coroutine[Any, Any, T]]) -> AsyncIterator[T]:
+async def _in_order(coroutines: Iterator[Coroutine[Any, Any, T]]) -> AsyncGenerator[T, None]:
     """Yield what ``coroutines`` return, in order; some run ahead."""
     ahead: list[asyncio.Task[T]] = []
     try:

@@ -439,5 +439,7 @@ async def asynchronously(call: Callable[[], T]) -> T:
 
 def _drop_plan(planning: Future[ScanPlan | ScanStream]) -> None:
     # Whoever asked for it was cancelled while the server was asked.
-    if not planning.cancelled() and planning.exception() is None and isinstance(planning.result(), ScanStream):
-        planning.result().close()
+    if not planning.cancelled() and planning.exception() is None:
+        plan = planning.result()
+        if isinstance(plan, ScanStream):
+            plan.close()
