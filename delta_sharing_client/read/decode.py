@@ -369,7 +369,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     """Return how many rows of a row group make a batch: ``batch_rows``, or fewer where they are large.
 
     A few bytes of run lengths can repeat a dictionary's value, or an element of a list, any number of times; so what
-    a batch takes is bounded by a share of ``most``, the bytes that may be in flight, before anything is decoded.
+    a batch takes is bounded by a share of ``most``, the bytes in flight, before it is decoded.
 
     Raises
     ------
@@ -379,8 +379,9 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     rows = layout.rows(group)
     wanted = max(1, min(rows, batch_rows))
     whole = max(layout.footer.metadata.row_group(group).total_byte_size, 1)
-    if not layout.leaves or (wanted * whole <= 2 * most and not layout.has_lists):
-        return wanted
+    # In up to three batches all rows are there sooner than their texts are looked at.
+    if not layout.leaves or (4 * most // whole >= wanted and not layout.has_lists):
+        return min(wanted, 2 * most // whole) if layout.leaves else wanted
     bound = most // _BATCH_SHARE
     schema = layout.footer.metadata.schema
     fixed = texts = 0
@@ -393,9 +394,6 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     for leaf, width in widths.items():
         if width is not None:
             fixed += rows * width
-            continue
-        if plain and (small := _small_text(layout, group, leaf, bound // max(wanted, _BATCH_SHARE))) is not None:
-            fixed += small
             continue
         chunk, column = chunks.get(group, leaf), schema.column(leaf)
         fixed += max(chunk.uncompressed, chunk.values * _FIXED_WIDTHS.get(chunk.physical, max(column.length, 0)))
@@ -432,18 +430,6 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
 _ONCE = frozenset((0, 3, 4, 6))
 # What Arrow cannot read as indices into a dictionary: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
 _DELTAS = frozenset((6, 7))
-
-
-def _small_text(layout: Layout, group: int, leaf: int, most: int) -> int | None:
-    """Return the bytes that a chunk of texts takes at least in Arrow, ``None`` if it is larger than ``most`` as stored.
-
-    Arrow tells that of its footer in a twentieth of the time that ours, in Python, takes.
-    """
-    told = layout.footer.metadata.row_group(group).column(leaf)
-    if told.total_uncompressed_size > most:
-        return None
-    width = max(_FIXED_WIDTHS[_BYTE_ARRAY], layout.footer.metadata.schema.column(leaf).length)
-    return max(told.total_uncompressed_size, told.num_values * width)
 
 
 def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, pages: ChunkPages) -> int:
