@@ -11,9 +11,9 @@ import re
 import socket
 import time
 import weakref
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import yarl
@@ -24,6 +24,7 @@ from delta_sharing_client.network import (
     REDIRECTS,
     Network,
     Throughput,
+    proxy_headers,
     redirected,
     unfetchable,
 )
@@ -31,10 +32,14 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import LIBRARY_ERRORS, Deadline, network_failure
 
+# Arguments of a request that name its proxy, and headers of its own for that.
+_Way = tuple[dict[str, Any], dict[str, str]]
+
 _DOING = "Reading a data file"
 _CHUNK = 1024 * 1024
 _LONGEST_HEAD = 256 * 1024
 _LONGEST_NUMBER = 19
+_PRINTABLE = "".join(map(chr, range(33, 127)))
 # Seconds that an idle connection is kept for the next read; servers close theirs after 5 to 60.
 _KEPT_SECONDS = 30.0
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII)
@@ -106,13 +111,22 @@ class _HttpBody:
         self._throughput = Throughput(http.options, _DOING, http.table)
 
     async def read(self) -> bytes:
-        began = time.monotonic()
         try:
-            data = await self._content.readany()
+            data = self._content.read_nowait()
+            if data or self._content.at_eof():
+                return data
+            return await self._wait()
         except LIBRARY_ERRORS as error:
-            raise network_failure(error, _DOING, self._http.table, receiving=True) from None
+            self._deadline.check(_DOING, self._http.table)
+            failure = network_failure(error, _DOING, self._http.table, receiving=True)
+        raise failure
+
+    async def _wait(self) -> bytes:
+        began = time.monotonic()
+        # The session's own limit does not count what is no part of the body: trailers without end.
+        async with asyncio.timeout(self._deadline.within(self._http.options.read_timeout)):
+            data = await self._content.readany()
         self._throughput.note(len(data), time.monotonic() - began)
-        self._deadline.check(_DOING, self._http.table)
         return data
 
 
@@ -125,7 +139,7 @@ class Http:
     table: str
     network: Network = dataclasses.field(init=False)
     # Looking for a proxy goes through the whole environment; a scan asks once for each host.
-    _proxies: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    _proxies: dict[str, _Way] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", Network.of(self.options))
@@ -177,7 +191,7 @@ class Http:
             answer.close()
 
     async def _answer(
-        self, url: str, headers: Mapping[str, str], file_id: str | None, deadline: Deadline
+        self, url: str, headers: dict[str, str], file_id: str | None, deadline: Deadline
     ) -> aiohttp.ClientResponse:
         for _ in range(MAX_REDIRECTS + 1):
             check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=file_id)
@@ -197,27 +211,28 @@ class Http:
             raise failure
         raise TransportError(f"{_DOING} failed: the storage redirects in a circle.", table=self.table)
 
-    async def _send(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> aiohttp.ClientResponse:
+    async def _send(self, url: str, headers: dict[str, str], deadline: Deadline) -> aiohttp.ClientResponse:
         connect, read = self.options.connect_timeout, deadline.within(self.options.read_timeout)
         session = _session(self.network)
+        proxy, login = self._proxy(url)
         # Of the head: the time between two bytes alone would let it take for ever.
         async with asyncio.timeout(connect + 2 * read):
             return await session.get(
-                yarl.URL(url, encoded=True),
-                headers=headers,
+                yarl.URL(url if url.isascii() else quote(url, safe=_PRINTABLE), encoded=True),
+                headers=headers | login,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=read),
+                timeout=aiohttp.ClientTimeout(total=None, connect=connect, sock_read=read),
                 ssl=self.network.tls() if url[:6].lower() == "https:" else True,
-                **self._proxy(url),
+                **proxy,
             )
 
-    def _proxy(self, url: str) -> dict[str, Any]:
-        """Return the arguments that name the proxy for ``url``, if there is one."""
-        origin = url[: url.find("/", 8)]
+    def _proxy(self, url: str) -> _Way:
+        """Return the arguments that name the proxy for ``url``, if there is one, and headers of the request for it."""
+        scheme, _, rest = url.partition("://")
+        origin = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
         found = self._proxies.get(origin)
         if found is None:
-            proxy = self.network.proxy_for(url)
-            found = self._proxies[origin] = {} if proxy is None else _proxy_arguments(proxy)
+            found = self._proxies[origin] = _by_way_of(self.network.proxy_for(url), scheme.lower())
         return found
 
 
@@ -232,14 +247,16 @@ def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file
         raise ProtocolError(f"Expected an https URL of a data file, found {problem}.", table=table, file_id=file_id)
 
 
-def _proxy_arguments(proxy: str) -> dict[str, Any]:
+def _by_way_of(proxy: str | None, scheme: str) -> _Way:
+    if proxy is None:
+        return {}, {}
     parts = urlsplit(proxy)
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    found: dict[str, Any] = {"proxy": yarl.URL(bare)}
-    if parts.username:
-        login = unquote(parts.username), unquote(parts.password or "")
-        found["proxy_auth"] = aiohttp.BasicAuth(*login, encoding="utf-8")
-    return found
+    login = proxy_headers(proxy)
+    if scheme == "https":
+        return {"proxy": bare, "proxy_headers": login}, {}
+    # The proxy itself reads the request.
+    return {"proxy": bare}, login
 
 
 def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[str, str]:
@@ -299,6 +316,16 @@ _sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Network, ai
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
+class _Response(aiohttp.ClientResponse):
+    """An answer to its own request: bytes that were there before it was sent are of nobody, and end the connection."""
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        if protocol is None or protocol.should_close:
+            raise aiohttp.ServerDisconnectedError
+        return await super().start(connection)
+
+
 def _session(network: Network) -> aiohttp.ClientSession:
     mine = _sessions.setdefault(asyncio.get_running_loop(), {})
     found = mine.get(network)
@@ -306,6 +333,7 @@ def _session(network: Network) -> aiohttp.ClientSession:
         found = mine[network] = aiohttp.ClientSession(
             # How many requests are in flight is ``flight.Flight``'s to say.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=_socket),
+            response_class=_Response,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_CHUNK,

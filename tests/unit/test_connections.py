@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import http.server
@@ -24,13 +25,14 @@ import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile, Transfers
+from delta_sharing_client.fetch.source import Reader, RemoteFile
 from delta_sharing_client.network import Network
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol import sessions as connections
 from delta_sharing_client.protocol.sessions import Watch
 from delta_sharing_client.retry import Deadline, Transient
+from delta_sharing_client.run import loop
 
 SIZE = 100_000
 # How long a request may take here; the machine may be busy with other tests.
@@ -110,8 +112,9 @@ def ask_oauth(url: str, options: ReadOptions) -> object:
 
 
 def ask_data(url: str, options: ReadOptions) -> object:
-    reader = Reader(Http(options, True, "s.d.t"), None, ScanReport(), Transfers())
-    return RemoteFile(reader, key="f", url=f"{url}/f", size=SIZE, file_id="f").read(ByteRange(0, SIZE))
+    reader = Reader(Http(options, True, "s.d.t"), None, ScanReport())
+    file = RemoteFile(reader, key="f", url=f"{url}/f", size=SIZE, file_id="f")
+    return loop.call(file.read(ByteRange(0, SIZE)))
 
 
 DOORS = [ask_rest, ask_query, ask_oauth, ask_data]
@@ -556,18 +559,17 @@ def test_connections_are_used_again_and_so_are_their_handshakes(
 ) -> None:
     server = make_secure()
     options = ReadOptions(ca_bundle=bundle, max_concurrent_requests=4)
-    reader = Reader(Http(options, False, "s.d.t"), None, ScanReport(), Transfers())
+    reader = Reader(Http(options, False, "s.d.t"), None, ScanReport())
 
-    def work() -> None:
+    async def work() -> None:
         for start in range(0, 25_000, 1000):
             file = RemoteFile(reader, key="f", url=f"{server.url}/f?n={start}", size=SIZE, file_id="f")
-            file.read(ByteRange(start, start + 1000))
+            await file.read(ByteRange(start, start + 1000))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    async def all_of_it() -> None:
+        await asyncio.gather(*(work() for _ in range(4)))
+
+    loop.call(all_of_it())
     assert server.requests == 100
     assert server.handshakes <= 4
 

@@ -27,7 +27,7 @@ import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError, TransportError
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile, Transfers
+from delta_sharing_client.fetch.source import Reader, RemoteFile
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import (
@@ -40,6 +40,7 @@ from delta_sharing_client.retry import (
     retry_after,
     wait_before,
 )
+from delta_sharing_client.run import loop
 
 
 def limits(attempts: int, seconds: float) -> ReadOptions:
@@ -261,8 +262,9 @@ def ask_oauth(url: str) -> None:
 
 
 def ask_data(url: str) -> None:
-    reader = Reader(Http(OPTIONS, True, "s.d.t"), None, ScanReport(), Transfers())
-    RemoteFile(reader, key="f", url=f"{url}/f", size=10, file_id="f").read(ByteRange(0, 10))
+    reader = Reader(Http(OPTIONS, True, "s.d.t"), None, ScanReport())
+    file = RemoteFile(reader, key="f", url=f"{url}/f", size=10, file_id="f")
+    loop.call(file.read(ByteRange(0, 10)))
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_oauth, ask_data])

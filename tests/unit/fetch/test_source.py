@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import logging
 import threading
@@ -13,8 +14,9 @@ import pytest
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile, Stale, Transfers, UrlSource
+from delta_sharing_client.fetch.source import Reader, RemoteFile, Stale, UrlSource
 from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.run import loop
 from tests.unit.storages import Storage, cut, fast_options, respond, status
 
 DATA = bytes(range(256)) * 400
@@ -46,7 +48,7 @@ def remote(storage: Storage, report: ScanReport) -> Callable[..., RemoteFile]:
         *, size: int = len(DATA), urls: UrlSource | None = None, url: str | None = None, **options: object
     ) -> RemoteFile:
         chosen = fast_options(**options)
-        reader = Reader(Http(chosen, False, "share.schema.t"), urls, report, Transfers())
+        reader = Reader(Http(chosen, False, "share.schema.t"), urls, report)
         return RemoteFile(reader, key="add::f", url=url or storage.url("f"), size=size, file_id="id-f")
 
     return make
@@ -56,9 +58,7 @@ MakeRemote = Callable[..., RemoteFile]
 
 
 def read(file: RemoteFile, start: int = 0, stop: int = len(DATA)) -> bytes:
-    buffer = file.read(ByteRange(start, stop))
-    assert buffer is not None
-    return bytes(buffer.to_pybytes())
+    return bytes(loop.call(file.read(ByteRange(start, stop))).to_pybytes())
 
 
 def test_the_whole_file_is_asked_for_without_a_range(remote: MakeRemote, storage: Storage) -> None:
@@ -155,19 +155,15 @@ def test_an_expired_url_is_renewed_before_it_is_used(storage: Storage, remote: M
     assert storage.requests[0].target.endswith("fresh1")
 
 
-def test_threads_that_are_refused_together_renew_once(storage: Storage, remote: MakeRemote) -> None:
+def test_requests_that_are_refused_together_renew_once(storage: Storage, remote: MakeRemote) -> None:
     storage.valid_signature = "fresh1"
     urls = Renewals(storage)
     file = remote(urls=urls)
-    parts: dict[int, bytes] = {}
-    threads = [
-        threading.Thread(target=lambda i=i: parts.update({i: read(file, i * 1000, i * 1000 + 1000)})) for i in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert b"".join(parts[i] for i in range(8)) == DATA[:8000]
+
+    async def parts() -> list[pa.Buffer]:
+        return await asyncio.gather(*(file.read(ByteRange(1000 * i, 1000 * i + 1000)) for i in range(8)))
+
+    assert b"".join(part.to_pybytes() for part in loop.call(parts())) == DATA[:8000]
     assert len(urls.asked) == 1
 
 
@@ -275,20 +271,20 @@ def test_a_body_without_a_length_that_is_cut_is_completed(remote: MakeRemote, st
 
 
 def test_the_tail_of_a_file_of_unknown_length_tells_its_length(remote: MakeRemote, storage: Storage) -> None:
-    total, tail = remote(size=-1).read_tail(100)
+    total, tail = loop.call(remote(size=-1).read_tail(100))
     assert (total, tail.to_pybytes()) == (len(DATA), DATA[-100:])
     assert storage.requested("f") == ["bytes=-100"]
 
 
 def test_the_tail_of_a_file_shorter_than_the_guess_is_all_of_it(remote: MakeRemote, storage: Storage) -> None:
-    total, tail = remote(size=-1).read_tail(10_000_000)
+    total, tail = loop.call(remote(size=-1).read_tail(10_000_000))
     assert (total, tail.to_pybytes()) == (len(DATA), DATA)
 
 
 def test_the_tail_survives_a_storage_without_ranges_and_a_cut(remote: MakeRemote, storage: Storage) -> None:
     storage.ranges = False
     storage.faults["f"] = [cut(10)]
-    total, tail = remote(size=-1).read_tail(100)
+    total, tail = loop.call(remote(size=-1).read_tail(100))
     assert (total, tail.to_pybytes()) == (len(DATA), DATA[-100:])
 
 
@@ -349,25 +345,17 @@ def test_cancelling_ends_a_read_that_waits(remote: MakeRemote, storage: Storage)
         return True
 
     storage.faults["f"] = [stall]
-    file = remote(read_timeout=200.0)
-    ended = threading.Event()
-
-    def work() -> None:
-        with pytest.raises(Exception, match=r".*"):
-            read(file)
-        ended.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
+    reading = loop.Running(remote(read_timeout=200.0).read(ByteRange(0, len(DATA))))
     while not storage.requests:
-        ended.wait(0.01)
-    ended.wait(0.1)
-    file.reader.transfers.stop()
+        reading.wait(0.01)
+    assert not reading.wait(0.1)
+    reading.cancel()
     try:
-        assert ended.wait(60)
+        assert reading.wait(1)
+        with pytest.raises(asyncio.CancelledError):
+            reading.result()
     finally:
         released.set()
-        thread.join()
 
 
 def test_an_empty_range_needs_no_request(remote: MakeRemote, storage: Storage) -> None:
@@ -377,7 +365,7 @@ def test_an_empty_range_needs_no_request(remote: MakeRemote, storage: Storage) -
 
 def test_buffers_are_filled_in_place(remote: MakeRemote) -> None:
     buffer = pa.allocate_buffer(10)
-    remote().fill(ByteRange(5, 15), lambda: memoryview(buffer).cast("B"))
+    loop.call(remote().fetch(ByteRange(5, 15), memoryview(buffer).cast("B")))
 
     assert buffer.to_pybytes() == DATA[5:15]
 
