@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import os
@@ -117,8 +118,9 @@ class _HttpBody:
                 return data
             return await self._wait()
         except LIBRARY_ERRORS as error:
-            self._deadline.check(_DOING, self._http.table)
             failure = network_failure(error, _DOING, self._http.table, receiving=True)
+        # Raised here: with the library's error as its context it would keep the socket, and show the URL.
+        self._deadline.check(_DOING, self._http.table)
         raise failure
 
     async def _wait(self) -> bytes:
@@ -207,24 +209,24 @@ class Http:
                 answer.close()
                 url = redirected(url, location)
                 continue
-            # Raised here: with the library's error as its context it would keep the socket.
+            # Raised here: with the library's error as its context it would keep the socket, and show the URL.
+            deadline.check(_DOING, self.table)
             raise failure
         raise TransportError(f"{_DOING} failed: the storage redirects in a circle.", table=self.table)
 
     async def _send(self, url: str, headers: dict[str, str], deadline: Deadline) -> aiohttp.ClientResponse:
-        connect, read = self.options.connect_timeout, deadline.within(self.options.read_timeout)
+        connect, read = deadline.within(self.options.connect_timeout), deadline.within(self.options.read_timeout)
         session = _session(self.network)
         proxy, login = self._proxy(url)
-        # Of the head: the time between two bytes alone would let it take for ever.
-        async with asyncio.timeout(connect + 2 * read):
-            return await session.get(
-                yarl.URL(url if url.isascii() else quote(url, safe=_PRINTABLE), encoded=True),
-                headers=headers | login,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=None, connect=connect, sock_read=read),
-                ssl=self.network.tls() if url[:6].lower() == "https:" else True,
-                **proxy,
-            )
+        _head_seconds.set(deadline.within(2 * self.options.read_timeout))
+        return await session.get(
+            yarl.URL(url if url.isascii() else quote(url, safe=_PRINTABLE), encoded=True),
+            headers=headers | login,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=None, connect=connect, sock_read=read),
+            ssl=self.network.tls() if url[:6].lower() == "https:" else True,
+            **proxy,
+        )
 
     def _proxy(self, url: str) -> _Way:
         """Return the arguments that name the proxy for ``url``, if there is one, and headers of the request for it."""
@@ -316,6 +318,9 @@ _sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Network, ai
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
+_head_seconds: contextvars.ContextVar[float] = contextvars.ContextVar("head_seconds")
+
+
 class _Response(aiohttp.ClientResponse):
     """An answer to its own request: bytes that were there before it was sent are of nobody, and end the connection."""
 
@@ -323,7 +328,9 @@ class _Response(aiohttp.ClientResponse):
         protocol = connection.protocol
         if protocol is None or protocol.should_close:
             raise aiohttp.ServerDisconnectedError
-        return await super().start(connection)
+        # The session's own limit is of the time between two bytes, which would let a head take for ever.
+        async with asyncio.timeout(_head_seconds.get()):
+            return await super().start(connection)
 
 
 def _session(network: Network) -> aiohttp.ClientSession:

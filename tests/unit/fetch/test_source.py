@@ -7,6 +7,7 @@ import http.server
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 
 import pyarrow as pa
 import pytest
@@ -352,7 +353,7 @@ def test_cancelling_ends_a_read_that_waits(remote: MakeRemote, storage: Storage)
     reading.cancel()
     try:
         assert reading.wait(1)
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(CancelledError):
             reading.result()
     finally:
         released.set()
