@@ -273,11 +273,15 @@ def test_retry_after_is_read_alike_through_every_door(
 ) -> None:
     asked: list[float | None] = []
 
-    def failed(self: Tries, failure: Transient) -> None:
+    def failed(self: object, failure: Transient) -> None:
         asked.append(failure.after)
         raise failure.error
 
+    async def failed_soon(self: AsyncTries, failure: Transient) -> None:
+        failed(self, failure)
+
     monkeypatch.setattr(Tries, "failed", failed)
+    monkeypatch.setattr(AsyncTries, "failed", failed_soon)
     # A machine that is not in UTC is where a date without a zone shows whether it is read as one of UTC.
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
