@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.notebook import Listed, html_facts, html_rows
@@ -15,6 +15,9 @@ from delta_sharing_client.protocol.rest import RestClient
 
 if TYPE_CHECKING:
     from delta_sharing_client.table import SharedTable
+
+
+T = TypeVar("T")
 
 
 class SharingClient:
@@ -166,6 +169,22 @@ class SharingClient:
         shares = [_share_name(share)] if share is not None else [s.name for s in self.rest.list_shares()]
         return Listed(table for name in shares for table in self.rest.list_all_tables(name))
 
+    async def list_shares_async(self) -> list[Share]:
+        """As ``list_shares``, for a coroutine. Errors as ``list_shares``."""
+        return await _asynchronously(self.list_shares)
+
+    async def list_schemas_async(self, share: Share | str) -> list[Schema]:
+        """As ``list_schemas``, for a coroutine. Errors as ``list_schemas``."""
+        return await _asynchronously(lambda: self.list_schemas(share))
+
+    async def list_tables_async(self, schema: Schema | str) -> list[Table]:
+        """As ``list_tables``, for a coroutine. Errors as ``list_tables``."""
+        return await _asynchronously(lambda: self.list_tables(schema))
+
+    async def list_all_tables_async(self, share: Share | str | None = None) -> list[Table]:
+        """As ``list_all_tables``, for a coroutine. Errors as ``list_all_tables``."""
+        return await _asynchronously(lambda: self.list_all_tables(share))
+
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
@@ -198,3 +217,10 @@ class Contents:
 
 def _share_name(share: Share | str) -> str:
     return share.name if isinstance(share, Share) else share
+
+
+async def _asynchronously(call: Callable[[], T]) -> T:
+    # Imported here: who lists what is shared without coroutines needs none of what reads it.
+    from delta_sharing_client.run.batches import asynchronously
+
+    return await asynchronously(call)

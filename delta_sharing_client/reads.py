@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 import pyarrow as pa
 
 from delta_sharing_client import optional
+from delta_sharing_client.asynchronous import AsyncOutputs
 from delta_sharing_client.delta.schema import is_geometry
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
@@ -41,7 +41,7 @@ from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
-from delta_sharing_client.run.batches import AsyncBatches, Batches, asynchronously, execute
+from delta_sharing_client.run.batches import Batches, execute
 from delta_sharing_client.run.partitions import Partition, partition
 from delta_sharing_client.run.progress import progress_of
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -61,7 +61,7 @@ ReadT = TypeVar("ReadT", bound="Read")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Read(abc.ABC):
+class Read(AsyncOutputs, abc.ABC):
     """What a snapshot and a change feed have in common: where it is read, how, and every output.
 
     Not built by hand: ``SharedTable.scan`` and ``SharedTable.changes`` return one.
@@ -244,42 +244,6 @@ class Read(abc.ABC):
         2755
         """
         return self._run(self._stream())
-
-    def to_batches_async(self) -> AsyncBatches:
-        """Return the rows as an asynchronous iterator of Arrow record batches, as ``to_batches`` does.
-
-        It works on any event loop, for one coroutine, and is an asynchronous context manager. ``aclose``, cancelling
-        whoever waits for a batch, and dropping the iterator end the read. Errors as ``to_batches``, the server's too.
-
-        Examples
-        --------
-        >>> import asyncio
-        >>> async def count(scan):
-        ...     async with scan.to_batches_async() as batches:
-        ...         return sum([batch.num_rows async for batch in batches])
-        >>> asyncio.run(count(SharingClient("demo.share").table("demo.shop.orders").scan()))
-        2755
-        """
-        report = ScanReport()
-        self._reports[:] = [report]
-        begin = functools.partial(progress_of, report, title=f"reading {self.table}", wanted=self.options.progress)
-        return AsyncBatches(self._stream, report, begin)
-
-    async def to_arrow_async(self) -> pa.Table:
-        """As ``to_arrow``, for a coroutine, on a thread; cancelling it ends the read. Errors as ``to_arrow``."""
-        return await asynchronously(self.to_arrow)
-
-    async def to_pandas_async(self, dtype_backend: str | None = None) -> pd.DataFrame:
-        """As ``to_pandas``, for a coroutine. Errors as ``to_pandas``."""
-        return await asynchronously(lambda: self.to_pandas(dtype_backend))
-
-    async def to_polars_async(self) -> pl.DataFrame:
-        """As ``to_polars``, for a coroutine. Errors as ``to_polars``."""
-        return await asynchronously(self.to_polars)
-
-    async def count_async(self) -> int:
-        """As ``count``, for a coroutine. Errors as ``count``."""
-        return await asynchronously(self.count)
 
     def partitions(self, count: int) -> list[Partition]:
         """Plan the read and return it in at most ``count`` parts, for an engine that distributes them.

@@ -27,6 +27,7 @@ MAX_POSITIONAL = 7
 COMMAND_LINES = ("delta_sharing_client/cli/commands.py", "mock_server/command.py")
 # Modules that one module of their own folder alone imports, and why each is a noun and not the half of one.
 NOUNS_WITH_ONE_READER = {
+    "asynchronous.py": "the outputs of a read for coroutines",
     "cli/commands.py": "the commands; program.py is the process around them",
     "cli/output.py": "what is told, and how it is printed",
     "cli/target.py": "what a command is about: settings, client, table",

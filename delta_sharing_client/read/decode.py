@@ -379,9 +379,8 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     rows = layout.rows(group)
     wanted = max(1, min(rows, batch_rows))
     whole = max(layout.footer.metadata.row_group(group).total_byte_size, 1)
-    # In up to three batches all rows are there sooner than their texts are looked at.
-    if not layout.leaves or (4 * most // whole >= wanted and not layout.has_lists):
-        return min(wanted, 2 * most // whole) if layout.leaves else wanted
+    if not layout.leaves or (wanted * whole <= 2 * most and not layout.has_lists):
+        return wanted
     bound = most // _BATCH_SHARE
     schema = layout.footer.metadata.schema
     fixed = texts = 0
@@ -390,6 +389,9 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     # chunks together as for each: it is texts that need a look.
     plain = SHORTCUTS.texts_alone_measured and whole <= most and not layout.has_lists
     widths = {leaf: _PLAIN_WIDTHS.get(schema.column(leaf).physical_type) if plain else None for leaf in layout.leaves}
+    if plain and None in widths.values() and wanted * whole <= 4 * most:
+        # In two batches all rows are there sooner than their texts are looked at.
+        return -(-wanted // 2)
     chunks = layout.chunks_of(leaf for leaf, width in widths.items() if width is None)
     for leaf, width in widths.items():
         if width is not None:

@@ -122,10 +122,6 @@ class _Slot:
         self._run.forward(Item(batches, self.task, begins, ends, taken))
 
 
-class _Enough(Exception):
-    """The limit's rows are there."""
-
-
 class ScanRun:
     """One read, on the loop: of ``plan``, whose files are those of ``listing``. ``put`` takes the rows, and waits for
     nothing; ``taken`` is kept by whoever it hands them to."""
@@ -151,22 +147,21 @@ class ScanRun:
         self._slots: deque[_Slot] = deque()
         self._working = 0
         self._room = asyncio.Event()
-        self._failed: asyncio.Future[None] | None = None
+        self._over: asyncio.Future[Exception | None] | None = None
 
     async def read(self) -> None:
         """Hand out all rows; raises what ended the read before its end."""
         tasks: set[asyncio.Task[None]] = set()
-        self._failed = asyncio.get_running_loop().create_future()
+        over = self._over = asyncio.get_running_loop().create_future()
         opening = asyncio.ensure_future(self._open_all(tasks))
         try:
-            await asyncio.wait((opening, self._failed), return_when=asyncio.FIRST_COMPLETED)
-            if self._failed.done():
-                self._failed.result()
-            opening.result()
-        except _Enough:
-            pass
+            await asyncio.wait((opening, over), return_when=asyncio.FIRST_COMPLETED)
+            if not over.done():
+                opening.result()
+            elif (error := over.result()) is not None:
+                raise error
         finally:
-            self._failed.cancel()
+            over.cancel()
             self._listing.close()
             for task in (opening, *tasks):
                 task.cancel()
@@ -175,6 +170,7 @@ class ScanRun:
             for slot in self._slots:
                 slot.drop()
             self._slots.clear()
+            self._over = None
 
     async def _open_all(self, tasks: set[asyncio.Task[None]]) -> None:
         shared = await self._begin()
@@ -242,7 +238,7 @@ class ScanRun:
         except Exception as error:
             slot.failure = error
             if self._limit is None:
-                self._fail(error)  # now, and not when it is its turn
+                self._end(error)  # now, and not when it is its turn
         finally:
             slot.is_over = True
             self._working -= 1
@@ -257,7 +253,7 @@ class ScanRun:
                 self._slots.popleft()
                 self._room.set()
         except Exception as error:
-            self._fail(error)
+            self._end(error)
 
     def forward(self, item: Item) -> None:
         if self._left is not None:
@@ -267,7 +263,7 @@ class ScanRun:
             self._ahead = min(2 * self._ahead, 2 * self._most)
         self._put(item)
         if self._left == 0:
-            self._fail(_Enough())
+            self._end(None)
 
     def _within_limit(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         kept = []
@@ -280,9 +276,10 @@ class ScanRun:
             kept.append(batch)
         return kept
 
-    def _fail(self, error: BaseException) -> None:
-        if self._failed is not None and not self._failed.done():
-            self._failed.set_exception(error)
+    def _end(self, error: Exception | None) -> None:
+        """Have the read end early: with ``error``, or because the limit has its rows."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(error)
 
 
 def _nothing() -> None:

@@ -1,0 +1,151 @@
+"""Reads from coroutines: any loop, several at once, ended by cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.run import loop
+from delta_sharing_client.run.batches import AsyncBatches
+from tests.unit.storages import Table, fast_options, metadata, running_storage, wait_for
+
+ORDERS = "demo.shop.orders"
+
+
+@pytest.fixture
+def client(serve_demo: Any) -> ds.SharingClient:
+    return ds.SharingClient(serve_demo.profile)
+
+
+def idle() -> bool:
+    return not asyncio.all_tasks(loop.current().loop)
+
+
+def test_every_output_is_that_of_the_blocking_one(client: ds.SharingClient) -> None:
+    scan = client.table(ORDERS).scan(filter="amount > 100")
+    first = client.table(ORDERS).scan(limit=3)
+
+    async def read() -> None:
+        async with scan.to_batches_async() as batches:
+            found = pa.Table.from_batches([batch async for batch in batches], await batches.schema())
+        assert found.equals(scan.to_arrow())
+        assert (await scan.to_arrow_async()).equals(found)
+        assert (await scan.to_pandas_async()).equals(scan.to_pandas())
+        assert (await scan.to_polars_async()).equals(scan.to_polars())
+        assert await scan.count_async() == found.num_rows > 0
+        assert (await first.to_arrow_async()).num_rows == 3
+        assert await client.list_shares_async() == client.list_shares()
+        (share,) = client.list_shares()
+        assert await client.list_schemas_async(share) == client.list_schemas(share)
+        assert await client.list_tables_async("demo.shop") == client.list_tables("demo.shop")
+        assert await client.list_all_tables_async() == client.list_all_tables()
+
+    anyio.run(read, backend="asyncio")
+
+
+def test_two_loops_in_two_threads_read_at_once(client: ds.SharingClient) -> None:
+    expected = client.table(ORDERS).scan().count()
+    counts: list[int] = []
+
+    async def read() -> None:
+        scans = [client.table(ORDERS).scan() for _ in range(3)]
+        tables = await asyncio.gather(*(scan.to_arrow_async() for scan in scans))
+        counts.extend(table.num_rows for table in tables)
+        async with scans[0].to_batches_async() as batches:
+            counts.append(sum([batch.num_rows async for batch in batches]))
+
+    threads = [threading.Thread(target=lambda: asyncio.run(read())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [expected] * 8
+
+
+@pytest.fixture
+def slow() -> Iterator[Table]:
+    with running_storage() as storage:
+        table = Table(storage, metadata(pa.schema([("id", pa.int64())])))
+        for number in range(50):
+            table.add(pa.table({"id": [number]}))
+        storage.latency = 0.2
+        yield table
+
+
+async def take_all(batches: AsyncBatches) -> None:
+    async for _ in batches:
+        pass
+
+
+@pytest.mark.parametrize("way", ["cancelled", "closed", "dropped", "timed out"])
+def test_whoever_ends_a_read_early_ends_what_is_in_flight(slow: Table, way: str) -> None:
+    plan = slow.plan(options=fast_options(max_concurrent_requests=2))
+
+    async def read() -> None:
+        batches = AsyncBatches(lambda: plan, ScanReport())
+        await anext(batches)
+        if way == "closed":
+            await batches.aclose()
+            with pytest.raises(ds.UsageError, match="it was closed"):
+                await anext(batches)
+        elif way == "dropped":
+            del batches
+            gc.collect()
+        elif way == "timed out":
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(take_all(batches), 0.3)
+        else:
+            task = asyncio.create_task(take_all(batches))
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(read())
+    wait_for(idle)
+    assert len(slow.storage.requests) < 20
+
+
+def test_cancelling_an_output_ends_the_read(serve_demo: Any) -> None:
+    options = ds.ReadOptions(max_concurrent_requests=1)
+    scan = ds.SharingClient(serve_demo.profile, options).table(ORDERS).scan()
+
+    async def read() -> None:
+        task = asyncio.create_task(scan.to_pandas_async())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(read())
+    wait_for(idle)
+
+
+def test_errors_are_those_of_the_blocking_read(client: ds.SharingClient) -> None:
+    async def read() -> None:
+        missing = client.table("demo.shop.nothing").scan()
+        with pytest.raises(ds.NotFoundError):
+            await missing.to_arrow_async()
+        with pytest.raises(ds.NotFoundError):
+            await anext(missing.to_batches_async())
+        with pytest.raises(ds.NotFoundError):
+            await client.list_schemas_async("nothing")
+
+    asyncio.run(read())
+
+
+def test_an_empty_read_ends_at_once(client: ds.SharingClient) -> None:
+    async def read() -> list[pa.RecordBatch]:
+        async with client.table(ORDERS).scan(limit=0).to_batches_async() as batches:
+            return [batch async for batch in batches]
+
+    assert asyncio.run(read()) == []
