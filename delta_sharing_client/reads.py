@@ -26,7 +26,7 @@ from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions, VariantAs
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.streams import stream_reader
-from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, whole_number
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, as_of_now, whole_number
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
 from delta_sharing_client.planning import (
     change_feed_schema,
@@ -645,12 +645,12 @@ class Scan(Read):
         return self._asking(version=version, timestamp=None)
 
     def plan(self, options: ReadOptions | None = None) -> ScanPlan:
-        return plan_table(self.rest, self.table, self.request, options or self.options)
+        return plan_table(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
         if not SHORTCUTS.streamed_listing:
             return self.plan(options)
-        return stream_table(self.rest, self.table, self.request, options or self.options)
+        return stream_table(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     @property
     def schema(self) -> pa.Schema:
@@ -678,12 +678,12 @@ class Changes(Read):
     request: ChangesRequest
 
     def plan(self, options: ReadOptions | None = None) -> ScanPlan:
-        return plan_change_feed(self.rest, self.table, self.request, options or self.options)
+        return plan_change_feed(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
         if not SHORTCUTS.streamed_listing:
             return self.plan(options)
-        return stream_change_feed(self.rest, self.table, self.request, options or self.options)
+        return stream_change_feed(self.rest, self.table, as_of_now(self.request), options or self.options)
 
     @property
     def schema(self) -> pa.Schema:

@@ -16,7 +16,7 @@ from delta_sharing_client.arrow_forms import sliced
 from delta_sharing_client.columns import resolve_path
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.outputs.streams import hear_interrupts, stream_reader
-from delta_sharing_client.predicates.parse import columns_of, weaker_predicate
+from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
 
 if TYPE_CHECKING:
     import duckdb

@@ -26,8 +26,9 @@ from delta_sharing_client.fetch.source import UrlSource
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.columns import CHANGE_FIELDS, COMMIT_VERSION, ROW_LINEAGE_FIELDS
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.predicates.tree import Expression, fixed
 from delta_sharing_client.predicates.tree import columns as columns_of
+from delta_sharing_client.predicates.values import current_moment
 
 RequestT = TypeVar("RequestT", "ScanRequest", "ChangesRequest")
 
@@ -180,13 +181,20 @@ def whole_number(value: Any) -> Any:
     return operator.index(value) if is_other else value
 
 
+def as_of_now(request: RequestT) -> RequestT:
+    """Return the request with ``current_date()`` and ``now()`` of its filter as what they are at this instant."""
+    if request.filter is None:
+        return request
+    return dataclasses.replace(request, filter=fixed(request.filter, current_moment()))
+
+
 def _bound(request: RequestT, schema: StructType) -> RequestT:
     added: tuple[pa.Field, ...] = request.added_fields
     _check_readable(request, schema)
     columns = resolve_columns(request.columns, schema, [field.name for field in added])
     predicate: Expression | None = request.filter
     if predicate is not None:
-        predicate = bind(predicate, pa.schema([*to_arrow_schema(schema), *added]))
+        predicate = bind(fixed(predicate, current_moment()), pa.schema([*to_arrow_schema(schema), *added]))
     return dataclasses.replace(request, columns=columns, filter=predicate)
 
 

@@ -10,13 +10,12 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.arrow_forms import count_true, is_text, is_view
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.instants import MICROS_PER_DAY, NANOS_PER_DAY, civil_of
+from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.tree import (
     And,
@@ -351,13 +350,7 @@ def _computed(call: Call, batch: pa.RecordBatch) -> _Array:
         return _full(pc.coalesce(*filled), batch.num_rows)
     if call.name in functions.OPERATORS:
         return _arithmetic(call, arguments)
-    (array,) = arguments
-    if call.name == "length":
-        kernel = pc.binary_length if kind_of(array.type) is Kind.BINARY else pc.utf8_length
-        return kernel(array).cast(pa.int32())
-    if call.name in ("lower", "upper"):
-        return _cased(call.name, array)
-    return _date_part(call.name, array)
+    return functions.compute(call.name, arguments[0], call.type, str(call))
 
 
 def _argument(argument: Any, data_type: pa.DataType) -> Any:
@@ -379,11 +372,13 @@ def _arithmetic(call: Call, arguments: list[Any]) -> _Array:
         sides = [_argument(item, functions.decimal_type(own)) for item, own in zip(arguments, given, strict=True)]
     else:
         sides = [_argument(item, call.type) for item in arguments]
-    if call.name == "/":
+    if call.name in ("/", "%"):
         rows = max(len(side) for side in sides if isinstance(side, pa.Array))
         both = sides[0].is_valid() if isinstance(sides[0], pa.Array) else pa.scalar(True)
-        if pc.any(pc.and_(_full(pc.equal(sides[1], 0.0), rows), both)).as_py():
+        if pc.any(pc.and_(_full(pc.equal(sides[1], pa.scalar(0, call.type)), rows), both)).as_py():
             raise functions.division_by_zero(str(call))
+    if call.name == "%":
+        return functions.remainder(sides[0], sides[1], call.type)
     kernel = pc.negate_checked if len(sides) == 1 else _ARITHMETIC[call.name]
     try:
         return kernel(*sides).cast(call.type)
@@ -394,25 +389,3 @@ def _arithmetic(call: Call, arguments: list[Any]) -> _Array:
 _ARITHMETIC: dict[str, Callable[..., _Array]] = {
     "+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "/": pc.divide,
 }  # fmt: skip
-
-
-def _cased(name: str, array: _Array) -> _Array:
-    if pc.all(pc.string_is_ascii(array), min_count=0).as_py() is not False:
-        return (pc.ascii_lower if name == "lower" else pc.ascii_upper)(array)
-    # Arrow maps character by character; Unicode has ß to SS, and a sigma of its own for the end of a word.
-    found = array.dictionary_encode()
-    values = [functions.apply(name, [value], array.type, name) for value in found.dictionary.to_pylist()]
-    return pa.array(values, array.type).take(found.indices)
-
-
-def _date_part(name: str, array: _Array) -> _Array:
-    if pa.types.is_date(array.type):
-        days = _numbers(array.cast(pa.int32()))
-    else:
-        days = _numbers(array.cast(pa.int64())) // (NANOS_PER_DAY if array.type.unit == "ns" else MICROS_PER_DAY)
-    part = civil_of(days)[("year", "month", "day").index(name)]
-    return pa.array(part.astype(np.int32), mask=array.is_null().to_numpy(zero_copy_only=False))
-
-
-def _numbers(array: _Array) -> Any:
-    return array.fill_null(0).to_numpy().astype(np.int64)

@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from delta_sharing_client.columns import Names
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.instants import days_of
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
@@ -44,6 +43,7 @@ from delta_sharing_client.predicates.tree import (
     StartsWith,
     any_of,
     call,
+    has_calls,
 )
 from delta_sharing_client.predicates.values import (
     NUMBERS,
@@ -65,6 +65,7 @@ from delta_sharing_client.predicates.values import (
 )
 
 UNKNOWN = Literal(None)
+_DATES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
 # What a constant is compared with: bound, so of a known type.
 Typed = Union[Column, Call]
 
@@ -94,9 +95,23 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
             return all(is_exact(child, schema) for child in children)
         case In(child=child, values=values):
             return all(is_exact(Comparison(Op.EQ, child, value), schema) for value in values)
+        case NullSafeEqual(left=left, right=Literal(value=value)):
+            return is_exact(IsNull(left) if value is None else Comparison(Op.EQ, left, Literal(value)), schema)
+        case Not(child=child):
+            return is_exact(child, schema)
+        case Literal(value=value):
+            return value is False
     try:
         bound = bind(test, schema)
-    except UsageError:
+    except (UsageError, TypeError):
+        return False
+    if has_calls(test):
+        # Numbers that overflow and the like differ; what keeps the order of dates is the same everywhere.
+        match test:
+            case Comparison(left=Call(name=name, arguments=(Column(),)), right=Literal(value=value)):
+                return functions.ROWS[name].interval is not None and isinstance(value, (Day, int))
+        return False
+    if isinstance(test, Comparison) and isinstance(test.right, Column):
         return False
     if not isinstance(test, Comparison) or not isinstance(test.right, Literal):
         return True
@@ -231,7 +246,7 @@ def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
             return arguments[0] if arguments else Literal(None)
     elif any(nulls):
         return Literal(None)
-    if all(isinstance(item, Literal) for item in arguments):
+    if all(isinstance(item, Literal) for item in arguments) and functions.ROWS[name].folds:
         return call(name, *arguments)
     data_type = functions.result_type(
         name, [item.value if isinstance(item, Literal) else item.type for item in arguments], shown
@@ -259,13 +274,14 @@ def _as_argument(operand: Operand, data_type: pa.DataType) -> Operand:
 
 
 def _solved(bound: Expression) -> Expression:
-    """Return the same with each test of a year as one of the date, which statistics and servers know about."""
+    """Return the same with each test of a year or date as one of what it is of, which statistics and servers know."""
     match bound:
-        case Comparison(op=op, left=Call(name="year", arguments=(date,)), right=Literal(value=int(year))) if not (
-            isinstance(date, Literal)
+        case Comparison(op=op, left=Call(name=name, arguments=(operand,)), right=Literal(value=value)) if (
+            value is not None and not isinstance(operand, Literal) and _kind(operand) in _DATES
         ):
-            return _in_years(op, date, year)
-        case In(child=Call(name="year", arguments=(Column(),)) as child, values=values):
+            interval = functions.ROWS[name].interval
+            return bound if interval is None else _within(op, operand, *interval(value))
+        case In(child=Call(arguments=(Column(),)) as child, values=values) if functions.ROWS[child.name].interval:
             return any_of(UNKNOWN if item.value is None else _solved(Comparison(Op.EQ, child, item)) for item in values)
         case And(children=children):
             return And(tuple(map(_solved, children)))
@@ -274,14 +290,13 @@ def _solved(bound: Expression) -> Expression:
     return bound
 
 
-def _in_years(op: Op, date: Typed, year: int) -> Expression:
-    first, following = (Day(days_of(number, 1, 1) or 0) for number in (year, year + 1))
+def _within(op: Op, operand: Typed, first: Value, following: Value) -> Expression:
     if op in (Op.EQ, Op.NE):
-        equal = And((_compare(Op.GE, date, first), _compare(Op.LT, date, following)))
+        equal = And((_compare(Op.GE, operand, first), _compare(Op.LT, operand, following)))
         return equal if op is Op.EQ else Not(equal)
-    # The year begins with its first day, and ends before that of the following one.
+    # What is asked of begins with its first argument, and ends before the following one.
     start = first if op in (Op.LT, Op.GE) else following
-    return _compare(Op.LT if op in (Op.LT, Op.LE) else Op.GE, date, start)
+    return _compare(Op.LT if op in (Op.LT, Op.LE) else Op.GE, operand, start)
 
 
 def _named(operand: Typed) -> str:

@@ -1,39 +1,86 @@
-"""Operators and functions of a predicate: their types and their meaning, which are Spark SQL's in ANSI mode.
+"""Operators and functions of a predicate, one row each: interpreters walk them and know none by name.
 
-``+ - *`` of integers have the wider type and fail where that overflows; those of decimals are exact, and refused where
-38 digits might not do. A floating point number makes the result a double, two of 32 bits one of 32 bits. ``/`` gives a
-double and fails for zero; of decimals it is refused, because it rounds. ``lower`` and ``upper`` map case as Unicode has
-it, ``length`` counts characters (bytes of binary), ``year``, ``month`` and ``day`` are those of the date in UTC. Any of
-these is null for a null; ``coalesce`` is its first argument that is not.
+Their types and their meaning are Spark SQL's in ANSI mode. ``+ - * %`` of integers have the wider type and fail where
+that overflows; those of decimals are exact, and refused where 38 digits might not do. A floating point number makes the
+result a double, two of 32 bits one of 32 bits. ``/`` gives a double; it and ``%`` fail for zero and are refused for
+decimals, ``/`` because it rounds. ``lower`` and ``upper`` map case as Unicode has it, ``length`` counts characters
+(bytes of binary), ``date``, ``year``, ``month`` and ``day`` are those of the date in UTC. A type's name is the cast to
+it. Any of these is null for a null; ``coalesce`` is its first argument that is not.
 """
 
 from __future__ import annotations
 
+import datetime
 import decimal
+import math
 import operator
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.instants import NANOS_PER_DAY, civil_of
-from delta_sharing_client.predicates.values import NUMBERS, Day, Kind, Moment, Value, Zone, as_double, describe, kind_of
-
-OPERATORS = ("+", "-", "*", "/")
-FUNCTIONS = ("lower", "upper", "length", "year", "month", "day", "coalesce")
+from delta_sharing_client.instants import MICROS_PER_DAY, NANOS_PER_DAY, civil_of, days_of
+from delta_sharing_client.predicates.values import (
+    NUMBERS,
+    Day,
+    Kind,
+    Moment,
+    Value,
+    Zone,
+    as_double,
+    as_float,
+    describe,
+    kind_of,
+    normalise,
+    parse_date,
+)
 
 _MOST_DIGITS = 38
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _EXACT = decimal.Context(prec=200, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-_DATE_PARTS = ("year", "month", "day")
-_DATES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+_DATES = frozenset((Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ))
+_TEXT = ("A string", frozenset((Kind.STRING,)))
+_NUMERIC = ("A number", NUMBERS)
+_DATED = ("A date or timestamp", _DATES)
+
+# pyarrow has no types for its kernels.
+_Array = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """What is known of one function or operator, whose name is its key in ``ROWS``."""
+
+    sql: tuple[str, ...]
+    """Classes of sqlglot's nodes."""
+    takes: tuple[str, frozenset[Kind]] | None
+    """What an argument is, in words and as kinds; ``None`` if they only need one common type."""
+    result: pa.DataType | None = None
+    """Type of the result; ``None`` if it follows from those of the arguments."""
+    most: int = 1
+    """Greatest number of arguments; 0 for any."""
+    value: Callable[..., Value] | None = None
+    """The meaning: the result for values that are no nulls."""
+    kernel: Callable[[_Array], _Array] | None = None
+    """The same of an Arrow array; ``None`` if each distinct value is computed by ``value``."""
+    arrow: tuple[str, ...] = ()
+    """Functions of ``pyarrow.compute`` that do the same."""
+    polars: tuple[tuple[str, str], ...] = ()
+    """Functions of Polars that do the same: group and name, as Polars serialises them."""
+    interval: Callable[[Value], tuple[Value, Value]] | None = None
+    """Of what keeps the order: the first argument with this result, and the first with a later one."""
+    folds: bool = True
+    """Whether it has a value before the read begins."""
 
 
 def format_call(name: str, arguments: Sequence[object]) -> str:
     """Return a call as SQL."""
-    if name not in OPERATORS:
+    if name.isidentifier():
         return f"{name}({', '.join(map(str, arguments))})"
     return f"(- {arguments[0]})" if len(arguments) == 1 else f"({f' {name} '.join(map(str, arguments))})"
 
@@ -81,39 +128,28 @@ def result_type(name: str, arguments: Sequence[pa.DataType | Value], shown: str)
     """
     types = [item if isinstance(item, pa.DataType) else constant_type(item) for item in arguments]
     kinds = {kind_of(item) for item in types}
-    expected = _EXPECTED.get(name)
-    if expected is not None and not kinds <= expected[1]:
+    row = ROWS[name]
+    if row.takes is not None and not kinds <= row.takes[1]:
         found = " and ".join(describe(item) for item in types)
-        raise UsageError(f"{expected[0]} was expected in '{shown}', found {found}.")
-    if name in ("lower", "upper"):
-        return pa.string()
-    if name in ("length", *_DATE_PARTS):
-        return pa.int32()
+        raise UsageError(f"{row.takes[0]} was expected in '{shown}', found {found}.")
+    if row.most and len(arguments) > row.most:
+        raise UsageError(f"'{shown}' has too many arguments. The most that '{name}' takes is {row.most}.")
+    if row.result is not None:
+        return row.result
     if name == "coalesce":
         return _common_type(types, kinds, arguments, shown)
-    if name == "/":
-        if Kind.DECIMAL in kinds and Kind.FLOATING not in kinds:
-            raise UsageError(
-                f"'{shown}' divides decimals, which rounds. Multiply the other side, or write a double (2E0)."
-            )
-        return pa.float64()
     if Kind.DECIMAL in kinds and Kind.FLOATING not in kinds:
+        if name in ("/", "%"):
+            why = "divides decimals, which rounds" if name == "/" else "takes the remainder of decimals"
+            raise UsageError(f"'{shown}' {why}. Multiply the other side, or write a double (2E0).")
         if len(arguments) == 1:
             return types[0]
         if name == "*":
             digits = [_digits_of(item) for item in arguments]
             return _decimal(sum(own for own, _ in digits) + 1, sum(own for _, own in digits), shown)
+    if name == "/":
+        return pa.float64()
     return _common_number(types, kinds, arguments, shown, more=1)
-
-
-_NUMERIC = ("A number", NUMBERS)
-_EXPECTED = {
-    **dict.fromkeys(OPERATORS, _NUMERIC),
-    "lower": ("A string", frozenset((Kind.STRING,))),
-    "upper": ("A string", frozenset((Kind.STRING,))),
-    "length": ("A string or binary", frozenset((Kind.STRING, Kind.BINARY))),
-    **dict.fromkeys(_DATE_PARTS, ("A date or timestamp", frozenset(_DATES))),
-}
 
 
 def _common_type(
@@ -192,15 +228,12 @@ def apply(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str
         return None
     if name in OPERATORS:
         return _arithmetic(name, [as_type(value, data_type) for value in values], data_type, shown)
-    (value,) = values
-    if isinstance(value, (str, bytes)):
-        if name == "length":
-            return len(value)
-        assert isinstance(value, str)
-        return value.lower() if name == "lower" else value.upper()
-    assert isinstance(value, (Day, Moment))
-    days = value.days if isinstance(value, Day) else value.nanoseconds // NANOS_PER_DAY
-    return civil_of(days)[_DATE_PARTS.index(name)]
+    meaning = ROWS[name].value
+    assert meaning is not None
+    try:
+        return meaning(*values)
+    except (ValueError, ArithmeticError, UsageError):
+        raise cast_failure(shown, values[0], data_type) from None
 
 
 def fold(name: str, values: Sequence[Value], shown: str) -> Value:
@@ -214,7 +247,7 @@ def fold(name: str, values: Sequence[Value], shown: str) -> Value:
     given = [value for value in values if value is not None]
     if len(given) < len(values) and (name != "coalesce" or not given):
         return None
-    if name in _KERNELS and name != "/" and all(type(value) is int for value in given):
+    if name in ("+", "-", "*") and all(type(value) is int for value in given):
         return _KERNELS[name](*given) if len(given) == 2 else -given[0]  # type: ignore[operator]
     data_type = result_type(name, given, shown)
     try:
@@ -240,7 +273,7 @@ def as_type(value: Value, data_type: pa.DataType) -> Value:
 
 
 _KERNELS: dict[str, Callable[..., Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": np.fmod,
 }  # fmt: skip
 
 
@@ -250,12 +283,15 @@ def _arithmetic(name: str, values: Sequence[Value], data_type: pa.DataType, show
         found = exact(*values) if len(values) == 2 else _EXACT.minus(values[0])  # type: ignore[arg-type]
         return found.quantize(decimal.Decimal(1).scaleb(-data_type.scale), context=_EXACT)
     kernel: Callable[..., Any] = _KERNELS[name] if len(values) == 2 else operator.neg
+    if name in ("/", "%") and values[1] == 0:
+        raise division_by_zero(shown)
     if kind_of(data_type) is Kind.FLOATING:
-        if name == "/" and values[1] == 0:
-            raise division_by_zero(shown)
         number = np.float32 if pa.types.is_float32(data_type) else np.float64
         with np.errstate(all="ignore"):
             return float(kernel(*map(number, values)))  # type: ignore[arg-type]
+    if name == "%":
+        # The sign is that of the first, where Python has that of the second.
+        return int(math.copysign(abs(values[0]) % abs(values[1]), values[0])) if values[0] else 0  # type: ignore
     result = kernel(*values)
     if not -(1 << (data_type.bit_width - 1)) <= result < 1 << (data_type.bit_width - 1):
         raise overflow(shown, data_type)
@@ -276,3 +312,199 @@ def division_by_zero(shown: str) -> DataError:
         f"'{shown}' in the filter divides by zero, at which Spark fails, too. Filter out such rows with a condition "
         "before it."
     )
+
+
+def cast_failure(shown: str, value: Value, data_type: pa.DataType) -> DataError:
+    """Return the error for a value that has no counterpart in the type of the result."""
+    return DataError(
+        f"'{shown}' in the filter finds {value!r}, which is no {describe(data_type)}; Spark fails there, too."
+        " Filter out such rows with a condition before it."
+    )
+
+
+def _date_of(value: Value) -> Day:
+    if isinstance(value, str):
+        return parse_date(value.strip())
+    assert isinstance(value, (Day, Moment))
+    return Day(value.days if isinstance(value, Day) else value.nanoseconds // NANOS_PER_DAY)
+
+
+def _part_of(index: int) -> Callable[[Value], Value]:
+    return lambda value: int(civil_of(_date_of(value).days)[index])
+
+
+def _integer_of(bits: int) -> Callable[[Value], Value]:
+    def convert(value: Value) -> Value:
+        if isinstance(value, str) and not re.fullmatch(r"[+-]?\d+", value.strip(), re.ASCII):
+            raise ValueError
+        number = int(value.strip()) if isinstance(value, str) else int(value)  # type: ignore[arg-type]
+        if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+            raise ValueError
+        return number
+
+    return convert
+
+
+def _floating_of(value: Value) -> float:
+    if isinstance(value, str) and not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value.strip(), re.ASCII):
+        raise ValueError
+    return float(value)  # type: ignore[arg-type]
+
+
+def _string_of(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Day):
+        year, month, day = (int(part) for part in civil_of(value.days))
+        return datetime.date(year, month, day).isoformat()
+    return str(value)
+
+
+# === The same of Arrow arrays ===
+
+
+def compute(name: str, array: _Array, data_type: pa.DataType, shown: str) -> _Array:
+    """Return a function of one argument of every value of ``array``; errors are those of ``apply``."""
+    kernel = ROWS[name].kernel
+    try:
+        found = None if kernel is None else kernel(array)
+        if found is not None:
+            return found.cast(data_type)
+    except pa.ArrowInvalid:
+        pass  # the values themselves tell which of them it is
+    encoded = array.dictionary_encode()
+    values = [apply(name, [normalise(value)], data_type, shown) for value in encoded.dictionary.to_pylist()]
+    plain = [value.days if isinstance(value, Day) else value for value in values]
+    return pa.array(plain, pa.int32() if data_type == pa.date32() else data_type).cast(data_type).take(encoded.indices)
+
+
+def _cased(ascii_kernel: Callable[[_Array], _Array]) -> Callable[[_Array], _Array]:
+    # Arrow maps character by character; Unicode has ß to SS, and a sigma of its own for the end of a word.
+    return lambda array: (
+        ascii_kernel(array) if pc.all(pc.string_is_ascii(array), min_count=0).as_py() is not False else None
+    )
+
+
+def _length(array: _Array) -> _Array:
+    return (pc.binary_length if kind_of(array.type) is Kind.BINARY else pc.utf8_length)(array)
+
+
+def _days(array: _Array) -> _Array:
+    if not pa.types.is_date(array.type):
+        numbers = _numbers(array.cast(pa.int64())) // (NANOS_PER_DAY if array.type.unit == "ns" else MICROS_PER_DAY)
+        return pa.array(numbers.astype(np.int32), mask=_nulls(array))
+    return array.cast(pa.int32())
+
+
+def _dates(array: _Array) -> _Array:
+    return None if pa.types.is_string(array.type) else _days(array)
+
+
+def _parts(index: int) -> Callable[[_Array], _Array]:
+    return lambda array: pa.array(civil_of(_numbers(_days(array)))[index].astype(np.int32), mask=_nulls(array))
+
+
+def _numbers(array: _Array) -> Any:
+    return array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _nulls(array: _Array) -> Any:
+    return array.is_null().to_numpy(zero_copy_only=False)
+
+
+def _cast(data_type: pa.DataType) -> Callable[[_Array], _Array]:
+    def kernel(array: _Array) -> _Array:
+        if kind_of(array.type) not in (Kind.INTEGER, Kind.FLOATING, Kind.BOOLEAN):
+            return None
+        whole = pc.trunc(array) if pa.types.is_floating(array.type) and pa.types.is_integer(data_type) else array
+        return whole.cast(data_type, safe=not pa.types.is_floating(data_type))
+
+    return kernel
+
+
+def remainder(dividend: _Array, divisor: _Array, data_type: pa.DataType) -> _Array:
+    """Return the remainders of two arrays, or an array and a constant, of ``data_type``; no divisor is zero."""
+    rows = max(len(side) for side in (dividend, divisor) if isinstance(side, pa.Array))
+    both = [pa.repeat(side, rows) if isinstance(side, pa.Scalar) else side for side in (dividend, divisor)]
+    nulls = _nulls(both[0]) | _nulls(both[1])
+    numbers = [side.fill_null(1).to_numpy(zero_copy_only=False) for side in both]
+    with np.errstate(all="ignore"):
+        return pa.array(np.fmod(*numbers), data_type, mask=nulls)
+
+
+# === The table ===
+
+
+def _year_interval(value: Value) -> tuple[Value, Value]:
+    first, following = (Day(days_of(number, 1, 1) or 0) for number in (value, value + 1))  # type: ignore
+    return first, following
+
+
+def _day_interval(value: Value) -> tuple[Value, Value]:
+    assert isinstance(value, Day)
+    return value, Day(value.days + 1)
+
+
+_CASTABLE = ("A number, boolean or string", NUMBERS | {Kind.BOOLEAN, Kind.STRING})
+_PRINTABLE = ("An integer, boolean, date or string", frozenset((Kind.INTEGER, Kind.BOOLEAN, Kind.DATE, Kind.STRING)))
+
+
+def _integers(data_type: pa.DataType) -> Function:
+    return Function(
+        sql=(), takes=_CASTABLE, result=data_type, value=_integer_of(data_type.bit_width), kernel=_cast(data_type)
+    )
+
+
+ROWS: dict[str, Function] = {
+    "+": Function(sql=("Add",), takes=_NUMERIC, most=2, arrow=("add_checked",)),
+    "-": Function(sql=("Sub",), takes=_NUMERIC, most=2, arrow=("subtract_checked", "negate_checked")),
+    "*": Function(sql=("Mul",), takes=_NUMERIC, most=2, arrow=("multiply_checked",)),
+    "/": Function(sql=("Div",), takes=_NUMERIC, most=2),
+    "%": Function(sql=("Mod",), takes=_NUMERIC, most=2),
+    "lower": Function(
+        sql=("Lower",), takes=_TEXT, result=pa.string(), value=lambda text: text.lower(), kernel=_cased(pc.ascii_lower),
+        arrow=("utf8_lower",), polars=(("StringExpr", "Lowercase"),),
+    ),
+    "upper": Function(
+        sql=("Upper",), takes=_TEXT, result=pa.string(), value=lambda text: text.upper(), kernel=_cased(pc.ascii_upper),
+        arrow=("utf8_upper",), polars=(("StringExpr", "Uppercase"),),
+    ),
+    "length": Function(
+        sql=("Length",), takes=("A string or binary", frozenset((Kind.STRING, Kind.BINARY))), result=pa.int32(),
+        value=len, kernel=_length, arrow=("utf8_length", "binary_length"), polars=(("StringExpr", "LenChars"),),
+    ),
+    "year": Function(
+        sql=("Year",), takes=_DATED, result=pa.int32(), value=_part_of(0), kernel=_parts(0), interval=_year_interval,
+        arrow=("year",), polars=(("TemporalExpr", "Year"),),
+    ),
+    "month": Function(
+        sql=("Month",), takes=_DATED, result=pa.int32(), value=_part_of(1), kernel=_parts(1), arrow=("month",),
+        polars=(("TemporalExpr", "Month"),),
+    ),
+    "day": Function(
+        sql=("Day", "DayOfMonth"), takes=_DATED, result=pa.int32(), value=_part_of(2), kernel=_parts(2),
+        arrow=("day",), polars=(("TemporalExpr", "Day"),),
+    ),
+    "date": Function(
+        sql=("Date", "TsOrDsToDate"), takes=("A date, timestamp or string", _DATES | {Kind.STRING}), result=pa.date32(),
+        value=_date_of, kernel=_dates, interval=_day_interval, polars=(("TemporalExpr", "Date"),),
+    ),
+    "coalesce": Function(sql=("Coalesce",), takes=None, most=0, arrow=("coalesce",)),
+    "tinyint": _integers(pa.int8()),
+    "smallint": _integers(pa.int16()),
+    "int": _integers(pa.int32()),
+    "bigint": _integers(pa.int64()),
+    "float": Function(
+        sql=(), takes=_CASTABLE, result=pa.float32(), value=lambda value: as_float(_floating_of(value)),
+        kernel=_cast(pa.float32()),
+    ),
+    "double": Function(sql=(), takes=_CASTABLE, result=pa.float64(), value=_floating_of, kernel=_cast(pa.float64())),
+    "string": Function(sql=(), takes=_PRINTABLE, result=pa.string(), value=_string_of, kernel=_cast(pa.string())),
+    "current_date": Function(sql=("CurrentDate",), takes=None, result=pa.date32(), folds=False),
+    "now": Function(sql=("CurrentTimestamp",), takes=None, result=pa.timestamp("us", "UTC"), folds=False),
+}  # fmt: skip
+"""All operators and functions by name."""
+
+CASTS = ("tinyint", "smallint", "int", "bigint", "float", "double", "string", "date")
+OPERATORS = tuple(name for name in ROWS if not name.isidentifier())
+FUNCTIONS = tuple(name for name in ROWS if name.isidentifier())

@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.functions import FUNCTIONS, OPERATORS
+from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -36,8 +36,8 @@ from delta_sharing_client.predicates.tree import (
 from delta_sharing_client.predicates.values import Moment, Value, Zone, as_float, is_number, parse_date, parse_moment
 
 _SUPPORTED = (
-    "comparisons (= <> < <= > >= <=>), AND, OR, NOT, IN, BETWEEN, LIKE, startswith(), IS [NOT] NULL, IS [NOT] TRUE or"
-    f" FALSE and IS [NOT] DISTINCT FROM, of columns, constants, {' '.join(OPERATORS)} and the functions"
+    "comparisons (= <> < <= > >= <=>), AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, startswith(), IS [NOT] NULL, IS [NOT]"
+    f" TRUE or FALSE and IS [NOT] DISTINCT FROM, of columns, constants, {' '.join(OPERATORS)} and the functions"
     f" {', '.join(FUNCTIONS[:-1])} and {FUNCTIONS[-1]}"
 )
 
@@ -123,13 +123,16 @@ def _is(node: exp.Expression) -> Expression:
 def _like(node: exp.Expression, escape: str = "\\") -> Expression:
     _only(node, "this", "expression", "negate")
     pattern = _text(_part(node, "expression"), "The pattern of LIKE")
-    like = Like(_computed(_part(node, "this")), pattern, escape)
+    operand = _computed(_part(node, "this"))
+    if isinstance(node, exp.ILike):
+        operand, pattern = call("lower", operand), pattern.lower()
+    like = Like(operand, pattern, escape)
     return Not(like) if node.args.get("negate") else like
 
 
 def _escape(node: exp.Expression) -> Expression:
     like = _part(node, "this")
-    if not isinstance(like, exp.Like):
+    if not isinstance(like, (exp.Like, exp.ILike)):
         raise _unsupported(like)
     return _like(like, _text(_part(node, "expression"), "The escape of LIKE"))
 
@@ -146,7 +149,7 @@ def _anonymous(node: exp.Expression) -> Expression:
     if name in ("isnull", "isnotnull") and len(node.expressions) == 1:
         test = IsNull(_computed(node.expressions[0]))
         return test if name == "isnull" else Not(test)
-    raise _unsupported(node)
+    return _bare(node)
 
 
 def _bare(node: exp.Expression) -> Expression:
@@ -166,11 +169,13 @@ _PREDICATES: dict[type[exp.Expression], Callable[[exp.Expression], Expression]] 
     exp.In: _in,
     exp.Is: _is,
     exp.Like: _like,
+    exp.ILike: _like,
     exp.Escape: _escape,
     exp.StartsWith: _starts_with,
     exp.Anonymous: _anonymous,
     exp.Column: _bare,
     exp.Dot: _bare,
+    exp.Cast: _bare,
     exp.Boolean: _bare,
     exp.Null: _bare,
 }
@@ -203,33 +208,56 @@ def _operand(node: exp.Expression) -> Operand:
         return _operand(_only(node, "this"))
     if isinstance(node, (exp.Column, exp.Dot)):
         return _column(node)
-    if type(node) in _OPERATORS:
-        return call(_OPERATORS[type(node)], *_sides(node))
+    if isinstance(node, exp.Literal):
+        return _constant(node)
     if isinstance(node, exp.Neg):
         inner = _operand(_only(node, "this"))
         return _negated(inner.value, node) if isinstance(inner, Literal) else call("-", inner)
-    if type(node) in _FUNCTIONS:
-        return _function(node)
+    kind = type(node).__name__
+    name = next((name for name, row in ROWS.items() if kind in row.sql), None)
+    if name in OPERATORS:
+        return call(name, *_sides(node))
+    if name is not None:
+        return _function(name, node)
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() in CASTS and len(node.expressions) == 1:
+        return call(str(node.this).lower(), _operand(node.expressions[0]))
+    if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+        inner = _operand(_part(node, "this"))
+        return Literal(_cast(inner.value, node.to)) if isinstance(inner, Literal) else _cast_of(inner, node)
     return _constant(node)
-
-
-_OPERATORS: dict[type[exp.Expression], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
-_FUNCTIONS: dict[type[exp.Expression], str] = {
-    exp.Lower: "lower", exp.Upper: "upper", exp.Length: "length", exp.Coalesce: "coalesce",
-    exp.Year: "year", exp.Month: "month", exp.Day: "day", exp.DayOfMonth: "day",
-}  # fmt: skip
 
 
 def _sides(node: exp.Expression) -> tuple[Operand, Operand]:
     return _operand(_part(node, "this")), _operand(_part(node, "expression"))
 
 
-def _function(node: exp.Expression) -> Operand:
+def _cast_of(operand: Operand, node: exp.Cast) -> Operand:
+    name = _CASTS.get(node.to.this.name)
+    if name is None:
+        raise UsageError(
+            f"Casting {operand} to {node.to.this.name} is not supported. The types that columns are cast to are "
+            f"{', '.join(_CASTS)}."
+        )
+    return call(name, operand)
+
+
+# As sqlglot calls the types.
+_CASTS = {
+    "TINYINT": "tinyint", "SMALLINT": "smallint", "INT": "int", "BIGINT": "bigint", "FLOAT": "float",
+    "DOUBLE": "double", "TEXT": "string", "VARCHAR": "string", "DATE": "date",
+}  # fmt: skip
+
+
+def _function(name: str, node: exp.Expression) -> Operand:
+    if not ROWS[name].folds:
+        if any(node.args.values()):
+            raise _unsupported(node)
+        return call(name)
     first = _only(node, "this", "expressions", "is_nvl", "is_null")
     if isinstance(first, exp.TsOrDsToDate):  # sqlglot's way to say that year() takes text, too
         first = _only(first, "this")
     others = node.args.get("expressions") or []
-    return call(_FUNCTIONS[type(node)], *map(_operand, (first, *others)))
+    return call(name, *map(_operand, (first, *others)))
 
 
 def _computed(node: exp.Expression) -> Operand:
@@ -264,14 +292,12 @@ def _constant(node: exp.Expression) -> Literal:
         return Literal(bool(node.this))
     if isinstance(node, exp.Literal):
         return Literal(_unshield(str(node.this)) if node.is_string else _number(str(node.this)))
-    if isinstance(node, exp.Neg) or type(node) in _OPERATORS or type(node) in _FUNCTIONS:
+    if isinstance(node, exp.Neg) or any(type(node).__name__ in row.sql for row in ROWS.values()):
         operand = _operand(node)
         if isinstance(operand, Literal):
             return operand
         raise UsageError(f"A constant was expected, found {operand}.")
     if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
-        if node.this.find(exp.Column) is not None:
-            raise _unsupported(node)
         return Literal(_cast(_constant(_part(node, "this")).value, node.to))
     raise _unsupported(node)
 
@@ -453,13 +479,13 @@ def _unsupported(node: exp.Expression) -> UsageError:
 
 
 _NAMED: dict[type[exp.Expression], str] = {
-    exp.Mod: "the operator '%'", exp.IntDiv: "the operator 'DIV'", exp.DPipe: "the operator '||'",
+    exp.IntDiv: "the operator 'DIV'", exp.DPipe: "the operator '||'",
     exp.BitwiseAnd: "the operator '&'", exp.BitwiseOr: "the operator '|'", exp.BitwiseXor: "the operator '^'",
     exp.BitwiseNot: "the operator '~'", exp.Bracket: "a subscript in square brackets", exp.Case: "CASE",
     exp.Interval: "an INTERVAL", exp.Placeholder: "a parameter", exp.Parameter: "a parameter", exp.Star: "a star",
-    exp.JSONExtract: "a path into JSON", exp.Lambda: "a lambda", exp.Cast: "a cast of something other than a constant",
+    exp.JSONExtract: "a path into JSON", exp.Lambda: "a lambda",
     exp.Subquery: "a subquery", exp.Select: "a subquery", exp.Column: "a column", exp.Dot: "a column",
-    exp.ILike: "ILIKE", exp.RegexpLike: "RLIKE",
+    exp.RegexpLike: "RLIKE",
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ A predicate is true, false or unknown for a row, as in SQL: a comparison with nu
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 from collections.abc import Iterable, Iterator
@@ -18,8 +19,9 @@ import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnPath, parse_path, quote_name
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.values import Value, as_double, format_value, is_number, normalise
+from delta_sharing_client.predicates.values import Day, Moment, Value, as_double, format_value, is_number, normalise
 
 
 class Op(enum.Enum):
@@ -133,7 +135,9 @@ def call(name: str, *arguments: Operand) -> Operand:
     """Return a call, or its value if all arguments are constant; ``UsageError`` if it has none."""
     found = Call(name, arguments)
     values = [item.value for item in arguments if isinstance(item, Literal)]
-    return found if len(values) < len(arguments) else Literal(functions.fold(name, values, str(found)))
+    if len(values) < len(arguments) or not functions.ROWS[name].folds:
+        return found
+    return Literal(functions.fold(name, values, str(found)))
 
 
 # === Predicates ===
@@ -223,6 +227,11 @@ class Like(Expression):
                 yield quoted, False
             else:
                 yield char, char in "%_"
+
+    @staticmethod
+    def quoted(text: str) -> str:
+        """Return a pattern that only ``text`` matches."""
+        return "".join(f"\\{char}" if char in "%_\\" else char for char in text)
 
     @property
     def prefix(self) -> str:
@@ -405,6 +414,12 @@ class ColumnBuilder:
     def __rtruediv__(self, other: object) -> ColumnBuilder:
         return ColumnBuilder(call("/", _operand(other), self.operand))
 
+    def __mod__(self, other: object) -> ColumnBuilder:
+        return self._call("%", other)
+
+    def __rmod__(self, other: object) -> ColumnBuilder:
+        return ColumnBuilder(call("%", _operand(other), self.operand))
+
     def __neg__(self) -> ColumnBuilder:
         return self._call("-")
 
@@ -450,6 +465,16 @@ class ColumnBuilder:
         """The day of the month, of a date, or of a timestamp in UTC."""
         return self._call("day")
 
+    def date(self) -> ColumnBuilder:
+        """The date, of a timestamp the one in UTC."""
+        return self._call("date")
+
+    def cast(self, type_name: str) -> ColumnBuilder:
+        """As ``tinyint``, ``smallint``, ``int``, ``bigint``, ``float``, ``double``, ``string`` or ``date``."""
+        if type_name.lower() not in functions.CASTS:
+            raise UsageError(f"A column is cast to one of {', '.join(functions.CASTS)}; found {type_name!r}.")
+        return self._call(type_name.lower())
+
     def coalesce(self, *others: object) -> ColumnBuilder:
         """The first of this and ``others`` (columns or values) that is not null."""
         return self._call("coalesce", *others)
@@ -473,6 +498,10 @@ class ColumnBuilder:
     def like(self, pattern: str, escape: str = "\\") -> Expression:
         """``LIKE``."""
         return Like(self.operand, pattern, escape)
+
+    def ilike(self, pattern: str, escape: str = "\\") -> Expression:
+        """``ILIKE``: ``LIKE`` of the text and the pattern in lower case."""
+        return Like(call("lower", self.operand), pattern.lower(), escape)
 
     def starts_with(self, prefix: str) -> Expression:
         """Whether the string starts with ``prefix``."""
@@ -547,6 +576,28 @@ def columns_in(operand: Operand) -> list[Column]:
     if isinstance(operand, Call):
         return [column for item in operand.arguments for column in columns_in(item)]
     return [operand] if isinstance(operand, Column) else []
+
+
+def fixed(expression: Expression, now: Moment) -> Expression:
+    """Return the same with ``current_date()`` and ``now()`` as what they are at the instant ``now``."""
+    if isinstance(expression, Not):
+        return Not(fixed(expression.child, now))
+    if isinstance(expression, (And, Or)):
+        return type(expression)(tuple(fixed(child, now) for child in expression.children))
+    parts = {
+        name: _fixed_operand(part, now)
+        for name in expression.__match_args__  # type: ignore[attr-defined]
+        if isinstance(part := getattr(expression, name), Call)
+    }
+    return dataclasses.replace(expression, **parts) if parts else expression  # type: ignore[type-var]
+
+
+def _fixed_operand(operand: Operand, now: Moment) -> Operand:
+    if not isinstance(operand, Call):
+        return operand
+    if operand.arguments:
+        return call(operand.name, *(_fixed_operand(item, now) for item in operand.arguments))
+    return Literal(now if operand.name == "now" else Day(now.nanoseconds // NANOS_PER_DAY))
 
 
 def has_calls(expression: Expression) -> bool:

@@ -13,6 +13,7 @@ import decimal
 import enum
 import math
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeGuard, Union
@@ -60,6 +61,11 @@ class Moment:
         digits = f"{nanos:09d}"
         fraction = "" if nanos == 0 else "." + (digits if nanos % 1000 else digits[:6])
         return f"{format_date(days)} {clock}{fraction}{'Z' if self.zone is Zone.UTC else ''}"
+
+
+def current_moment() -> Moment:
+    """Return this instant, in microseconds as timestamps of Delta tables are."""
+    return Moment(time.time_ns() // 1000 * 1000, Zone.UTC)
 
 
 Value = Union[None, bool, int, float, decimal.Decimal, str, bytes, Day, Moment]

@@ -14,7 +14,8 @@ from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.functions import FUNCTIONS
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.tree import Not
+from delta_sharing_client.predicates.tree import Not, fixed
+from delta_sharing_client.predicates.values import current_moment
 
 pytestmark = pytest.mark.spark
 
@@ -79,6 +80,17 @@ CONDITIONS = [
     "coalesce(f32, 0.1) = 0.1", "(i32 + 1) IS NULL", "(i8 * 1) <=> 1", "coalesce(i32, i8) BETWEEN 1 AND 7",
     "i64 IN (9007199254740993, 1E0)", "i64 IN (9007199254740993, 1)", "small IN (1.25, 7E0)", "f32 IN (0.1, 2)",
     "i32 IN (2, 7.0)", "i64 NOT IN (9007199254740993, 1E0)", "i32 <> 0 AND 14 / i32 = 2",
+    "i32 % 4 = -3", "i64 % -4 = 3", "i8 % 3 <> 1", "f32 % 1 = 0.5", "f64 % 2 = 0", "i32 % f32 > 0", "i32 % 4.0E0 = 2",
+    "text ILIKE 'sTRASS%'", "text NOT ILIKE '%ας%'", "text ILIKE '%ß_'", "text ILIKE 'Ffi%' ESCAPE '!'",
+    "date(instant) = '2024-12-31'", "date(instant) <> DATE '1960-12-31'", "date(instant) IN ('2024-12-31', NULL)",
+    "to_date(day) > '1969-12-31'", "date(string(day)) = day", "year(date(instant)) < 2024",
+    "tinyint(i32 % 100) = 2", "smallint(i8) = -100", "int(small) = -99", "i8 = 100 AND int(f32) = -1",
+    "bigint(i32) = 7",
+    "CAST(small AS BIGINT) = 12345678", "i32::bigint * 1000000000 > 1",
+    "float(i64) = 9007199254740992", "CAST(small AS FLOAT) > 1", "double(small) = 1.25", "CAST(f32 AS DOUBLE) = 0.1",
+    "string(i64) = '9007199254740993'", "CAST(i32 AS STRING) LIKE '%7'", "CAST(day AS STRING) = '0001-01-01'",
+    "CAST(string(i8) AS INT) + 1 = 101",
+    "now() > instant", "current_date() > day", "now() < TIMESTAMP '2000-01-01 00:00:00Z'", "current_date() IS NULL",
 ]  # fmt: skip
 
 
@@ -94,7 +106,7 @@ def test_conditions_are_true_false_and_null_of_the_rows_that_spark_says(spark: A
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], schema=SCHEMA)
     for number, condition in enumerate(CONDITIONS):
         expected = [answer[number] for answer in answers]
-        parsed = parse_filter(condition)
+        parsed = fixed(parse_filter(condition), current_moment())
         found = mask(bind(parsed, SCHEMA), batch).to_pylist()
         denied = mask(bind(Not(parsed), SCHEMA), batch).to_pylist()
         assert [True if yes else False if no else None for yes, no in zip(found, denied, strict=True)] == expected, (
@@ -102,10 +114,24 @@ def test_conditions_are_true_false_and_null_of_the_rows_that_spark_says(spark: A
         )
 
 
-@pytest.mark.parametrize("condition", ["i8 + i8 > 0", "i32 * i32 > 0", "i32 / i8 > 1", "f64 / f64 > 1"])
+@pytest.mark.parametrize(
+    "condition", ["i8 + i8 > 0", "i32 * i32 > 0", "i32 / i8 > 1", "f64 / f64 > 1", "i32 % i8 > 1", "f64 % f64 > 1"]
+)
 def test_what_fails_in_spark_fails_here(spark: Any, condition: str) -> None:
-    with pytest.raises(Exception, match=r"ARITHMETIC_OVERFLOW|DIVIDE_BY_ZERO"):
+    with pytest.raises(Exception, match=r"ARITHMETIC_OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO"):
         spark.createDataFrame(ROWS, DDL).where(condition).collect()
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], schema=SCHEMA)
     with pytest.raises(DataError, match="at which Spark fails, too"):
+        mask(bind(parse_filter(condition), SCHEMA), batch)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["int(text) > 1", "double(text) > 1", "date(text) > day", "tinyint(i32) > 1", "int(f64) > 1", "int(i64) > 1"],
+)
+def test_casts_that_fail_in_spark_fail_here(spark: Any, condition: str) -> None:
+    with pytest.raises(Exception, match=r"CAST_INVALID_INPUT|CAST_OVERFLOW"):
+        spark.createDataFrame(ROWS, DDL).where(condition).collect()
+    batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], schema=SCHEMA)
+    with pytest.raises(DataError, match="Spark fails there, too"):
         mask(bind(parse_filter(condition), SCHEMA), batch)

@@ -11,10 +11,26 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from delta_sharing_client.outputs.polars import weaker_predicate
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.tree import Column, Comparison, In, IsNull, Literal, Not, Op, StartsWith
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.polars_expressions import weaker_predicate
+from delta_sharing_client.predicates.tree import (
+    And,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    NullSafeEqual,
+    Op,
+    Or,
+    StartsWith,
+    call,
+)
 
 A, S, NEST, DAY = pl.col("a"), pl.col("s"), pl.col("o"), datetime.date(2024, 1, 1)
 _A, _S = Column(("a",)), Column(("s",))
@@ -119,7 +135,24 @@ def test_the_weaker_predicate_is_true_of_every_row_that_polars_keeps(
         ((A == 1) & (A % 2 == 0), Comparison(Op.EQ, _A, Literal(1))),
         ((A == 1) | (A % 2 == 0), None),
         # A negation of what is weaker would be stronger.
-        (~(A == 1), None),
+        (~((A % 2 == 0) & (A == 1)), None),
+        (~((A == 1) & (A < 3)), Or((Comparison(Op.NE, _A, Literal(1)), Comparison(Op.GE, _A, Literal(3))))),
+        (~(A == 1), Comparison(Op.NE, _A, Literal(1))),
+        (~(pl.col("x") > 1.5), None),
+        (~(A % 2 == 0), None),
+        (A.is_between(1, 2), And((Comparison(Op.GE, _A, Literal(1)), Comparison(Op.LE, _A, Literal(2))))),
+        (A.is_between(1, 2, "none"), And((Comparison(Op.GT, _A, Literal(1)), Comparison(Op.LT, _A, Literal(2))))),
+        pytest.param(~A.is_in([1, 2]), Not(In(_A, (Literal(1), Literal(2)))), marks=reads_lists),
+        pytest.param(S.is_in(["größe", "名前"]), In(_S, (Literal("größe"), Literal("名前"))), marks=reads_lists),
+        (pl.col("b"), Comparison(Op.EQ, Column(("b",)), Literal(True))),
+        (~pl.col("b"), Comparison(Op.NE, Column(("b",)), Literal(True))),
+        (A.eq_missing(1), NullSafeEqual(_A, Literal(1))),
+        (A.eq_missing(None), NullSafeEqual(_A, Literal(None))),
+        (A.ne_missing(1), Not(NullSafeEqual(_A, Literal(1)))),
+        (pl.col("t").dt.date() == DAY, Comparison(Op.EQ, call("date", Column(("t",))), Literal(DAY))),
+        (pl.col("d").dt.year() >= 2024, Comparison(Op.GE, call("year", Column(("d",))), Literal(2024))),
+        (S.str.contains("%", literal=True), Like(_S, "%\\%%")),
+        (S.str.contains("^b"), None),
         (pl.col("x") == A, None),
         (pl.col("x") == float("nan"), None),
         (pl.col("x") < float("inf"), None),
@@ -128,12 +161,44 @@ def test_the_weaker_predicate_is_true_of_every_row_that_polars_keeps(
         (pl.col("f") == 0.5, Comparison(Op.EQ, Column(("f",)), Literal(0.5))),
         (A == 2.0**53, None),
         (pl.col("b") == 1, None),
-        (A.is_between(1, 2.5), None),
+        (A.is_between(1, 2.5), Comparison(Op.GE, _A, Literal(1))),
         (A.is_in([1, None]), None),
-        (S.str.ends_with("b"), None),
+        (S.str.ends_with("b"), Like(_S, "%b")),
         (A.cast(pl.String) == "1", None),
     ],
     ids=str,
 )
 def test_what_is_known_of_a_filter(condition: pl.Expr, expected: object) -> None:
     assert weaker_predicate(condition, ARROW) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        ((A % 2 == 0) | (S.str.to_lowercase() == "größe"), "a % 2 = 0 OR lower(s) = 'größe'"),
+        (pl.col("i") < A + 1, "i < a + 1"),
+        (A.cast(pl.String) == "1", "string(a) = '1'"),
+        (~pl.col("o").struct.field("a").is_between(1, 2), "NOT (o.a >= 1 AND o.a <= 2)"),
+        (pl.col("t").dt.date() == DAY, "date(t) = DATE '2024-01-01'"),
+        (pl.col("x") > 1.5, "x > 1.5E0"),
+    ],
+    ids=str,
+)
+def test_an_expression_of_polars_is_a_filter(condition: pl.Expr, text: str) -> None:
+    assert parse_filter(condition) == parse_filter(text)
+
+
+@pytest.mark.parametrize(
+    ("condition", "named"),
+    [
+        (S.str.contains("^b"), "A pattern"),
+        (A.sqrt() > 1, "The function 'Sqrt'|The function 'Pow'"),
+        (A.is_in([1, None]), "A list with nulls"),
+        (A.mean() < A, "'Agg'"),
+        (pl.col("x") == float("nan"), "What JSON does not hold|A number that JSON|NaN"),
+    ],
+    ids=str,
+)
+def test_what_an_expression_says_beyond_filters_is_named(condition: pl.Expr, named: str) -> None:
+    with pytest.raises(UsageError, match=f"^({named}).* has no counterpart here"):
+        parse_filter(condition)

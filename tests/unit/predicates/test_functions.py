@@ -18,7 +18,7 @@ from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.functions import FUNCTIONS
+from delta_sharing_client.predicates.functions import FUNCTIONS, ROWS
 from delta_sharing_client.predicates.hints import weaken
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
@@ -40,9 +40,10 @@ from delta_sharing_client.predicates.tree import (
     call,
     col,
     columns,
+    fixed,
     has_calls,
 )
-from delta_sharing_client.predicates.values import Day
+from delta_sharing_client.predicates.values import Day, Kind, current_moment, normalise
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.predicates.strategies import PATHS, SCHEMA, batch_of, constants, rows
@@ -70,11 +71,11 @@ ROW = {
 
 def result_of(sql: str, row: dict[str, Any] = ROW) -> bool | None:
     """What a filter says of a row, by the reference and by Arrow, which must agree."""
-    bound = bind(parse_filter(sql), SCHEMA)
+    bound = bind(fixed(parse_filter(sql), current_moment()), SCHEMA)
     answer = evaluate(bound, row)
     batch = pa.RecordBatch.from_pylist([{**row, "day": row["day"] and datetime.date(2024, 2, 29)}], schema=SCHEMA)
     assert mask(bound, batch).to_pylist() == [answer is True]
-    assert mask(bind(Not(parse_filter(sql)), SCHEMA), batch).to_pylist() == [answer is False]
+    assert mask(bind(fixed(Not(parse_filter(sql)), current_moment()), SCHEMA), batch).to_pylist() == [answer is False]
     return answer
 
 
@@ -124,6 +125,27 @@ def result_of(sql: str, row: dict[str, Any] = ROW) -> bool | None:
         ("Nest.n * 2 BETWEEN 6 AND 6", True),
         ("nvl(text, 'x') = 'Straße'", True),
         ("coalesce(day, '2024-01-01') > '2024-02-01'", True),
+        ("i32 % 4 = 3 AND -i32 % 4 = -3 AND i32 % -4 = 3", True),
+        ("f64 % 1 = 0.5 AND -f64 % 2 = -0.5", True),
+        ("i64 % 2 = 0", None),
+        ("(i32 + 1) % 8 = 0", True),
+        ("text ILIKE 'sTRAß%'", True),
+        ("text NOT ILIKE '%SS%'", True),
+        ("date(instant) = '2024-12-31' AND date(wall) = '1969-12-31' AND to_date(day) = '2024-02-29'", True),
+        ("date(instant) IN ('2024-12-31', NULL)", True),
+        ("year(date(instant)) = 2024", True),
+        ("CAST(f64 AS INT) = 2 AND CAST(-f64 AS BIGINT) = -2 AND CAST(small AS INT) = 1", True),
+        ("CAST(i64 AS INT) = 2", None),
+        ("CAST(flag AS INT) + 1 = 2", True),
+        ("CAST(i32 AS STRING) = '7' AND string(flag) = 'true'", True),
+        ("CAST(day AS STRING) LIKE '2024-02-%'", True),
+        ("CAST(coalesce(void, ' 12 ') AS INT) = 12", True),
+        ("CAST(lower(CAST(i32 AS STRING)) AS DOUBLE) = 7E0", True),
+        ("CAST(i32 AS FLOAT) / 2 = 3.5", True),
+        ("i8::bigint * 100000000000 > 1", True),
+        ("date(CAST(day AS STRING)) = day", True),
+        ("now() > instant AND current_date() > day AND now() <= now()", True),
+        ("date(now()) >= current_date()", True),
     ],
 )
 def test_what_is_computed_is_what_spark_computes(sql: str, expected: bool | None) -> None:
@@ -138,6 +160,14 @@ def test_what_is_computed_is_what_spark_computes(sql: str, expected: bool | None
         ("i32 / 0 > 1", r"divides by zero"),
         ("f64 / (i32 - 7) > 1", r"divides by zero"),
         ("i32 * 2147483647 > 0", "overflows the type integer"),
+        ("i32 % 0 > 1", r"divides by zero"),
+        ("f64 % (i32 - 7) > 1", r"divides by zero"),
+        ("CAST(text AS INT) > 1", "finds 'Straße', which is no integer"),
+        ("CAST(lower(text) AS DOUBLE) > 1", "finds 'straße', which is no double"),
+        ("CAST(f64 * 1E10 AS INT) > 1", r"finds 25000000000.0, which is no integer"),
+        ("CAST(i32 * 100 AS TINYINT) > 1", "finds 700, which is no byte"),
+        ("CAST(f64 / 1E-300 * 1E300 AS BIGINT) > 1", "finds inf, which is no long"),
+        ("date(text) > '2024-01-01'", "finds 'Straße', which is no date"),
     ],
 )
 def test_what_fails_in_spark_fails(sql: str, message: str | None) -> None:
@@ -187,6 +217,11 @@ def test_a_condition_before_it_keeps_a_failure_away(sql: str) -> None:
         ("year(text) = 2024", "A date or timestamp was expected"),
         ("length(i32) = 1", "A string or binary was expected"),
         ("small / 3 > 1", "divides decimals, which rounds"),
+        ("small % 3 > 1", "takes the remainder of decimals"),
+        ("CAST(small AS DECIMAL(3, 1)) > 1", "Casting small to DECIMAL is not supported. The types that columns are"),
+        ("CAST(day AS INT) > 1", "A number, boolean or string was expected in 'int"),
+        ("CAST(f64 AS STRING) = '1'", "An integer, boolean, date or string was expected"),
+        ("now(3) > instant", "not supported"),
         ("wide * wide > 1", "may need 77 digits"),
         ("wide * 1000 > 1", "may need 43 digits"),
         ("coalesce(i32, text) = 1", "arguments of different types: integer, string"),
@@ -226,6 +261,10 @@ def test_the_builder_writes_what_sql_does() -> None:
         (col("text").upper().like("X%"), "upper(text) LIKE 'X%'"),
         (col("text").length().is_in([1, 2]), "length(text) IN (1, 2)"),
         (col("day").year() == 2024, "year(day) = 2024"),
+        (col("i32") % 2 == 7 % col("i32"), "i32 % 2 = 7 % i32"),
+        (col("instant").date() == "2024-01-01", "date(instant) = '2024-01-01'"),
+        (col("text").cast("double") > 1.5, "CAST(text AS DOUBLE) > 1.5E0"),
+        (col("text").ilike("A%_B"), "text ILIKE 'a%_b'"),
         (col("day").month().between(1, 3), "month(day) BETWEEN 1 AND 3"),
         (col("day").day().is_not_null(), "day(day) IS NOT NULL"),
         (col("i64").coalesce(col("i32"), 0) > 1, "coalesce(i64, i32, 0) > 1"),
@@ -266,11 +305,19 @@ CALLS = {
     "year": (col("day").year(), pa.int32()),
     "month": (col("day").month(), pa.int32()),
     "day": (col("day").day(), pa.int32()),
+    "date": (col("instant").date(), pa.date32()),
     "coalesce": (col("i64").coalesce(col("i32")), pa.int64()),
+    "tinyint": (col("f64").cast("tinyint"), pa.int8()),
+    "smallint": (col("small").cast("smallint"), pa.int16()),
+    "int": (col("i8").cast("INT"), pa.int32()),
+    "bigint": (col("flag").cast("bigint"), pa.int64()),
+    "float": (col("i32").cast("float"), pa.float32()),
+    "double": (col("small").cast("double"), pa.float64()),
+    "string": (col("i8").cast("string"), pa.string()),
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if ROWS[name].folds])
 def test_every_function_is_known_to_every_interpreter(name: str) -> None:
     built, data_type = CALLS[name]
     assert (built.operand.name, bind(IsNull(built.operand), SCHEMA).child.type) == (name, data_type)
@@ -284,7 +331,7 @@ def test_every_function_is_known_to_every_interpreter(name: str) -> None:
 def evaluate_call(operand: Operand) -> Any:
     """The value of a call of columns for ROW, by its meaning."""
     bound = bind(IsNull(operand), SCHEMA).child
-    values = [ROW[item.path[0]] for item in bound.arguments]
+    values = [normalise(ROW[item.path[0]]) for item in bound.arguments]
     return functions.apply(bound.name, values, bound.type, str(bound))
 
 
@@ -400,6 +447,12 @@ def test_hints_are_true_of_every_matching_row(
         ("2024 > year(day)", "day < DATE '2024-01-01'"),
         ("year(day) <> 2024", "NOT (day >= DATE '2024-01-01' AND day < DATE '2025-01-01')"),
         ("year(instant) < 2024", "instant < TIMESTAMP '2024-01-01 00:00:00Z'"),
+        (
+            "date(instant) = '2024-01-31'",
+            "instant >= TIMESTAMP '2024-01-31 00:00:00Z' AND instant < TIMESTAMP '2024-02-01 00:00:00Z'",
+        ),
+        ("date(wall) > '2024-01-31'", "wall >= TIMESTAMP '2024-02-01 00:00:00'"),
+        ("CAST(day AS DATE) <= '2024-01-31'", "day < DATE '2024-02-01'"),
     ],
 )
 def test_years_become_ranges_that_files_are_skipped_by(sql: str, expected: str) -> None:
@@ -626,3 +679,25 @@ def test_nan_and_infinity_flow_through_arithmetic() -> None:
         assert evaluate(bound, {"f64": value}) is expected
         batch = pa.RecordBatch.from_pydict({"f64": [value]}, schema=pa.schema([("f64", pa.float64())]))
         assert mask(bound, batch).to_pylist() == [expected]
+
+
+# === The recipe of docs/architecture.md ===
+
+
+def test_a_function_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ("A string", frozenset((Kind.STRING,)))
+    row = functions.Function(
+        sql=("Reverse",), takes=texts, result=pa.string(), value=lambda text: text[::-1], arrow=("binary_reverse",)
+    )
+    monkeypatch.setitem(functions.ROWS, "reverse", row)
+    assert result_of("reverse(text) = 'eßartS'") is True
+    assert result_of("reverse(lower(text)) LIKE 'eßa%' AND length(reverse(text)) IN (6, 7)") is True
+    assert result_of("reverse(text) IS NULL", {**ROW, "text": None}) is True
+    assert str(parse_filter("REVERSE(text) <> 'x'")) == "reverse(text) <> 'x'"
+    assert parse_filter("reverse('ab') = text") == parse_filter("text = 'ba'")
+    with pytest.raises(UsageError, match=r"A string was expected in 'reverse\(i32\)', found integer"):
+        bind(parse_filter("reverse(i32) = 'x'"), SCHEMA)
+    assert not _may_match(bind(parse_filter("reverse(text) = 'fr'"), SCHEMA), One(_bounds("DE", "DE", 0, 10)))
+    assert _may_match(bind(parse_filter("reverse(text) = 'ED'"), SCHEMA), One(_bounds("DE", "DE", 0, 10)))
+    assert _may_match(bind(parse_filter("reverse(text) = 'fr'"), SCHEMA), One(_bounds("DE", "DX", 0, 10)))
+    assert weaken(bind(parse_filter("reverse(text) = 'fr' AND i32 > 1"), SCHEMA)) is not None

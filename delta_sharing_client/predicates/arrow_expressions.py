@@ -1,0 +1,260 @@
+"""``pyarrow.compute.Expression``, as engines push it down and people write it, as a predicate tree.
+
+It is read in the form in which Arrow serialises it: a record batch of its constants and options, whose metadata lists
+its nodes in order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Union
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_sharing_client.predicates.engines import Unsaid, UnsaidError, constant, constants, true_column, weaker
+from delta_sharing_client.predicates.functions import ROWS
+from delta_sharing_client.predicates.tree import (
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Op,
+    Operand,
+    Or,
+    StartsWith,
+    call,
+)
+
+
+class _Call:
+    """A node of a serialised expression: a function, what it takes, and its options as a dictionary."""
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+        self.arguments: list[_Node] = []
+        self.options: dict[str, Any] = {}
+
+
+class _Constant:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+_Node = Union[_Call, Column, _Constant]
+
+
+def to_tree(expression: pc.Expression) -> Expression:
+    """Return ``expression`` as a predicate, with ``Unsaid`` for parts that have no counterpart."""
+    node = _parse(expression)
+    return Unsaid("A position or an unknown node") if node is None else _condition(node)
+
+
+def weaker_predicate(expression: pc.Expression, schema: pa.Schema) -> Expression | None:
+    """Return a predicate that is true of every row of which ``expression`` is true; ``None`` where there is none.
+
+    Parameters
+    ----------
+    expression:
+        Over columns of ``schema``, which are those of the table.
+    """
+    return weaker(to_tree(expression), schema)
+
+
+def columns_of(expressions: Iterable[pc.Expression]) -> set[str] | None:
+    """Return the names of the top-level columns that ``expressions`` read, ``None`` where one of them does not tell."""
+    names: set[str] = set()
+    nodes = [_parse(expression) for expression in expressions]
+    while nodes:
+        node = nodes.pop()
+        if node is None:
+            return None
+        if isinstance(node, Column):
+            names.add(node.path[0])
+        elif isinstance(node, _Call):
+            nodes += node.arguments
+    return names
+
+
+# === Conditions ===
+
+_COMPARISONS = {
+    "equal": Op.EQ,
+    "not_equal": Op.NE,
+    "less": Op.LT,
+    "less_equal": Op.LE,
+    "greater": Op.GT,
+    "greater_equal": Op.GE,
+}
+_JOINS: dict[str, type[And] | type[Or]] = {"and_kleene": And, "and": And, "or_kleene": Or, "or": Or}
+# Of SetLookupOptions: a null in the column is in the list if one is there, and is not if none is.
+_MATCH_NULLS = 0
+
+
+def _condition(node: _Node, inverted: bool = False) -> Expression:
+    """Return a condition; ``inverted``: somewhere around it is a negation, so that false and unknown are told apart."""
+    try:
+        if not isinstance(node, _Call):
+            return true_column(_operand(node), "A condition")
+        if node.function in _JOINS:
+            return _JOINS[node.function](tuple(_condition(argument, inverted) for argument in node.arguments))
+        if node.function == "invert":
+            return Not(_condition(node.arguments[0], True))
+        if node.function == "is_in":
+            return _is_in(node, inverted)
+        if node.function in _COMPARISONS:
+            return _comparison(_COMPARISONS[node.function], *map(_operand, node.arguments))
+        test = _TESTS.get(node.function)
+        return Unsaid(f"The function '{node.function}'") if test is None else test(node)
+    except UnsaidError as error:
+        return Unsaid(str(error))
+
+
+def _comparison(op: Op, left: Operand, right: Operand) -> Expression:
+    if isinstance(left, Literal) and not isinstance(right, Literal):
+        return Comparison(op.flipped, right, left)
+    return Comparison(op, left, right)
+
+
+def _is_in(node: _Call, inverted: bool) -> Expression:
+    column, found, has_null = _membership(node)
+    if has_null:
+        return Or((found, IsNull(column))) if not inverted else Or((And((found, Not(IsNull(column)))), IsNull(column)))
+    # In Arrow nothing is unknown of a list: a null is not in it, and its negation holds.
+    return And((found, Not(IsNull(column)))) if inverted else found
+
+
+def _membership(node: _Call) -> tuple[Operand, Expression, bool]:
+    """Return what is tested, whether it is one of the values that are no nulls, and whether there is a null."""
+    values = node.options.get("value_set")
+    if not isinstance(values, list) or node.options.get("null_matching_behavior") != _MATCH_NULLS:
+        raise UnsaidError("A list that matches nulls in its own way")
+    column, known = _operand(node.arguments[0]), constants(values, "a list")
+    return column, In(column, tuple(known)) if known else Literal(False), len(known) < len(values)
+
+
+def _if_else(node: _Call) -> Expression:
+    # How DuckDB writes IN: null for a null, else what Arrow says. That is the meaning of IN here.
+    test, then, otherwise = node.arguments
+    is_of_nulls = isinstance(otherwise, _Constant) and otherwise.value is None
+    functions = [part.function for part in (test, then) if isinstance(part, _Call)]
+    if is_of_nulls and functions == ["is_valid", "is_in"]:
+        assert isinstance(test, _Call)
+        assert isinstance(then, _Call)
+        column, found, _ = _membership(then)
+        if column == _operand(test.arguments[0]):
+            return found if isinstance(found, In) else And((found, Not(IsNull(column))))
+    raise UnsaidError("The function 'if_else'")
+
+
+def _is_null(node: _Call) -> Expression:
+    if node.options.get("nan_is_null"):
+        raise UnsaidError("A null that may be NaN")
+    return IsNull(_operand(node.arguments[0]))
+
+
+def _text(build: Callable[[Operand, str], Expression]) -> Callable[[_Call], Expression]:
+    def test(node: _Call) -> Expression:
+        if node.options.get("ignore_case", True):
+            raise UnsaidError(f"The function '{node.function}' without case")
+        return build(_operand(node.arguments[0]), str(node.options["pattern"]))
+
+    return test
+
+
+_TESTS: dict[str, Callable[[_Call], Expression]] = {
+    "if_else": _if_else,
+    "is_null": _is_null,
+    "is_valid": lambda node: Not(IsNull(_operand(node.arguments[0]))),
+    "starts_with": _text(StartsWith),
+    "ends_with": _text(lambda column, text: Like(column, "%" + Like.quoted(text))),
+    "match_substring": _text(lambda column, text: Like(column, f"%{Like.quoted(text)}%")),
+}
+
+
+# === Operands ===
+
+_CALLS = {function: name for name, row in ROWS.items() for function in row.arrow}
+_CASTS = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float": "float",
+          "double": "double", "string": "string", "date32[day]": "date"}  # fmt: skip
+
+
+def _operand(node: _Node) -> Operand:
+    if isinstance(node, Column):
+        return node
+    if isinstance(node, _Constant):
+        return constant(node.value, "a comparison")
+    name = _CASTS.get(str(node.options.get("to_type"))) if node.function == "cast" else _CALLS.get(node.function)
+    if name is None:
+        raise UnsaidError(f"The function '{node.function}'")
+    return call(name, *map(_operand, node.arguments))
+
+
+# === The serialised form ===
+
+
+def _parse(expression: pc.Expression) -> _Node | None:
+    try:
+        (buffer,) = expression.__reduce__()[1]
+        batch = pa.ipc.open_file(buffer).get_batch(0)
+    except (pa.ArrowException, ValueError, TypeError, AttributeError):
+        return None
+    try:
+        entries = _entries(batch.schema)
+        return _node(*next(entries), entries, batch)
+    except (LookupError, ValueError, StopIteration):
+        return None
+
+
+def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node:
+    if kind == "field_ref":
+        return Column((text,))
+    if kind == "nested_field_ref":
+        return Column(tuple([next(following)[1] for _ in range(int(text))]))
+    if kind == "literal":
+        return _Constant(batch.column(int(text))[0].as_py())
+    if kind != "call":
+        raise ValueError(kind)
+    found = _Call(text)
+    while (entry := next(following))[0] != "end":
+        if entry[0] == "options":
+            options = batch.column(int(entry[1]))
+            found.options = options[0].as_py()
+            if text == "cast":
+                # The value is a null; what it is of is meant.
+                found.options["to_type"] = options.type.field("to_type").type
+        else:
+            found.arguments.append(_node(*entry, following, batch))
+    return found
+
+
+class _CSchema(ctypes.Structure):
+    """The head of ``ArrowSchema`` (Arrow C data interface)."""
+
+    _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
+
+
+def _entries(schema: pa.Schema) -> Iterator[tuple[str, str]]:
+    """Yield the metadata of ``schema`` in order. pyarrow gives a dictionary, and here keys come again."""
+    capsule = schema.__arrow_c_schema__()
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    address = _CSchema.from_address(pointer_of(capsule, b"arrow_schema")).metadata
+    if not address:
+        return
+    (count,) = struct.unpack("=i", ctypes.string_at(address, 4))
+    address += 4
+    for _ in range(count):
+        pair = []
+        for _ in range(2):
+            (length,) = struct.unpack("=i", ctypes.string_at(address, 4))
+            pair.append(ctypes.string_at(address + 4, length).decode())
+            address += 4 + length
+        yield pair[0], pair[1]

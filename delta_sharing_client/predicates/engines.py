@@ -1,0 +1,105 @@
+"""Conditions of other libraries as predicate trees: whole, or as much of them as is surely true of their rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from delta_sharing_client.columns import resolve_path
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.binding import is_exact
+from delta_sharing_client.predicates.tree import (
+    And,
+    Column,
+    Comparison,
+    Expression,
+    Literal,
+    Not,
+    Op,
+    Operand,
+    Or,
+    columns,
+    known_of_all,
+    known_of_any,
+    push_not,
+)
+from delta_sharing_client.predicates.values import Kind, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Unsaid(Expression):
+    """A condition of another library that has no counterpart here; ``what`` names it."""
+
+    what: str
+
+
+class UnsaidError(Exception):
+    """An operand of another library that has no counterpart here; it is what ``str()`` says."""
+
+
+def whole(tree: Expression) -> Expression:
+    """Return ``tree`` if all of it has a counterpart here, else raise ``UsageError``."""
+    match tree:
+        case Unsaid(what=what):
+            raise UsageError(f"{what} of another library's expression has no counterpart here. Write it as SQL.")
+        case And(children=children) | Or(children=children):
+            for child in children:
+                whole(child)
+        case Not(child=child):
+            whole(child)
+    return tree
+
+
+def weaker(tree: Expression, schema: pa.Schema) -> Expression | None:
+    """Return a predicate that is true of every row of which the other library's condition is, ``None`` for none.
+
+    Whoever pushed the condition down still applies it to the rows. Left out is what has another meaning there, such as
+    constants that one of the two converts.
+    """
+    match tree:
+        case And(children=children):
+            return known_of_all(weaker(child, schema) for child in children)
+        case Or(children=children):
+            return known_of_any(weaker(child, schema) for child in children)
+        case Not(child=And() | Or() | Not() | Comparison()) if not _has_floats(tree, schema):
+            return weaker(push_not(tree), schema)
+        case Not() if _has_floats(tree, schema):
+            # NaN and the zeros compare in other ways elsewhere, and a negation would be stronger.
+            return None
+    return tree if is_exact(tree, schema) else None
+
+
+def _has_floats(tree: Expression, schema: pa.Schema) -> bool:
+    try:
+        return any(kind_of(resolve_path(path, schema)[-1].type) is Kind.FLOATING for path in columns(tree))
+    except UsageError:
+        return True
+
+
+def true_column(operand: Operand, what: str) -> Expression:
+    """Return what stands where a condition is due: a boolean column, or a constant."""
+    if isinstance(operand, Column):
+        return Comparison(Op.EQ, operand, Literal(True))
+    if isinstance(operand, Literal) and (operand.value is None or isinstance(operand.value, bool)):
+        return operand
+    return Unsaid(what)
+
+
+def constant(value: Any, what: str) -> Literal:
+    """Return a constant; ``UnsaidError`` for NaN, which compares in other ways elsewhere, and what has no type here."""
+    try:
+        found = Literal(value)
+    except UsageError:
+        raise UnsaidError(f"The constant {value!r} in {what}") from None
+    if isinstance(found.value, float) and math.isnan(found.value):
+        raise UnsaidError(f"NaN in {what}")
+    return found
+
+
+def constants(values: Iterable[Any], what: str) -> list[Literal]:
+    """Return constants that are no nulls; see ``constant``."""
+    return [constant(value, what) for value in values if value is not None]
