@@ -6,7 +6,7 @@ import argparse
 import sys
 from types import ModuleType
 
-from tests.soak import early_ends, engines, faults, listing, spark_kills
+from tests.soak import early_ends, engines, faults, listing, positions, spark_kills, urls
 
 # A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 SOAKS: dict[str, ModuleType] = {
@@ -14,7 +14,9 @@ SOAKS: dict[str, ModuleType] = {
     "engines": engines,
     "faults": faults,
     "listing": listing,
+    "positions": positions,
     "spark-kills": spark_kills,
+    "urls": urls,
 }
 
 

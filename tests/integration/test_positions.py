@@ -1,0 +1,26 @@
+"""A sample of ``python -m tests.soak positions``: answers that are cut or reset after one byte or another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.effort import ALL
+from tests.soak import positions
+
+
+@pytest.fixture(scope="module")
+def front() -> Iterator[positions.Front]:
+    with positions.world() as found:
+        yield found
+
+
+@pytest.mark.parametrize("way", positions.WAYS)
+def test_an_answer_that_ends_early_changes_no_row(front: positions.Front, way: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for name in positions.QUESTIONS:
+            cases = list(front.cases(way, name, one_in=20 if ALL else 401))
+            assert cases
+            assert [wrong for wrong in pool.map(lambda case: case(), cases) if wrong is not None] == []

@@ -1,0 +1,27 @@
+"""A sample of ``python -m tests.soak urls``: the host that is judged is the one that is connected to."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from tests.effort import ALL
+from tests.soak import urls
+
+
+def test_the_host_that_is_judged_is_the_host_that_is_asked() -> None:
+    counts, wrong = urls.compare(seed=1, count=200_000 if ALL else 3_000)
+    assert wrong == []
+    assert counts["answered"] > counts.total() / 20
+    assert counts["refused"] > counts.total() / 20
+
+
+def test_a_judge_that_asks_one_parser_alone_is_found_out() -> None:
+    def naive(url: str) -> bool:
+        try:
+            parts = urlsplit(url)
+            return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            return False
+
+    _, wrong = urls.compare(seed=1, count=3_000, may_be_asked=naive)
+    assert any("\\\\@" in each for each in wrong)
