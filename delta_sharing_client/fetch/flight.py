@@ -50,8 +50,9 @@ class Flight:
         self._flying -= 1
         self._serve()
 
-    def _went_well(self) -> None:
-        if self.limit < self._most:
+    def _went_well(self, generation: int) -> None:
+        # Of those that began before a refusal, one that goes well says nothing about fewer.
+        if self.limit < self._most and generation == self._generation:
             self._well += 1
             if self._well >= self.limit:
                 self.limit, self._well = self.limit + 1, 0
@@ -83,6 +84,7 @@ class Seat:
     def refused(self) -> None:
         """Take note that the server says that there are too many requests."""
         self._flight._refused(self._generation)
+        self._generation = -1
 
     async def __aenter__(self) -> Seat:
         self._generation = await self._flight._enter(self._order)
@@ -92,5 +94,5 @@ class Seat:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._flight._went_well()
+            self._flight._went_well(self._generation)
         self._flight._leave()

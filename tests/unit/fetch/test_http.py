@@ -1,14 +1,29 @@
-"""Which URLs of an answer may be fetched."""
+"""Which URLs of data files are fetched, and what comes of the answers."""
 
 from __future__ import annotations
 
-import pytest
+import base64
+import pickle
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
-from delta_sharing_client.errors import ProtocolError
-from delta_sharing_client.fetch.http import check_data_url
+import pytest
+import trustme
+
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError
+from delta_sharing_client.fetch.http import Http, check_data_url
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.profile import BearerToken, Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
+from delta_sharing_client.run import loop
+from tests.unit.raw_server import SOON, Raw, pause
 
 
 @pytest.mark.parametrize(
@@ -36,3 +51,179 @@ def test_everything_else_is_refused_without_its_query_string(url):
         check_data_url(url + "?sig=planted", allow_http=True, table="s.d.t", file_id="f")
     assert "planted" not in str(caught.value)
     assert (caught.value.table, caught.value.file_id) == ("s.d.t", "f")
+
+
+# === Answers as they come from a socket ===
+
+SIZE = 64
+BODY = bytes(range(SIZE))
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def bundle(authority: trustme.CA, tmp_path: Path) -> str:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    return str(tmp_path / "ca.pem")
+
+
+@pytest.fixture(params=["plain", "tls"])
+def raw(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Raw]:
+    context = None
+    if request.param == "tls":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+    server = Raw(context)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def fetch(raw: Raw, bundle: str) -> Callable[..., bytes]:
+    def fetched(target: str = "/f", start: int = 0, stop: int = SIZE, **options: Any) -> bytes:
+        chosen = ReadOptions(**{"ca_bundle": bundle, "read_timeout": 5.0, "max_attempts": 3, **options})
+        reader = Reader(Http(chosen, True, "s.d.t"), None, ScanReport())
+        file = RemoteFile(reader, key="f", url=raw.url + target, size=SIZE, file_id="f")
+        return bytes(loop.call(file.read(ByteRange(start, stop))).to_pybytes())
+
+    return fetched
+
+
+Fetch = Callable[..., bytes]
+
+
+def test_an_answer_that_is_cut_anywhere_is_completed(raw: Raw, fetch: Fetch) -> None:
+    whole = HEAD + BODY
+    cuts = range(len(whole))
+    raw.answers = [answer for cut in cuts for answer in (whole[:cut], whole)]
+    for cut in cuts:
+        raw.answers = [whole[:cut], whole]
+        assert fetch() == BODY
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        HEAD.replace(b"\r", b"") + BODY,
+        b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\nHTTP/1.1 102 Wait\r\n\r\n" + HEAD + BODY,
+        HEAD.replace(b"\r\n\r\n", b"\r\nX-Long: %s\r\n\r\n" % (200_000 * b"x")) + BODY,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX: y\r\n\r\n" % (SIZE, BODY),
+    ],
+    ids=["bare line feeds", "interim answers", "a long head", "trailers"],
+)
+def test_strange_answers_are_read_at_once(raw: Raw, fetch: Fetch, answer: bytes) -> None:
+    raw.answers = [answer]
+    raw.close_after = False
+    began = time.monotonic()
+    assert fetch() == BODY
+    assert time.monotonic() - began < SOON
+    assert len(raw.requests) == 1
+
+
+STRAY = HEAD + bytes(SIZE)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [[HEAD + BODY + STRAY], [[HEAD + BODY, STRAY]], [[HEAD + BODY, STRAY[:10], STRAY[10:]]], [HEAD + BODY + b"\r\n"]],
+    ids=["with the body", "after the body", "in pieces", "a line end"],
+)
+def test_bytes_behind_an_answer_are_not_the_next_files(
+    raw: Raw, fetch: Fetch, answers: list[bytes | list[bytes]]
+) -> None:
+    raw.close_after = False
+    raw.answers = [*answers, HEAD + BODY]
+    assert fetch() == BODY
+    pause(0.2)  # until they are there
+    assert fetch() == BODY
+
+
+def test_a_connection_is_used_again(raw: Raw, fetch: Fetch) -> None:
+    raw.close_after = False
+    raw.answers = [HEAD + BODY]
+    for _ in range(5):
+        assert fetch() == BODY
+    assert raw.connections == 1
+
+
+@pytest.mark.parametrize("line", [b"X: y\r\n", b"x"])
+def test_trailers_without_end_end(raw: Raw, fetch: Fetch, line: bytes) -> None:
+    half = SIZE // 2
+    chunk = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (half, BODY[:half])
+    raw.answers = [[chunk, *500 * [line]]]
+    began = time.monotonic()
+    with pytest.raises(DeltaSharingError):
+        fetch(read_timeout=0.2, max_attempts=2)
+    assert time.monotonic() - began < SOON
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/f?X-Amz-Signature=%ab%AB%2f%2F+a b".replace(" ", "%20"),
+        "/a/../b/./c//d?x=[1]{2}|^`<>\"'&&=?/;:@!$()*,",
+        "/%zz%?%",
+        "/f?" + 20_000 * "x",
+        "/f;p=1?a=b#fragment",
+        "?only=query",
+    ],
+)
+def test_a_signed_url_goes_out_byte_for_byte(raw: Raw, fetch: Fetch, target: str) -> None:
+    raw.answers = [HEAD + BODY]
+    assert fetch(target) == BODY
+    sent = raw.requests[0].split(b" ")[1].decode()
+    assert sent == ("/" if target.startswith("?") else "") + target.partition("#")[0]
+
+
+def test_what_is_no_ascii_goes_out_as_utf_8(raw: Raw, fetch: Fetch) -> None:
+    raw.answers = [HEAD + BODY]
+    assert fetch("/\u00e9/\u4e2d?a=%41\U0001f600") == BODY
+    assert raw.requests[0].split(b" ")[1] == b"/%C3%A9/%E4%B8%AD?a=%41%F0%9F%98%80"
+
+
+def test_requests_send_nothing_of_a_session(raw: Raw, fetch: Fetch) -> None:
+    raw.answers = [HEAD[:-2] + b"Set-Cookie: a=b\r\n\r\n" + BODY]
+    raw.close_after = False
+    fetch()
+    fetch()
+    names = {line.split(b":")[0].lower() for line in raw.requests[1].split(b"\r\n")[1:] if line}
+    assert names == {b"host", b"accept", b"accept-encoding", b"user-agent"}
+
+
+@pytest.mark.parametrize(
+    "location", ["http://127.0.0.1:{port}\\@{good}/", "/\\127.0.0.1:{port}/", "http://u:p@{good}/"]
+)
+def test_a_redirect_is_judged_before_it_is_followed(raw: Raw, fetch: Fetch, location: str) -> None:
+    evil = Raw()
+    evil.answers = [HEAD + BODY]
+    try:
+        target = location.format(port=evil.url.rpartition(":")[2], good=raw.url.rpartition("/")[2])
+        raw.answers = [f"HTTP/1.1 307 There\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()]
+        with pytest.raises(ProtocolError, match=r"backslash|user name"):
+            fetch()
+        assert evil.requests == []
+    finally:
+        evil.close()
+
+
+def test_a_proxy_of_plain_http_is_given_the_login_decoded_once(bundle: str) -> None:
+    proxy = Raw()
+    proxy.answers = [HEAD + BODY]
+    try:
+        options = ReadOptions(proxy=proxy.url.replace("//", "//us%40er:p%2Fw%2525@"))
+        reader = Reader(Http(options, True, "s.d.t"), None, ScanReport())
+        file = RemoteFile(reader, key="f", url="http://storage.invalid/f?a=%2F", size=SIZE, file_id="f")
+        assert bytes(loop.call(file.read(ByteRange(0, SIZE)))) == BODY
+        assert proxy.requests[0].startswith(b"GET http://storage.invalid/f?a=%2F HTTP/1.1\r\n")
+        assert base64.b64encode(b"us@er:p/w%25") in proxy.requests[0]
+    finally:
+        proxy.close()
+
+
+def test_a_reader_of_files_goes_to_another_process() -> None:
+    http = Http(ReadOptions(), True, "s.d.t")
+    assert pickle.loads(pickle.dumps(http)) == http

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import ssl
@@ -22,65 +21,11 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.sessions import Interrupt
+from tests.unit.raw_server import SOON, Raw, pause
 
 BODY = json.dumps({"items": [{"name": "whole"}]}).encode()
 VERSION = b"HTTP/1.1 200 OK\r\nDelta-Table-Version: 123\r\nContent-Length: 0\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY)
-# How long a request may take here that waits for nothing; the machine may be busy.
-SOON = 5.0
-# Of a clock that no fixture stops.
-pause = threading.Event().wait
-
-
-class Raw:
-    """Answers each request with the next of ``answers``, the last one from then on; ``None`` ends the connection.
-
-    An answer is bytes that are sent at once, or a list of bytes with pauses between, which belong to one request.
-    """
-
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self.answers: list[bytes | list[bytes]] = []
-        self.close_after = True
-        self.requests: list[bytes] = []
-        self.connections = 0
-        self.pause = 0.02
-        self._context = context
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        scheme = "http" if context is None else "https"
-        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=self._serve, args=(self._listener.accept()[0],), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            if self._context is not None:
-                connection = self._context.wrap_socket(connection, server_side=True)
-            self.connections += 1
-            with connection:
-                while self._request(connection):
-                    found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-                    for piece in [found] if isinstance(found, bytes) else found:
-                        connection.sendall(piece)
-                        pause(self.pause if isinstance(found, list) else 0)
-                    if self.close_after:
-                        return
-
-    def _request(self, connection: socket.socket) -> bool:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            received = connection.recv(65536)
-            if not received:
-                return False
-            head += received
-        self.requests.append(head)
-        return True
-
-    def close(self) -> None:
-        self._listener.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,148 @@
+"""How many requests fly: up to the most, in order, fewer where a server refuses, and more again as it takes them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
+
+from delta_sharing_client.fetch.flight import Flight
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(coroutine)
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_no_more_fly_than_may_and_the_lowest_order_goes_first() -> None:
+    async def work() -> None:
+        flight, began, go = Flight(2), [], asyncio.Event()
+
+        async def request(order: tuple[int, int]) -> None:
+            async with flight(order):
+                began.append(order)
+                await go.wait()
+
+        tasks = [asyncio.create_task(request(order)) for order in ((0, 0), (0, 1), (3, 0), (1, 1), (1, 0))]
+        await settle()
+        assert began == [(0, 0), (0, 1)]
+        go.set()
+        await asyncio.gather(*tasks)
+        assert began == [(0, 0), (0, 1), (1, 0), (1, 1), (3, 0)]
+
+    run(work())
+
+
+def test_one_that_is_cancelled_while_it_waits_or_flies_gives_its_place_back() -> None:
+    async def work() -> None:
+        flight, began, go = Flight(1), [], asyncio.Event()
+
+        async def request(name: int) -> None:
+            async with flight((name, 0)):
+                began.append(name)
+                await go.wait()
+
+        tasks = [asyncio.create_task(request(name)) for name in range(4)]
+        await settle()
+        tasks[1].cancel()  # waits
+        tasks[0].cancel()  # flies
+        await settle()
+        assert began == [0, 2]
+        go.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert began == [0, 2, 3]
+
+    run(work())
+
+
+def test_one_that_is_cancelled_as_its_turn_comes_gives_its_place_back() -> None:
+    async def work() -> None:
+        flight, began = Flight(1), []
+
+        async def request(name: int) -> None:
+            async with flight((name, 0)):
+                began.append(name)
+
+        first = flight((0, 0))
+        await first.__aenter__()
+        tasks = [asyncio.create_task(request(name)) for name in (1, 2)]
+        await settle()
+        await first.__aexit__(None, None, None)  # the turn of 1 has come, and it has not run yet
+        tasks[0].cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await tasks[0]
+        await asyncio.wait_for(tasks[1], 1)
+        assert began == [2]
+
+    run(work())
+
+
+def test_requests_that_are_refused_together_halve_the_flight_once() -> None:
+    async def work() -> None:
+        flight = Flight(16)
+
+        async def refused(order: int) -> None:
+            async with flight((order, 0)) as seat:
+                await asyncio.sleep(0)
+                seat.refused()
+
+        await asyncio.gather(*(refused(order) for order in range(16)))
+        assert flight.limit == 8
+        await refused(0)
+        assert flight.limit == 1  # one flew, and was one too many
+        await refused(0)
+        assert flight.limit == 1
+
+    run(work())
+
+
+def test_each_round_that_goes_well_lets_one_more_fly() -> None:
+    async def work() -> None:
+        flight = Flight(4)
+        seats = [flight((number, 0)) for number in range(4)]
+        for seat in seats:
+            await seat.__aenter__()
+        seats[0].refused()
+        for seat in seats:
+            await seat.__aexit__(RuntimeError, RuntimeError(), None)
+        limits = []
+        for _ in range(2 + 3 + 10):
+            async with flight((0, 0)):
+                limits.append(flight.limit)
+        assert limits == [2, 2, 3, 3, 3, *10 * [4]]
+
+    run(work())
+
+
+def test_more_wait_than_fly_after_a_refusal_until_there_is_room() -> None:
+    async def work() -> None:
+        flight, flying, most = Flight(8), 0, []
+        go = asyncio.Event()
+
+        async def request(order: int) -> None:
+            nonlocal flying
+            async with flight((order, 0)) as seat:
+                flying += 1
+                most.append(flying)
+                await go.wait()
+                if order == 0:
+                    seat.refused()
+                await asyncio.sleep(0)
+                flying -= 1
+
+        tasks = [asyncio.create_task(request(order)) for order in range(40)]
+        await settle()
+        assert max(most) == 8
+        most.clear()
+        go.set()
+        await asyncio.gather(*tasks)
+        assert len(most) == 32
+        # As many as fly after the refusal, and one more after each round of so many.
+        assert all(flying <= 4 + number // 4 for number, flying in enumerate(most))
+
+    run(work())
