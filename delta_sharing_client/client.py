@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class SharingClient:
-    """Lists what a sharing server shares with the holder of a profile. Safe in threads; pickles; a context manager.
+    """Lists the shares, schemas and tables of a profile. Thread-safe, picklable, and a context manager.
 
     All methods raise ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
     ``ProfileError`` once the token has expired.
@@ -32,7 +32,7 @@ class SharingClient:
         Path, URL, open file, mapping or ``Profile``; ``None`` for the environment variable
         ``DELTA_SHARING_PROFILE``. ``ProfileError`` if it cannot be used.
     options:
-        Timeouts, limits and knobs of reads.
+        Timeouts, limits and other options of reads.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class SharingClient:
     def table(self, name: str | Table | TableName) -> SharedTable:
         """Return a shared table, given by value or as ``share.schema.table`` (the share may contain dots).
 
-        Nothing is asked of the server yet.
+        This sends no request.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class SharingClient:
         return SharedTable(table, self.rest, self.rest.options)
 
     def __getitem__(self, share: str) -> Contents:
-        """Return what a share contains: ``client["share"]["schema"]["table"]``. Nothing is asked of the server yet.
+        """Return what a share contains: ``client["share"]["schema"]["table"]``. This sends no request.
 
         Examples
         --------

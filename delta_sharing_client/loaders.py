@@ -188,7 +188,7 @@ def load_as_polars(
 def scan_polars(url: str, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     """Return a shared table as a Polars ``LazyFrame`` (extra ``polars``), which reads when it is collected.
 
-    What the query selects, filters and limits reaches the read, so that only the bytes it needs are fetched; see
+    The query's columns, filters and limits are pushed down, so that it downloads only the bytes that it needs; see
     ``Scan.to_polars``. Parameters as in ``SharedTable.scan``.
 
     Raises
@@ -210,7 +210,7 @@ def scan_polars(url: str, **choices: Unpack[Lazy]) -> pl.LazyFrame:
 def load_as_duckdb(
     url: str, connection: duckdb.DuckDBPyConnection | None = None, **choices: Unpack[Lazy]
 ) -> duckdb.DuckDBPyRelation:
-    """Return a shared table as a DuckDB relation (extra ``duckdb``) into which queries are pushed.
+    """Return a shared table as a DuckDB relation (extra ``duckdb``); queries are pushed down.
 
     See ``Scan.to_duckdb``; other parameters as in ``SharedTable.scan``.
 
@@ -298,7 +298,7 @@ def load_as_spark(
     """Return a shared table as a Spark frame, read on the executors with plain PySpark (extra ``spark``).
 
     ``delta_sharing_profile`` is a profile to use instead of the one in ``url``; ``spark`` is the session, the active
-    one by default. Of ``options`` the retries and timeouts hold. Other parameters as in ``load_as_pandas``.
+    one by default. Of ``options`` only retries and timeouts apply. Other parameters as in ``load_as_pandas``.
 
     Raises
     ------
@@ -453,7 +453,7 @@ def get_table_metadata(url: str, use_delta_format: bool = True) -> TableDetails:
 def get_table_protocol(url: str, use_delta_format: bool = True) -> Protocol:
     """Return the protocol versions and features of a shared table; ``use_delta_format`` as in ``get_table_metadata``.
 
-    The parquet response format tells a reader version of its own, and none of the table's features.
+    The parquet response format has its own reader version and does not contain the table's features.
 
     Raises
     ------

@@ -32,10 +32,10 @@ class VariantAs(enum.Enum):
 
 
 class AccessMode(enum.Enum):
-    """Which way to a table's data (protocol, "accessModes").
+    """How to access a table's data (protocol, "accessModes").
 
-    ``AUTO``: by URL, or from the table's directory where only that is offered. ``URL``: by URL alone. ``DIR``: from the
-    directory, with temporary credentials; by URL where the directory cannot be read and URLs are offered.
+    ``AUTO``: through URLs, or from the table's directory if only that is offered. ``URL``: through URLs only. ``DIR``:
+    from the directory, with temporary credentials; through URLs if the directory cannot be read and URLs are offered.
     """
 
     AUTO = "auto"
@@ -44,7 +44,7 @@ class AccessMode(enum.Enum):
 
 
 class FileIdHash(enum.Enum):
-    """By which scheme a server derives the ids of files (protocol, "File ID Hash Header").
+    """The scheme by which a server derives the ids of files (protocol, "File ID Hash Header").
 
     ``PARQUET`` and ``DELTA`` are the schemes of the two response formats. With one of them a file has the same id,
     whatever the format of the answer: in the file cache, in reports and errors.
@@ -56,68 +56,69 @@ class FileIdHash(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Knobs of the scan engine and of its requests.
+    """Options of reads and of all requests.
 
     Parameters
     ----------
     max_concurrent_requests:
-        Most data requests in flight at once. How many there are depends on what answers: few where answers come at
-        once, more while that raises the throughput, and no more than a storage takes that answers 429 or 503.
+        Maximum number of concurrent data requests. The actual number adapts: few if responses come immediately, more
+        while that raises the throughput, and fewer if storage answers 429 or 503.
     max_bytes_in_flight:
-        Bytes fetched or decoded but not yet handed out; at least one file is always admitted. A file that unpacks to
-        far more than its own size is decoded in batches of fewer rows, so that the memory stays below three times this
-        number; one with a single page that unpacks to more is refused.
+        Limit of bytes that are downloaded or decoded but not yet returned; one file is always allowed. A file that
+        unpacks to far more than its size is decoded in smaller batches, so that memory stays below three times this
+        number. A file with a single page that unpacks to more is refused.
     batch_rows:
-        Upper bound of rows in one record batch.
+        Maximum number of rows in a record batch.
     connect_timeout, read_timeout:
-        Seconds to wait for a connection, and for the next bytes of an answer.
+        Seconds to wait for a connection, and for the next bytes of a response.
     max_attempts:
-        Tries per request, the first included.
+        Attempts per request, including the first.
     max_retry_seconds:
-        Seconds after which no further try is made.
+        Seconds after which no further attempt is made.
     total_timeout:
-        Seconds that one operation may take as a whole, all its requests, tries and waits included: a listing, a query
-        with all its pages, the download of what a query found. ``None`` for no limit.
+        Seconds that one operation may take, with all its requests, attempts and waits: a listing, a query with all its
+        pages, the download of a query's files. ``None`` for no limit.
     min_bytes_per_second:
-        Least throughput of an answer, taken over ``read_timeout`` seconds; a slower one is broken off and tried again.
+        Minimum speed of a response, measured over ``read_timeout`` seconds; a slower response is cancelled and retried.
         0 for no limit.
     async_query:
-        Let the server compute an answer while it is asked again and again (protocol, "asyncQuery"), for tables so large
-        that a gateway would end the request first. Servers that do not know it answer at once.
+        Let the server compute the result in the background while the client polls (protocol, "asyncQuery"), for tables
+        so large that a gateway would cancel the request. Servers without this feature answer immediately.
     cache_directory:
         Directory of the file cache, ``None`` for no cache.
     cache_bytes:
         Size limit of the cache in bytes.
     progress:
-        ``None`` shows a progress bar where a person watches (terminal, notebook) and the read is long; a bool forces. A
-        function is called with a ``Progress`` a few times a second, on a thread of its own, and once at the end.
+        ``None`` shows a progress bar in terminals and notebooks if the read is long; a bool forces it on or off. A
+        function is called with a ``Progress`` a few times per second, in its own thread, and once at the end.
     variant_as:
-        How ``variant`` columns come out.
+        The form of ``variant`` columns in the result.
     headers:
-        Headers of your own for each request to the sharing server (not to storages), as a mapping; a gateway may want
-        some. Added to those of the environment variable ``DELTA_SHARING_HEADERS``, a JSON object.
+        Additional headers for requests to the sharing server (not to storage), as a mapping, for example for a gateway.
+        They are added to those of the environment variable ``DELTA_SHARING_HEADERS``, a JSON object.
     user_agent:
-        Put last in the ``User-Agent`` header, so that a provider can tell programs apart; the environment variable
-        ``DELTA_SHARING_USER_AGENT`` stands in for ``None``.
+        Appended to the ``User-Agent`` header, so that the provider can distinguish programs. ``None``: the environment
+        variable ``DELTA_SHARING_USER_AGENT``.
     access_mode:
-        Which way to a table's data; see docs/directory-access.md.
+        How to access a table's data; see docs/directory-access.md.
     file_id_hash:
-        The scheme of file ids to ask for; a server that does not confirm it is an error then. ``None``: not asked for,
-        and the server's own for the format of its answer.
+        The scheme of file ids to request; it is an error if the server does not confirm it. ``None``: the server's
+        default for the response format.
     require_whole_table:
-        Fail where the server lists other numbers of files or bytes than it says the table has, in a read of a snapshot
-        without filter and limit. By default that is an ``IncompleteReadWarning``: a share may show a part of a table.
+        Raise an error if the server lists a different number of files or bytes than it states for the table, in a read
+        of a snapshot without filter and limit. The default is an ``IncompleteReadWarning``, because a share may contain
+        a part of a table.
     storage_options:
         Settings of the store for directory access, by obstore's names: ``region``, ``endpoint`` and the like.
     proxy:
-        URL of the proxy for all requests; an empty text for none. ``None``: what ``HTTPS_PROXY``, ``HTTP_PROXY``,
-        ``ALL_PROXY`` and ``NO_PROXY`` say.
+        URL of the proxy for all requests; an empty text for none. ``None``: the environment variables ``HTTPS_PROXY``,
+        ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.
     ca_bundle:
-        File or directory of the certificates that are trusted, PEM. ``None``: what ``REQUESTS_CA_BUNDLE`` or
-        ``CURL_CA_BUNDLE`` name, else those of certifi. Certificates are always verified.
+        File or directory of trusted certificates, PEM. ``None``: ``REQUESTS_CA_BUNDLE`` or ``CURL_CA_BUNDLE``, else
+        those of certifi. Certificates are always verified.
     client_certificate:
-        PEM file of the certificate and key that this client shows where a server asks for one, or a pair of files.
-        ``None``: the file that ``DELTA_SHARING_CLIENT_CERTIFICATE`` names, if any.
+        PEM file with the client's certificate and key, or a pair of files, for servers that request one. ``None``: the
+        file in ``DELTA_SHARING_CLIENT_CERTIFICATE``, if set.
     """
 
     max_concurrent_requests: int = 64

@@ -62,9 +62,9 @@ ReadT = TypeVar("ReadT", bound="Read")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Read(AsyncOutputs, abc.ABC):
-    """What a snapshot and a change feed have in common: where it is read, how, and every output.
+    """The common part of ``Scan`` and ``Changes``: what to read, the options, and all outputs.
 
-    Not built by hand: ``SharedTable.scan`` and ``SharedTable.changes`` return one.
+    Create one with ``SharedTable.scan`` or ``SharedTable.changes``.
     """
 
     rest: RestClient = dataclasses.field(repr=False)
@@ -223,11 +223,10 @@ class Read(AsyncOutputs, abc.ABC):
     def to_batches(self) -> Batches:
         """Return the rows as an iterator of Arrow record batches, in stable order and bounded memory.
 
-        The first come while the server still lists files: that the listing is whole, and no row missing, is known when
-        the iterator ends without an error. Every batch has exactly ``schema``. The iterator is a context manager;
-        ``close``, from any thread, ends the read and all that is in flight for it, and so does dropping the iterator.
-        Who asks a closed one for more gets a ``UsageError``, as does a process that was forked off while the read was
-        under way.
+        The first batches arrive while the server still lists files. The result is complete only if the iterator ends
+        without an error. Every batch has exactly ``schema``. The iterator is a context manager. ``close``, from any
+        thread, ends the read and its pending requests, and so does dropping the iterator. Reading from a closed
+        iterator, or in a process that was forked during the read, raises ``UsageError``.
 
         Raises
         ------
@@ -246,15 +245,15 @@ class Read(AsyncOutputs, abc.ABC):
         return self._run(self._stream())
 
     def partitions(self, count: int) -> list[Partition]:
-        """Plan the read and return it in at most ``count`` parts, for an engine that distributes them.
+        """Plan the read and split it into at most ``count`` parts, for an engine that distributes them.
 
-        Each part pickles, has a ``schema`` and is read by its ``read()``, as record batches, in any process that has
-        this package; their rows in order are those of ``to_batches``. Parts have about the same bytes: large files
-        are cut at their row groups, for which their footers are read here. None is empty, and there is none where
-        nothing is to be read. A read with a limit is one part.
+        You can pickle a part. It has a ``schema``, and ``read()`` returns its rows as record batches in any process
+        that has this package. All parts in order have the rows of ``to_batches``. Parts have similar sizes: large files
+        are split at row groups, for which their footers are read here. No part is empty; the list is empty if there is
+        nothing to read. A read with a limit is one part.
 
-        Parts renew their URLs when those expire, for the version that was planned. Their pickles hold the profile's
-        credentials for that: keep them where you would keep the profile.
+        A part renews expired URLs for the version that was planned, so a pickled part contains credentials: protect it
+        as you protect the profile.
 
         Raises
         ------
@@ -365,8 +364,8 @@ class Read(AsyncOutputs, abc.ABC):
         Parameters
         ----------
         lazy:
-            Return a ``LazyFrame`` instead, which reads when it is collected: what its query selects, filters and limits
-            reaches the read, so that only the bytes it needs are fetched.
+            Return a ``LazyFrame`` instead, which reads when it is collected. Its columns, filters and limits are pushed
+            down, so that it downloads only the bytes that it needs.
 
         Raises
         ------
@@ -420,9 +419,9 @@ to_pandas().
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Return the rows as a DuckDB relation (extra ``duckdb``), on ``connection`` or DuckDB's default one.
 
-        Every query of the relation reads anew: its columns and filters reach the read, so that only the bytes they need
-        are fetched. On the default connection ``duckdb.sql("SELECT ... FROM relation")`` finds it too. Threads need a
-        connection each.
+        Every query of the relation reads again and downloads only the bytes that its columns and filters need. On the
+        default connection ``duckdb.sql("SELECT ... FROM relation")`` finds the relation, too. Each thread needs its own
+        connection.
 
         Raises
         ------
@@ -445,9 +444,9 @@ to_pandas().
         return duckdb_relation(self, connection)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
-        """Write the rows into one Parquet file, in bounded memory, and return how many there are.
+        """Write the rows to one Parquet file, in bounded memory, and return the number of rows.
 
-        The file appears under its name when it is complete; one that was there stays as it was if the read fails.
+        The file gets its name when it is complete. If the read fails, an existing file is unchanged.
         ``UsageError`` if it cannot be written.
 
         Raises
@@ -558,9 +557,9 @@ to_pandas().
         return SharedDataset(self)
 
     def count(self) -> int:
-        """Return the number of rows: from the log where it tells, else from the files, of which no column is read.
+        """Return the number of rows, from the log if it states it, otherwise from the files without reading a column.
 
-        Deletion vectors are read: what the log says of them must be what they are.
+        Deletion vectors are read and compared with the log.
 
         Raises
         ------

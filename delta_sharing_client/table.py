@@ -133,7 +133,7 @@ class _History(list[VersionChanges]):
 
 @dataclasses.dataclass(frozen=True)
 class SharedTable:
-    """A shared table; made by ``SharingClient.table``. Nothing is asked of the server until a method needs it.
+    """A shared table, from ``SharingClient.table``. It sends no request until a method needs one.
 
     Examples
     --------
@@ -186,7 +186,7 @@ class SharedTable:
     ) -> TableDetails:
         """Return the table's description, at a version or timestamp where one is given.
 
-        With ``"auto"`` the server chooses the response format in which it describes the table.
+        With ``"auto"`` the server chooses the response format of the description.
 
         Raises
         ------
@@ -223,7 +223,7 @@ class SharedTable:
     def protocol(self, *, response_format: ResponseFormat | str = ResponseFormat.AUTO) -> Protocol:
         """Return the reader and writer versions and the features that the table needs.
 
-        The parquet response format has a reader version of its own, 1, and tells none of the table's.
+        The parquet response format has its own reader version, 1, and does not contain the table's features.
 
         Raises
         ------
@@ -280,9 +280,9 @@ class SharedTable:
         columns:
             Names to return, in this order; ``"b.c"`` keeps only the field ``c`` of the struct ``b``.
         filter:
-            SQL text, ``[("a", ">", 1)]`` tuples, or ``ds.col("a") > 1``; rows for which it is not true are left out.
+            SQL text, ``[("a", ">", 1)]`` tuples, or ``ds.col("a") > 1``. Only rows for which it is true are returned.
         limit:
-            Greatest number of rows.
+            Maximum number of rows.
         version, timestamp:
             The snapshot to read, the latest one by default; text or datetimes, in UTC without a zone.
         row_lineage:
@@ -290,7 +290,7 @@ class SharedTable:
         response_format:
             ``"auto"``, ``"parquet"`` or ``"delta"``; the rows are the same.
         options:
-            How to read, instead of the client's options: all requests of this read, to the server and to storages.
+            Options for all requests of this read, instead of the client's options.
 
         Raises
         ------

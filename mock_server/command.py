@@ -43,24 +43,24 @@ def serve(
     host: Annotated[Optional[str], typer.Option(help="Address to listen on (default 127.0.0.1).")] = None,
     port: Annotated[Optional[int], typer.Option(help="Port to listen on (default 0: any free one).")] = None,
     profile_out: Annotated[
-        Optional[Path], typer.Option(help="Write a ready profile file when the server listens.", metavar="FILE")
+        Optional[Path], typer.Option(help="Write a profile file once the server listens.", metavar="FILE")
     ] = None,
     token: Annotated[Optional[str], typer.Option(help="Bearer token (default: a new one).")] = None,
     url_ttl: Annotated[Optional[float], typer.Option(help="Seconds for which a data URL is valid.")] = None,
-    latency: Annotated[Optional[float], typer.Option(help="Seconds by which every answer is delayed.")] = None,
-    bandwidth: Annotated[Optional[float], typer.Option(help="Bytes per second of all answers together.")] = None,
-    page_size_limit: Annotated[Optional[int], typer.Option(help="Most files on one page of a query.")] = None,
+    latency: Annotated[Optional[float], typer.Option(help="Delay every response by so many seconds.")] = None,
+    bandwidth: Annotated[Optional[float], typer.Option(help="Bytes per second of all responses together.")] = None,
+    page_size_limit: Annotated[Optional[int], typer.Option(help="Maximum files on a page of a query.")] = None,
     async_polls: Annotated[Optional[int], typer.Option(help="Polls until an asynchronous query is done.")] = None,
     local_directories: Annotated[
         bool,
-        typer.Option("--local-directories", help="Offer directory access to tables here, to users of this machine."),
+        typer.Option("--local-directories", help="Offer directory access to tables, to users of this machine."),
     ] = False,
-    tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS, with a certificate made for this run.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate created for this run.")] = False,
     certfile: Annotated[Optional[Path], typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
     keyfile: Annotated[Optional[Path], typer.Option(help="The key of --certfile (PEM).")] = None,
     fault: Annotated[
         Optional[list[str]],
-        typer.Option(help="Make something go wrong: NAME[=VALUE][:COUNT][@TARGET]; repeatable.", metavar="FAULT"),
+        typer.Option(help="Simulate a fault: NAME[=VALUE][:COUNT][@TARGET]; repeatable.", metavar="FAULT"),
     ] = None,
     list_faults: Annotated[bool, typer.Option("--list-faults", help="Describe the faults and stop.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print counts of requests and bytes at the end.")] = False,

@@ -172,6 +172,10 @@ def test_what_docstrings_refer_to_exists() -> None:
     [
         ("import delta_sharing_client.cli", ("requests", "pyarrow", "pandas", "rich.table")),
         ("from delta_sharing_client import SharingClient", ("pyarrow", "pandas", "sqlglot", "fsspec", "polars")),
+        (
+            "from delta_sharing_client import load_as_pandas",
+            ("typer", "pydantic", "rich", "sqlglot", "fsspec", "polars"),
+        ),
         ("from delta_sharing_client import load_as_arrow", ("pandas", "sqlglot", "fsspec", "polars", "duckdb")),
         ("import delta_sharing_client.spark.datasource", ("pandas", "sqlglot", "fsspec", "rich")),
     ],

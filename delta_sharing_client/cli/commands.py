@@ -51,10 +51,11 @@ ColumnsOption = Annotated[
 FilterOption = Annotated[
     Optional[str], typer.Option("--filter", "-f", metavar="SQL", help="Rows to read, such as \"date >= '2024-01-01'\".")
 ]
-LimitOption = Annotated[Optional[int], typer.Option("--limit", metavar="N", help="Greatest number of rows.")]
+LimitOption = Annotated[Optional[int], typer.Option("--limit", metavar="N", help="Maximum number of rows.")]
 VersionOption = Annotated[Optional[int], typer.Option("--version", metavar="N", help="Version of the table to read.")]
 TimestampOption = Annotated[
-    Optional[str], typer.Option("--timestamp", metavar="ISO8601", help="Read the version that was current then.")
+    Optional[str],
+    typer.Option("--timestamp", metavar="ISO8601", help="Read the version that was current at that time."),
 ]
 LineageOption = Annotated[bool, typer.Option("--row-lineage", help="Add _row_id and _row_commit_version.")]
 ToOption = Annotated[
@@ -65,10 +66,10 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help="parquet, csv, arrow or jsonl; default: by the ending of FILE, and csv on stdout.",
+        help="parquet, csv, arrow or jsonl; default: the ending of FILE; csv for stdout.",
     ),
 ]
-ExplainOption = Annotated[bool, typer.Option("--explain", help="Say what would be read; read nothing.")]
+ExplainOption = Annotated[bool, typer.Option("--explain", help="Show what would be read, without reading it.")]
 
 
 @app.callback()
@@ -117,7 +118,7 @@ def tables(
     settings: Settings,
     where: Annotated[Optional[str], typer.Argument(metavar="[SHARE[.SCHEMA]]", autocompletion=names_of_schemas)] = None,
 ) -> None:
-    """List the tables of everything, of a share, or of a schema.
+    """List all tables, or those of a share or schema.
 
     Example: delta-sharing tables
     Example: delta-sharing tables demo.shop
@@ -158,7 +159,7 @@ def tree(settings: Settings) -> None:
 
 @app.command("share")
 def share_details(settings: Settings, share: ShareArgument) -> None:
-    """Show what the server tells of a share.
+    """Show the server's details of a share.
 
     Example: delta-sharing share demo
     Example: delta-sharing share demo --json
@@ -180,7 +181,7 @@ app.add_typer(profile_app, name="profile")
 
 @profile_app.command("check")
 def profile_check(settings: Settings) -> None:
-    """Say whether the server answers, until when the token is valid, and what is visible.
+    """Check whether the server answers, when the token expires, and which shares are visible.
 
     Example: delta-sharing profile check --profile demo.share
     Example: delta-sharing profile check --json
@@ -234,7 +235,7 @@ def table_version(
     settings: Settings,
     table: TableArgument,
     since: Annotated[
-        Optional[str], typer.Option("--since", metavar="ISO8601", help="Earliest version at or after this instant.")
+        Optional[str], typer.Option("--since", metavar="ISO8601", help="Earliest version at or after this time.")
     ] = None,
 ) -> None:
     """Print a table's latest version.
@@ -254,7 +255,7 @@ def count(
     version: VersionOption = None,
     timestamp: TimestampOption = None,
 ) -> None:
-    """Print the number of rows; without a filter the log tells it, and no data is read.
+    """Print the number of rows, from the log if it states it.
 
     Example: delta-sharing count demo.shop.orders
     Example: delta-sharing count demo.shop.orders --filter "amount > 100"
@@ -300,7 +301,7 @@ def explain(
     version: VersionOption = None,
     timestamp: TimestampOption = None,
 ) -> None:
-    """Say which files, columns and bytes a read would fetch, and what is left out and why.
+    """Show which files, columns and bytes a read would download, and what is skipped and why.
 
     Example: delta-sharing explain demo.shop.orders
     Example: delta-sharing explain demo.shop.orders -c amount -f "order_id = 7"
@@ -317,7 +318,7 @@ def history(
     table: TableArgument,
     starting_version: Annotated[int, typer.Option("--starting-version", metavar="N", help="First version.")] = 0,
 ) -> None:
-    """Count what each version changed, from its change data feed; a log that is shared tells operations, too.
+    """Count the changes of each version, from the change data feed; with operations if the log is shared.
 
     Example: delta-sharing history demo.shop.orders
     Example: delta-sharing history demo.shop.orders --starting-version 1 --json
@@ -347,7 +348,7 @@ def credentials(
     table: TableArgument,
     show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Print the keys, for another program.")] = False,
 ) -> None:
-    """Ask for temporary credentials of a table's directory; keys are masked unless asked for.
+    """Request temporary credentials for a table's directory; keys are masked without --show-secrets.
 
     Example: delta-sharing credentials demo.shop.orders
     Example: delta-sharing credentials demo.shop.orders --json --show-secrets
@@ -434,7 +435,7 @@ def sql(
     to: ToOption = None,
     file_format: FormatOption = None,
 ) -> None:
-    """Run SQL over shared tables with DuckDB; only the columns and rows that it needs are fetched.
+    """Run SQL over shared tables with DuckDB; it downloads only the columns and rows that it needs.
 
     Example: delta-sharing sql "SELECT max(amount) FROM demo.shop.orders"
     Example: delta-sharing sql "SELECT * FROM demo.shop.orders" -o all.parquet
@@ -460,10 +461,10 @@ def read_changes(
         Optional[int], typer.Option("--ending-version", metavar="N", help="The last version.")
     ] = None,
     starting_timestamp: Annotated[
-        Optional[str], typer.Option("--starting-timestamp", metavar="ISO8601", help="Or the first instant.")
+        Optional[str], typer.Option("--starting-timestamp", metavar="ISO8601", help="Or the start time.")
     ] = None,
     ending_timestamp: Annotated[
-        Optional[str], typer.Option("--ending-timestamp", metavar="ISO8601", help="Or the last instant.")
+        Optional[str], typer.Option("--ending-timestamp", metavar="ISO8601", help="Or the end time.")
     ] = None,
     to: ToOption = None,
     file_format: FormatOption = None,
@@ -496,23 +497,21 @@ def read_changes(
 def copy(
     settings: Settings,
     table: TableArgument,
-    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the copy is or shall be.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Directory of the copy.")],
     version: VersionOption = None,
     timestamp: TimestampOption = None,
     keep_days: Annotated[
-        float, typer.Option("--keep-days", metavar="N", min=0, help="How long files of older versions stay.")
+        float, typer.Option("--keep-days", metavar="N", min=0, help="Days to keep files of older versions.")
     ] = 7.0,
     watch: Annotated[
         Optional[float],
-        typer.Option(
-            "--watch", metavar="SECONDS", min=0.1, help="Do it again and again, so long apart; Ctrl-C ends it."
-        ),
+        typer.Option("--watch", metavar="SECONDS", min=0.1, help="Repeat after so many seconds, until Ctrl-C."),
     ] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Compare all files with their checksums, and mend the copy.")
+        bool, typer.Option("--repair", help="Compare all files with their checksums, and repair the copy.")
     ] = False,
 ) -> None:
-    """Make a directory a Delta copy of a table, or bring the copy in it up to date.
+    """Create a Delta copy of a table in a directory, or update it.
 
     Example: delta-sharing copy demo.shop.orders orders
     Example: delta-sharing copy demo.shop.orders orders --keep-days 1 --json
@@ -539,7 +538,7 @@ def copy(
 
 @app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})
 def serve(words: Annotated[Optional[list[str]], typer.Argument(metavar="OPTIONS")] = None) -> None:
-    """Serve tables of this machine to others, for tests and demonstrations: --demo, --tables DIR or --config FILE.
+    """Start a sharing server for tests and demos: --demo, --tables DIR or --config FILE.
 
     Example: delta-sharing serve --help
     Example: delta-sharing serve --list-faults

@@ -90,8 +90,8 @@ ProfileOption = Annotated[
     Optional[str],
     typer.Option("--profile", "-p", metavar="FILE", help="Profile file or URL; default: $DELTA_SHARING_PROFILE."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say on stderr what a read cost.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print the cost of a read to stderr.")]
 
 
 @dataclasses.dataclass(frozen=True)
