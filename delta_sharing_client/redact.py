@@ -17,6 +17,8 @@ _URL = re.compile(r"https?://[^\s\"'<>]+")
 _SIGNED_SEGMENT = re.compile(
     r"(?<=/)(?=[^/.?#]*\d)(?![0-9a-fA-F-]{36}(?:[/?#]|$))[\w%+=~:;,$!*()@&-]{32,}(?=[/?#]|[.,;:)]*$)"
 )
+# JSON Web Tokens (RFC 7519) are credentials wherever they stand: a JSON object in Base64, and up to four more parts.
+_JWT = re.compile(r"\beyJ[\w-]{6,}(?:\.[\w-]*){2,4}")
 # What a terminal obeys instead of showing it (C0, DEL, C1), what turns the direction of text around, what ends a line
 # without looking so, and what no terminal can encode.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -68,19 +70,34 @@ def safe_url(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return "<unreadable URL>"
-    return f"{parts.scheme}://{host}{port}{_SIGNED_SEGMENT.sub(MASK, parts.path)}"
+    return f"{parts.scheme}://{host}{port}{_without_signature(parts.path)}"
+
+
+def _without_signature(text: str) -> str:
+    return _SIGNED_SEGMENT.sub(MASK, _JWT.sub(MASK, text))
+
+
+def told(value: object, expected: str) -> str:
+    """Return ``value`` as an error may show it; ``expected`` is a pattern of all texts that are shown.
+
+    A token that was put in the wrong place looks like anything: what does not fit is told by its type and length.
+    """
+    if isinstance(value, str):
+        return repr(value) if re.fullmatch(expected, value) else f"a text of {len(value)} characters"
+    return repr(value) if isinstance(value, (int, float)) else f"a {type(value).__name__}"
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return ``text`` with the query string, user info and signed path of every http(s) URL in it, and all
-    ``secrets``, masked.
+    """Return ``text`` with the query string, user info and signed path of every http(s) URL in it, tokens that are
+    JWTs, and all ``secrets``, masked.
 
     For messages of servers and of other libraries (urllib3, pyarrow, Spark) before they go into an error or a log of
     ours.
     """
     if "://" in text:
         text = _USERINFO.sub(rf"\1{MASK}@", _QUERY.sub(rf"\1?{MASK}", text))
-        text = _URL.sub(lambda url: _SIGNED_SEGMENT.sub(MASK, url.group()), text)
+        text = _URL.sub(lambda url: _without_signature(url.group()), text)
+    text = _JWT.sub(MASK, text)
     for secret in secrets:
         if secret:
             text = text.replace(secret, MASK)
@@ -119,7 +136,7 @@ class _MaskSignedUrls(logging.Filter):
     def _masked(self, argument: object) -> object:
         if not isinstance(argument, str):
             return argument
-        return _SIGNED_SEGMENT.sub(MASK, self._SIGNED.sub(f"?{MASK}", argument))
+        return _without_signature(self._SIGNED.sub(f"?{MASK}", argument))
 
 
 # When this package is imported and not when it reads: executors and threads must not race to do it.

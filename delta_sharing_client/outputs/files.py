@@ -24,6 +24,7 @@ from delta_sharing_client.plan.columns import check_nothing_left_out
 
 Write = Callable[[pa.RecordBatch], None]
 _TEMPORARY_SUFFIX = ".part"
+_LONGEST_PREFIX = 200
 
 
 def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Path, file_format: FileFormat) -> int:
@@ -34,11 +35,12 @@ def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Pat
     columns that nobody chose to leave out.
     """
     check_nothing_left_out(schema, f"The file '{target}'")
-    if target.is_dir():
-        raise UsageError(f"Cannot write '{target}': it is a directory, and the name of a file was expected.")
     try:
+        if target.is_dir():
+            raise UsageError(f"Cannot write '{target}': it is a directory, and the name of a file was expected.")
         _remove_left_behind(target)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_TEMPORARY_SUFFIX, dir=target.parent)
+        prefix = _temporary_prefix(target)
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=_TEMPORARY_SUFFIX, dir=target.parent)
         try:
             with _ended_by_signals(), os.fdopen(handle, "wb") as sink:
                 try_lock(handle)
@@ -80,10 +82,15 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _temporary_prefix(target: Path) -> str:
+    # Of a long name a part: with what is added it would be longer than file systems allow.
+    return f".{os.fsdecode(os.fsencode(target.name)[:_LONGEST_PREFIX])}."
+
+
 def _remove_left_behind(target: Path) -> None:
     """Remove what processes that were killed had written of ``target``; one that is at work holds its file locked."""
     for entry in os.scandir(target.parent):
-        if entry.name.startswith(f".{target.name}.") and entry.name.endswith(_TEMPORARY_SUFFIX):
+        if entry.name.startswith(_temporary_prefix(target)) and entry.name.endswith(_TEMPORARY_SUFFIX):
             with contextlib.suppress(OSError):
                 with open(entry.path, "r+b") as stream:
                     left_behind = try_lock(stream.fileno())

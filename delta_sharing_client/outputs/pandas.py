@@ -236,7 +236,7 @@ def frame_column(field: pa.Field, rows: int | None, backend: DtypeBackend) -> Fr
     if rows is not None and backend != "pyarrow":
         try:
             if pa.types.is_date32(field.type):
-                return _Dates(rows)
+                return _Dates(field, rows)
             target = _target(field, backend)
             if target is not None:
                 return _Placed(field, rows, *target)
@@ -370,8 +370,9 @@ class _Placed(_Filled):
 class _Dates(_Filled):
     """Python dates, one object for all rows of a day; taken from a calendar that grows with what comes."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, field: pa.Field, rows: int) -> None:
         super().__init__(rows, object)
+        self._field = field
         self._first = 0
         self._calendar: npt.NDArray[np.object_] = np.empty(0, object)
 
@@ -404,7 +405,8 @@ class _Dates(_Filled):
                 if nulls:
                     values[array.is_null().to_numpy(zero_copy_only=False)] = None
                 return
-        values[:] = array.to_pandas(date_as_object=True).to_numpy(dtype=object)
+        made = _as_objects(self._field, lambda: array.to_pandas(date_as_object=True))
+        values[:] = made.to_numpy(dtype=object)
 
     def _covers(self, first: int, last: int, rows: int) -> bool:
         """Return whether the calendar has the days, after it was extended where that pays for so many ``rows``."""
@@ -449,11 +451,24 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
     if pa.types.is_nested(column.type) and _nanoseconds_within(column.type):
         # pyarrow would give whole numbers for them inside of structs and maps.
         values = np.empty(len(column), dtype=object)
-        for row, value in enumerate(column.to_pylist()):
+        for row, value in enumerate(_as_objects(field, column.to_pylist)):
             values[row] = value
         return values
     # Inside lists, maps and structs too, a whole number next to a null must not become a float.
-    return column.to_pandas(date_as_object=True, integer_object_nulls=True).array
+    return _as_objects(field, lambda: column.to_pandas(date_as_object=True, integer_object_nulls=True)).array
+
+
+def _as_objects(field: pa.Field, make: Callable[[], Any]) -> Any:
+    """Return what ``make`` returns; ``UnsupportedFeatureError`` for a value that Python has no object for."""
+    try:
+        return make()
+    except (ValueError, OverflowError) as error:
+        raise UnsupportedFeatureError(
+            f"The column '{field.name}' of type {field.type} holds a value that Python has no object for ({error}): "
+            "dates and times of Python are of the years 1 to 9999. Read it with 'to_arrow()', or with "
+            "'dtype_backend=\"pyarrow\"'.",
+            feature="dates beyond the years 1 to 9999",
+        ) from None
 
 
 def _nanoseconds_within(kind: pa.DataType, *, below: bool = False) -> bool:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from delta_sharing_client.errors import ProfileError
 from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.network import unfetchable
-from delta_sharing_client.redact import Secret, safe_url
+from delta_sharing_client.redact import Secret, safe_url, told
 
 ENVIRONMENT_VARIABLE = "DELTA_SHARING_PROFILE"
 NEWEST_VERSION = 2
@@ -29,6 +29,9 @@ _URL = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*::)*[a-zA-Z][a-zA-Z0-9+.-]*://")
 # What http.client cannot send in a header, or would end the header at.
 _UNSENDABLE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 _LINE_ENDS = "\r\n"
+# What may be shown of a field in an error, where a token may have been pasted by mistake.
+_NUMBER, _WORD, _ALGORITHM, _TIME = r"\d{1,4}", r"[a-z_]{1,40}", r"[A-Z]{1,5}\d{0,3}", r"[\d:.TZ+/ -]{1,35}"
+_OTHER_URL = r"(?:ftp|s3|file|abfss?|gs)://[a-z.]{0,40}/?"
 _JWT_ALGORITHMS = ("RS256", "ES256")
 _MAX_SECRET_BYTES = 1 << 20
 
@@ -126,7 +129,7 @@ class ClientCredentials:
     ``resource`` are the URIs of what the token is for (RFC 8707).
     """
 
-    token_endpoint: str
+    token_endpoint: str = dataclasses.field(repr=False)  # its query string may hold a secret
     client_id: str
     client_secret: Secret | None
     scope: str | None = None
@@ -143,7 +146,7 @@ class PrivateKeyJwt:
     ``issuer`` is that of the token, which the grant is meant for; ``audience`` is the resource it shall serve.
     """
 
-    token_endpoint: str
+    token_endpoint: str = dataclasses.field(repr=False)  # its query string may hold a secret
     client_id: str
     issuer: str
     private_key: SecretSource
@@ -315,7 +318,9 @@ def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
     if version is None:
         raise ProfileError(f"The profile {where} has no 'shareCredentialsVersion'; expected 1 or 2.")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise ProfileError(f"'shareCredentialsVersion' of the profile {where} is {version!r}; expected 1 or 2.")
+        raise ProfileError(
+            f"'shareCredentialsVersion' of the profile {where} is {told(version, _NUMBER)}; expected 1 or 2."
+        )
     if version > NEWEST_VERSION:
         raise ProfileError(
             f"The profile {where} has 'shareCredentialsVersion' {version}, this package reads up to {NEWEST_VERSION}; "
@@ -329,7 +334,7 @@ def _from_fields(fields: Mapping[str, object], where: str) -> Profile:
     maker = _KINDS.get(kind)
     if maker is None:
         raise ProfileError(
-            f"The profile {where} has type {kind!r}; expected one of {', '.join(map(repr, _KINDS))}. "
+            f"The profile {where} has type {told(kind, _WORD)}; expected one of {', '.join(map(repr, _KINDS))}. "
             "If the type is newer than this package, upgrade delta-sharing-client."
         )
     return Profile(endpoint, maker(read), version)
@@ -341,8 +346,8 @@ def _bearer(read: _Fields) -> BearerToken:
         end = None if expires is None else parse_instant(expires)
     except ValueError:
         raise ProfileError(
-            f"'expirationTime' of the profile {read.where} is {expires!r}; expected an ISO-8601 timestamp such as "
-            "2030-01-01T00:00:00Z."
+            f"'expirationTime' of the profile {read.where} is {told(expires, _TIME)}; expected an ISO-8601 "
+            "timestamp such as 2030-01-01T00:00:00Z."
         ) from None
     return BearerToken(read.secret("bearerToken"), end)
 
@@ -355,8 +360,8 @@ def _client_credentials(read: _Fields) -> ClientCredentials:
     method = read.optional_text("tokenEndpointAuthMethod")
     if method not in (None, "client_secret_basic", "client_secret_post"):
         raise ProfileError(
-            f"'tokenEndpointAuthMethod' of the profile {read.where} is {method!r}; expected 'client_secret_basic' or "
-            "'client_secret_post'."
+            f"'tokenEndpointAuthMethod' of the profile {read.where} is {told(method, _WORD)}; expected "
+            "'client_secret_basic' or 'client_secret_post'."
         )
     federated = any(read.fields.get(name) is not None for name in ("clientAssertion", "clientAssertionFile"))
     return ClientCredentials(
@@ -377,7 +382,7 @@ def _private_key_jwt(outer: _Fields) -> PrivateKeyJwt:
     algorithm = key.optional_text("algorithm") or "RS256"
     if algorithm not in _JWT_ALGORITHMS:
         raise ProfileError(
-            f"'algorithm' of the profile {key.where} is {algorithm!r}; expected one of "
+            f"'algorithm' of the profile {key.where} is {told(algorithm, _ALGORITHM)}; expected one of "
             f"{', '.join(map(repr, _JWT_ALGORITHMS))}."
         )
     return PrivateKeyJwt(
@@ -420,11 +425,13 @@ def _http_url(read: _Fields, name: str, *, query: bool = False) -> str:
     except ValueError:
         raise ProfileError(f"{expected}; the one found is malformed.") from None
     if parts.scheme not in {"http", "https"} or not host:
-        raise ProfileError(f"{expected}, such as https://sharing.example.com/delta-sharing; found {safe_url(url)!r}.")
+        raise ProfileError(
+            f"{expected}, such as https://sharing.example.com/delta-sharing; found {told(url, _OTHER_URL)}."
+        )
     if parts.username is not None or parts.password is not None:
         raise ProfileError(f"{expected} without user name and password in it; credentials are fields of their own.")
     if parts.fragment or (parts.query and not query):
-        raise ProfileError(f"{expected} without query string and fragment; found {safe_url(url)!r}.")
+        raise ProfileError(f"{expected} without query string and fragment; found one with it.")
     problem = unfetchable(url, allow_http=True)
     if problem is not None:
         raise ProfileError(f"{expected}; found {problem}.")

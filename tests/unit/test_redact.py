@@ -148,3 +148,23 @@ def test_signature_in_a_path_is_masked_in_errors_and_in_the_debug_log(caplog: py
     assert caplog.records[0].getMessage() == '"GET /d/***/f.parquet"'
     assert safe_url(f"https://h/d/{SIGNATURE}/f.parquet") == "https://h/d/***/f.parquet"
     assert "planted" not in str(DeltaSharingError(f"No answer from https://h/{SIGNATURE}."))
+
+
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJtZSJ9.c2lnbmF0dXJl"
+
+
+@pytest.mark.parametrize("token", [JWT, JWT.rpartition(".")[0] + ".", f"{JWT}.abc.def"])
+def test_a_jwt_is_masked_wherever_it_stands(token: str) -> None:
+    for text in (f"https://host/files/{token}/part-0.parquet", f"got {token}", f"https://host/{token}?x=1", token):
+        assert token[:20] not in scrub(text)
+        assert "parquet" not in text or "part-0.parquet" in scrub(text)
+    assert token[:20] not in safe_url(f"https://host/files/{token}/part-0.parquet")
+    (filter_,) = [item for item in logging.getLogger("urllib3.connectionpool").filters if "Mask" in type(item).__name__]
+    record = logging.LogRecord("urllib3", 10, "", 1, '"%s %s"', ("GET", f"/files/{token}/part-0.parquet"), None)
+    assert filter_.filter(record)
+    assert token[:20] not in record.getMessage()
+
+
+@pytest.mark.parametrize("name", ["part-00000-eyJ.c000.snappy.parquet", "eyJournal.parquet", "keyJson12345.a.b"])
+def test_names_that_only_look_like_the_beginning_of_one_are_shown(name: str) -> None:
+    assert scrub(f"https://host/{name}") == f"https://host/{name}"

@@ -18,7 +18,7 @@ import pytest
 
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.outputs.file_formats import FileFormat, format_of
-from delta_sharing_client.outputs.files import write_file, write_stream
+from delta_sharing_client.outputs.files import _TEMPORARY_SUFFIX, _temporary_prefix, write_file, write_stream
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("at", pa.timestamp("us", "UTC"))])
 BATCHES = [
@@ -155,3 +155,20 @@ def test_a_process_that_is_ended_leaves_nothing_that_the_next_does_not_remove(tm
     assert len(list(tmp_path.iterdir())) == (2 if name == "SIGKILL" else 1)
     write_file(iter(BATCHES), SCHEMA, target, FileFormat.CSV)
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_a_name_that_no_file_system_takes_is_one_sentence(tmp_path: Path, length: int) -> None:
+    rows = pa.table({"a": [1]})
+    with pytest.raises(UsageError, match=r"Cannot write '.*': File name too long\. Choose another place\."):
+        write_file(rows.to_batches(), rows.schema, tmp_path / ("x" * length), FileFormat.CSV)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["x" * 251 + ".csv", "\u00e4" * 125 + ".csv"])
+def test_the_longest_name_is_written_and_what_was_left_of_it_removed(tmp_path: Path, name: str) -> None:
+    rows = pa.table({"a": [1]})
+    left = tmp_path / f"{_temporary_prefix(tmp_path / name)}old{_TEMPORARY_SUFFIX}"
+    left.write_bytes(b"half")
+    assert write_file(rows.to_batches(), rows.schema, tmp_path / name, FileFormat.CSV) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]

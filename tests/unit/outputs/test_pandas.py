@@ -150,3 +150,24 @@ def test_times_beyond_those_of_pandas_are_refused_by_name_where_it_counts_nanose
         return
     frame = frames.to_pandas(schema, iter([batch]), "numpy", 2)
     assert pa.array(frame["when"]).cast(pa.int64()).to_pylist() == [0, 253402300799999999]
+
+
+FAR = pa.array([0, 3_700_000], pa.int32()).view(pa.date32())
+
+
+@pytest.mark.parametrize("rows", [2, None])
+@pytest.mark.parametrize(
+    "column",
+    [FAR, pa.array([-(1 << 31), None], pa.int32()).view(pa.date32()), pa.ListArray.from_arrays([0, 2], FAR)],
+    ids=["after 9999", "before 1", "in a list"],
+)
+def test_a_date_that_python_has_no_object_for_is_an_error_that_names_the_column(
+    column: pa.Array, rows: int | None
+) -> None:
+    batch = pa.record_batch({"id": pa.array(range(len(column))), "day": column})
+    for backend in ("numpy", "numpy_nullable"):
+        with pytest.raises(UnsupportedFeatureError, match=r"'day' .* of the years 1 to 9999.*'to_arrow\(\)'"):
+            frames.to_pandas(batch.schema, [batch], backend, rows)
+    if not pa.types.is_list(column.type):
+        frame = frames.to_pandas(batch.schema, [batch], "pyarrow", rows)
+        assert len(frame) == len(column)

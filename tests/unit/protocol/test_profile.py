@@ -392,3 +392,49 @@ def test_repr_masks_every_secret_and_pickling_keeps_them():
 
 def test_profiles_with_different_secrets_differ():
     assert Profile.load(V1) != Profile.load({**V1, "bearerToken": "other"})
+
+
+# === A token in the wrong place ===
+
+TOKENS = [
+    "dapi" + "0123456789abcdef" * 2,
+    "planted-bearer-token",
+    "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJtZSJ9.c2lnbmF0dXJl",
+    "faaie590d541265bcab1f2de9813274bf233",
+    "AbCdEf+0123==",
+]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize(
+    ("field", "version"),
+    [
+        ("endpoint", 1),
+        ("expirationTime", 1),
+        ("shareCredentialsVersion", 1),
+        ("type", 2),
+        ("tokenEndpoint", 2),
+        ("tokenEndpointAuthMethod", 2),
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "{}?x=1", "http://{}@host/", "https://host/a?{}", "ftp://{}/", "{}://host"])
+def test_a_token_that_was_put_in_another_field_is_not_shown(token: str, field: str, version: int, around: str) -> None:
+    fields = {
+        "shareCredentialsVersion": version,
+        "type": "oauth_client_credentials",
+        "endpoint": "https://sharing.test/delta-sharing",
+        "bearerToken": "x",
+        "tokenEndpoint": "https://login.test/token",
+        "clientId": "c",
+        "clientSecret": "s",
+        field: around.format(token),
+    }
+    assert token not in shown_of(fields)
+
+
+def shown_of(fields: dict[str, object]) -> str:
+    """What a person sees of a profile: its error, or its repr where it can be used."""
+    try:
+        return repr(Profile.load(fields))
+    except ProfileError as error:
+        return f"{error} {error!r}"
