@@ -30,10 +30,13 @@ from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
 from delta_sharing_client.read.file import together
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, execute
+from delta_sharing_client.run.packed import PackedTasks
 
 OPEN_COST = 2 * 1024 * 1024
 """Bytes that a file counts in addition to its own: what could be read in the time that opening one takes."""
 UNKNOWN_SIZE = 64 * 1024 * 1024
+MOST_PARTS = 10_000
+"""Of a plan of very many files: each task takes memory and time of the driver as well."""
 _FOOTERS_AT_A_TIME = 16
 _KEPT_SOURCES = 64
 _LOG = logging.getLogger(__name__)
@@ -49,10 +52,14 @@ class Partition:
     __slots__ = ("_context", "_limit", "_size", "_tasks")
 
     def __init__(
-        self, context: ScanContext, tasks: Sequence[FileTask], limit: int | None = None, size: int = 0
+        self,
+        context: ScanContext,
+        tasks: Sequence[FileTask] | PackedTasks,
+        limit: int | None = None,
+        size: int = 0,
     ) -> None:
         self._context = context
-        self._tasks = tuple(tasks)
+        self._tasks = tasks if isinstance(tasks, PackedTasks) else tuple(tasks)
         self._limit = limit
         self._size = size
 
@@ -77,15 +84,18 @@ class Partition:
         DeltaSharingError
             From the iterator, as ``Scan.to_batches``; it names the table and the file.
         """
-        return execute(ScanPlan(context=self._context, tasks=self._tasks, limit=self._limit))
+        return execute(ScanPlan(context=self._context, tasks=tuple(self._tasks), limit=self._limit))
 
 
 def read_size(part: Partition) -> tuple[int, int | None]:
     """Return the bytes of the columns that are read, judged by their types alone, and the rows where the log tells."""
     context = part._context
     share = needed_share(context.schema, (*context.output, *context.filters), context.partition_columns)
-    plan = ScanPlan(context=context, tasks=part._tasks, limit=part._limit)
-    return int(part._size * share), plan.known_rows
+    if not isinstance(part._tasks, PackedTasks):
+        rows = ScanPlan(context=context, tasks=part._tasks, limit=part._limit).known_rows
+    else:
+        rows = None if context.predicate is not None or part._limit is not None else part._tasks.rows
+    return int(part._size * share), rows
 
 
 def limited(part: Partition, rows: int) -> Partition:
@@ -99,16 +109,30 @@ def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Pa
     Large files are cut at their row groups, which needs their footers; no part is without files. A plan with a limit
     is one part, as only that can count to it. ``plan_id`` names the plan among all that a process may ever read.
     """
-    urls = None if plan.context.urls is None else SharedUrls(plan_id or uuid.uuid4().hex, plan.context.urls)
-    # Who watches is here, and a function that is told may not travel.
-    options = dataclasses.replace(plan.context.options, progress=False)
-    context = dataclasses.replace(plan.context, urls=urls, options=options)
+    context = _travelling(plan.context, plan_id)
     if plan.limit is not None:
         return [Partition(context, plan.tasks, plan.limit, plan.bytes)] if plan.tasks and plan.limit else []
     return [
         Partition(context, [piece.task for piece in pieces], size=sum(piece.cost - OPEN_COST for piece in pieces))
         for pieces in pack(_cut(plan, count), count)
     ]
+
+
+def packed_partitions(context: ScanContext, tasks: PackedTasks, count: int) -> list[Partition]:
+    """Return ``tasks`` in at most ``count`` parts, and no more than ``MOST_PARTS``; files stay whole."""
+    travelling = _travelling(context, None)
+    found = []
+    for share in equal_shares([chunk.cost for chunk in tasks.chunks], min(count, MOST_PARTS)):
+        part = PackedTasks(tuple(tasks.chunks[number] for number in share))
+        found.append(Partition(travelling, part, size=part.bytes))
+    return found
+
+
+def _travelling(context: ScanContext, plan_id: str | None) -> ScanContext:
+    urls = None if context.urls is None else SharedUrls(plan_id or uuid.uuid4().hex, context.urls)
+    # Who watches is here, and a function that is told may not travel.
+    options = dataclasses.replace(context.options, progress=False)
+    return dataclasses.replace(context, urls=urls, options=options)
 
 
 class Piece(NamedTuple):

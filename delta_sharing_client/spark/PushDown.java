@@ -22,6 +22,7 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
 import java.util.TreeMap;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.Column;
@@ -337,7 +338,7 @@ class SharedScanBuilder
     // An option "limit" counts rows before any filter of the query.
     for (int i = 0; i < all.length && !options.containsKey("limit"); i++) {
       if (Told.predicate(all[i]) != null) {
-        told.put(all[i].toString(), all[i]);
+        told.put(Told.text(all[i]), all[i]);
       }
     }
     predicates = (Predicate[]) told.values().toArray(new Predicate[told.size()]);
@@ -349,7 +350,8 @@ class SharedScanBuilder
   }
 
   public void pruneColumns(StructType required) {
-    columns = Columns.within(table.schema, required);
+    boolean counts = !SparkSession.active().version().startsWith("4.0."); // rows without columns are none there
+    columns = required.length() > 0 || counts ? Columns.within(table.schema, required) : Columns.least(table.schema);
   }
 
   public boolean pushLimit(int rows) {
@@ -390,7 +392,7 @@ class SharedScan implements Scan, SupportsReportStatistics {
   public String description() {
     StringBuilder text = new StringBuilder(columns.catalogString()).append(" PushedFilters: [");
     for (int i = 0; i < predicates.length; i++) {
-      text.append(i == 0 ? "" : ", ").append(predicates[i]);
+      text.append(i == 0 ? "" : ", ").append(Told.text(predicates[i]));
     }
     text.append("]");
     return limit < 0 ? text.toString() : text.append(", PushedLimit: ").append(limit).toString();
@@ -509,6 +511,15 @@ class Label {
 }
 
 class Columns {
+  static StructType least(StructType whole) {
+    StructField[] fields = whole.fields();
+    StructField found = fields[0];
+    for (int i = 1; i < fields.length; i++) {
+      found = fields[i].dataType().defaultSize() < found.dataType().defaultSize() ? fields[i] : found;
+    }
+    return new StructType(new StructField[] {found});
+  }
+
   /** Return {@code required} with the whole of every column of which Spark wants a part that Python cannot leave out. */
   static StructType within(StructType whole, StructType required) {
     StructField[] fields = required.fields();
@@ -544,6 +555,14 @@ class Told {
       return new ObjectMapper().writeValueAsString(told);
     } catch (java.io.IOException error) {
       throw new IllegalStateException(error);
+    }
+  }
+
+  static String text(Predicate predicate) {
+    try {
+      return predicate.toString();
+    } catch (AssertionError error) { // of binary constants, before Spark 4.2
+      return String.valueOf(predicate(predicate));
     }
   }
 

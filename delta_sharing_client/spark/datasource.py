@@ -18,9 +18,17 @@ from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, IncompleteReadWarning, UsageError
 from delta_sharing_client.plan.columns import check_nothing_left_out, left_out_columns, left_out_note
-from delta_sharing_client.plan.tasks import ScanPlan
+from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.protocol.answers import TableHead
-from delta_sharing_client.run.partitions import Partition, limited, partition, read_cost, read_size
+from delta_sharing_client.run.packed import PackedTasks, packed_if_many
+from delta_sharing_client.run.partitions import (
+    Partition,
+    limited,
+    packed_partitions,
+    partition,
+    read_cost,
+    read_size,
+)
 from delta_sharing_client.spark.admission import Budget
 from delta_sharing_client.spark.catalog import told
 from delta_sharing_client.spark.follower import Follower, with_way_out
@@ -153,17 +161,24 @@ def plan_partitions(plan: ScanPlan, options: SparkOptions, plan_id: str | None =
     return [FilePartition(part) for part in partition(plan, count, plan_id)]
 
 
-def warn_of_large_read(plan: ScanPlan, options: SparkOptions, *, narrowed: bool) -> None:
+def plan_packed(found: ScanStream, tasks: PackedTasks, options: SparkOptions) -> list[FilePartition]:
+    """As ``plan_partitions``, of very many files: they are not cut, and there are no more than some thousand tasks."""
+    total = sum(chunk.cost for chunk in tasks.chunks)
+    parts = packed_partitions(found.context, tasks, -(-total // options.max_partition_bytes))
+    return [FilePartition(part if found.limit is None else limited(part, found.limit)) for part in parts]
+
+
+def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed: bool) -> None:
     """Log that a read of gigabytes takes every column and row, where neither options nor a schema say less."""
     asked = (options.read.columns, options.read.filter, options.read.limit)
-    if plan.bytes > LARGE_READ and not narrowed and all(part is None for part in asked):
+    if size > LARGE_READ and not narrowed and all(part is None for part in asked):
         _LOG.warning(
             "The read of %s takes all columns and rows of %d files, %.1f GB: Spark does not tell a Python data source "
             "what 'where' and 'select' ask of the DataFrame, so they do not make it less. The options 'columns' and "
             "'filter' do: .option('columns', 'id, name').option('filter', \"day >= '2024-01-01'\").",
             options.table,
-            len(plan.tasks),
-            plan.bytes / 1e9,
+            files,
+            size / 1e9,
         )
 
 
@@ -188,9 +203,14 @@ class BatchReader(DataSourceReader):
     def plan(self) -> list[FilePartition]:
         """Ask the server for the files and return them, packed."""
         options = self._table.options
-        plan = self._table.plan_batch(self._columns, self._version)
-        warn_of_large_read(plan, options, narrowed=self._narrowed)
-        check_unchanged(schema_to_json(plan.context.schema), options, self._columns.schema, self._table.name)
+        with contextlib.closing(self._table.plan_batch(self._columns, self._version)) as found:
+            check_unchanged(schema_to_json(found.context.schema), options, self._columns.schema, self._table.name)
+            tasks = packed_if_many(found.files, read_cost, options.max_partition_bytes)
+        if isinstance(tasks, PackedTasks) and options.read.limit is None:
+            warn_of_large_read(len(tasks), tasks.bytes, options, narrowed=self._narrowed)
+            return plan_packed(found, tasks, options)
+        plan = ScanPlan(context=found.context, tasks=list(tasks), limit=found.limit)
+        warn_of_large_read(len(plan.tasks), plan.bytes, options, narrowed=self._narrowed)
         return plan_partitions(plan, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

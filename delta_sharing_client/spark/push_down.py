@@ -131,7 +131,7 @@ _ROWS: list[dict[str, Any]] = [
     {"id": 3, "a.b": None, "x": None, "day": 19_001, "s": None},
     {"id": 4, "a.b": "it's", "x": -0.0, "day": 19_002, "s": {"y": 4, "z": None}},
 ]
-_CONDITION = "`a.b` = 'it''s' AND (x > 1 OR s.y IN (4, 5)) AND id <> 1 AND day >= DATE'2022-01-08'"
+_CONDITION = "`a.b` = 'it\\'s' AND (x > 1 OR s.y IN (4, 5)) AND id <> 1 AND day >= DATE'2022-01-08'"
 
 
 class CheckSource(DataSource):
@@ -161,7 +161,7 @@ class _CheckReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = pa.RecordBatch.from_pylist(_ROWS, schema=_ARROW)
         told = self._pushed.filter(_SCHEMA, _ARROW)
-        if self._schema.names:
+        if len(self._schema.names) > 1:  # a query that counts has no condition
             if told is None:
                 raise ValueError("The predicates of a query do not arrive.")
             if "z" in self._schema.simpleString():

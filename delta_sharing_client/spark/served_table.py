@@ -41,7 +41,7 @@ from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
-from delta_sharing_client.planning import live_files, plan_change_feed, plan_table, stream_table
+from delta_sharing_client.planning import live_files, plan_change_feed, stream_table
 from delta_sharing_client.predicates.tree import known_of_all
 from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.protocol.query import (
@@ -149,7 +149,7 @@ class ServedTable:
         except (RequestError, ProtocolError):
             return head
 
-    def plan_batch(self, columns: Columns, version: int) -> ScanPlan:
+    def plan_batch(self, columns: Columns, version: int) -> ScanStream:
         """Plan a batch read of the snapshot or change feed that the options ask for.
 
         Where they do not say which, the snapshot is that of ``version``, and the feed ends there.
@@ -169,33 +169,31 @@ class ServedTable:
             if is_open and (changes.starting_version or 0) <= version:
                 until = dataclasses.replace(changes, ending_version=version)
                 try:
-                    return plan_change_feed(self._rest, options.table, until, self.read_options)
+                    return streamed(plan_change_feed(self._rest, options.table, until, self.read_options))
                 except UsageError:
                     if changes.starting_version is not None:
                         raise  # else it may be a view, whose changes have no versions
-            return plan_change_feed(self._rest, options.table, changes, self.read_options)
+            return streamed(plan_change_feed(self._rest, options.table, changes, self.read_options))
         read = dataclasses.replace(options.read, columns=columns.paths, filter=condition, limit=limit)
         if read.version is not None or read.timestamp is not None:
-            return plan_table(self._rest, options.table, read, self.read_options)
+            return streamed(stream_table(self._rest, options.table, read, self.read_options))
         return self._plan_snapshot(read, version)
 
-    def _plan_snapshot(self, read: ScanRequest, version: int) -> ScanPlan:
+    def _plan_snapshot(self, read: ScanRequest, version: int) -> ScanStream:
         # Without shared history no version can be asked for, only compared with, so the latest is asked for first.
         latest: int | None = None
         try:
-            found = stream_table(self._rest, self.options.table, read, self.read_options)
+            found = streamed(stream_table(self._rest, self.options.table, read, self.read_options))
         except UsageError:  # what was asked fitted the schema of ``version``
             pass
         else:
             latest = found.context.version
             if latest == version:
-                return found.whole() if isinstance(found, ScanStream) else found
-            if isinstance(found, ScanStream):
-                found.close()
+                return found
+            found.close()
+        pinned = dataclasses.replace(read, version=version)
         try:
-            return plan_table(
-                self._rest, self.options.table, dataclasses.replace(read, version=version), self.read_options
-            )
+            return streamed(stream_table(self._rest, self.options.table, pinned, self.read_options))
         except RequestError as error:
             if error.status is None or error.status >= 500:
                 raise
@@ -420,6 +418,14 @@ class ServedTable:
             table=self.name,
             version=first,
         )
+
+
+def streamed(found: ScanPlan | ScanStream) -> ScanStream:
+    """Return ``found`` as what its files are taken from."""
+    if isinstance(found, ScanStream):
+        return found
+    files = (task for task in found.tasks)
+    return ScanStream(context=found.context, files=files, skipped=lambda: found.skipped, limit=found.limit)
 
 
 def user_agent(operation: Operation, caller: str | None) -> str:

@@ -56,7 +56,7 @@ def test_queries_are_pushed_down(spark: Any, shared: Any) -> None:
     assert "PushedFilters: [id <= 20, id > 10, id IS NOT NULL]" in query._jdf.queryExecution().toString()
     assert sorted(row.v for row in query.collect()) == ["v1", "v2"]
     counted = spark.sql("SELECT count(*) FROM shared.demo.shop.orders")
-    assert cost(Lake, lambda: counted.first()[0]) == (6, 0, 0)
+    assert cost(Lake, lambda: counted.first()[0])[0] == 6
     both = "SELECT count(*) FROM shared.demo.shop.orders o JOIN shared.demo.shop.u u ON o.id = u.id"
     assert spark.sql(both).first()[0] == 2
     assert spark.table("shared.other.s.t").count() == 2

@@ -618,7 +618,7 @@ def test_a_stream_is_refused_where_it_would_leave_out_columns_that_nobody_left_o
     assert schema.names == ["id", "b"]
     assert source.reader(schema).partitions()
     with pytest.raises(UnsupportedFeatureError, match=r"A stream of '.*' is without .* 'odd' \(quaternion\)"):
-        pickle.loads(pickle.dumps(source)).streamReader(schema)
+        pickle.loads(pickle.dumps(source)).streamReader(schema).initialOffset()
 
     named = DeltaSharingSource({"path": lake.url("t"), "columns": "id, b"})
     assert named.streamReader(named.schema()).initialOffset()

@@ -1,0 +1,50 @@
+"""Compressed tasks are the tasks, in their order; what is said of them is what they are."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.plan.tasks import FileTask
+from delta_sharing_client.run import packed
+from delta_sharing_client.run.packed import PackedTasks, pack_tasks, packed_if_many
+
+
+def task(number: int, size: int = 100, rows: int | None = 7) -> FileTask:
+    return FileTask(
+        key=str(number),
+        url=f"https://storage.example/{number}?X-Amz-Signature=planted",
+        size=size,
+        num_records=rows,
+        partition_values={"p": str(number % 3)},
+    )
+
+
+@given(st.lists(st.integers(-1, 1000), max_size=700), st.integers(1, 20_000))
+def test_what_is_packed_comes_out_as_it_was(sizes: list[int], most: int) -> None:
+    tasks = [task(number, size) for number, size in enumerate(sizes)]
+    found = pickle.loads(pickle.dumps(pack_tasks(iter(tasks), lambda one: one.size + 10, most)))
+    assert list(found) == tasks
+    assert len(found) == len(tasks)
+    assert found.bytes == sum(max(0, size) for size in sizes)
+    assert found.rows == 7 * len(tasks)
+    assert sum(chunk.cost for chunk in found.chunks) == sum(size + 10 for size in sizes)
+    assert all(chunk.files == 1 or (chunk.cost <= most and chunk.files <= 250) for chunk in found.chunks)
+
+
+def test_rows_are_unknown_where_one_file_does_not_tell() -> None:
+    assert pack_tasks([task(1), task(2, rows=None)], lambda _: 1, 10).rows is None
+
+
+def test_only_many_are_packed_and_they_are_smaller_and_show_no_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "MANY_FILES", 1000)
+    few = packed_if_many((task(number) for number in range(1000)), lambda _: 1, 100)
+    assert isinstance(few, list)
+    many = packed_if_many((task(number) for number in range(1001)), lambda _: 1, 100)
+    assert isinstance(many, PackedTasks)
+    assert list(many)[:1000] == few
+    assert len(pickle.dumps(many)) < len(pickle.dumps(few)) / 3
+    assert b"planted" not in pickle.dumps(many)
