@@ -52,6 +52,7 @@ class AsyncOutputs(abc.ABC):
         Examples
         --------
         >>> import asyncio
+        >>> from delta_sharing_client import SharingClient
         >>> async def count(scan):
         ...     async with scan.to_batches_async() as batches:
         ...         return sum([batch.num_rows async for batch in batches])

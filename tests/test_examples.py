@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import inspect
 import json
@@ -23,7 +24,11 @@ MOST_USED = {
     "SharedTable.scan",
     "SharingClient",
     "SharingClient.table",
-    *(OUTPUTS - {"Scan.options", "Scan.request", "Scan.rest", "Scan.table"}),
+    *{
+        name
+        for name in OUTPUTS - {f"Scan.{field.name}" for field in dataclasses.fields(ds.Scan)}
+        if "_async" not in name
+    },
     "attach",
     "col",
     "get_table_version",
