@@ -48,7 +48,8 @@ class FileLock:
         self._descriptor = -1
 
     def __enter__(self) -> FileLock:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        # Behind a symbolic link is somebody else's file.
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         if not try_lock(descriptor):
             os.close(descriptor)
             raise UsageError(self._taken)

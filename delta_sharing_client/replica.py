@@ -141,6 +141,7 @@ def replicate(
     root = Path(os.path.abspath(directory))
     try:
         root.mkdir(parents=True, exist_ok=True)
+        _refuse_links(root)
         with FileLock(root / _LOCK, f"Another update of the copy in '{root}' is running: wait for its end."):
             return _update(_Source(rest, table, read, options), root, retention, repair)
     except OSError as error:
@@ -149,6 +150,16 @@ def replicate(
             "another directory.",
             table=str(table),
         ) from None
+
+
+def _refuse_links(root: Path) -> None:
+    """Refuse a copy that would be written to other places than its own directory."""
+    for name in (LOG_DIRECTORY, _DATA, _VECTORS, _LOCK):
+        if (root / name).is_symlink():
+            raise UsageError(
+                f"'{root / name}' is a symbolic link, and a copy is written to its own directory only: remove the "
+                "link, or choose another directory."
+            )
 
 
 class _Source(NamedTuple):
@@ -364,8 +375,8 @@ def _removed(file: AddFile, now: int) -> RemoveFile:
 
 def _write_file(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}{_TEMPORARY_SUFFIX}")
-    with temporary.open("wb") as stream:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}")
+    with temporary.open("xb") as stream:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())

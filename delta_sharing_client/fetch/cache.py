@@ -15,6 +15,7 @@ limit is reached the oldest ranges go.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -117,22 +118,14 @@ class FileCache:
         """Forget all ranges of a file."""
         folder = self._folder(file_id or "")
         with contextlib.suppress(OSError):
-            for name in os.listdir(folder):
+            for name in _names(folder):
                 if _NAME.match(name):
                     os.unlink(folder / name)
 
     def _write(self, folder: Path, name: str, data: pa.Buffer, end: bytes) -> None:
+        _check_own(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(memoryview(data))
-                file.write(end)
-            os.replace(temporary, folder / name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        _replace(folder, name, memoryview(data), end)
 
     def _folder(self, file_id: str) -> Path:
         digest = hashlib.sha256(f"{len(self._table_id)}:{self._table_id}{file_id}".encode()).hexdigest()
@@ -143,13 +136,13 @@ class FileCache:
             return []
         folder = self._folder(file_id)
         try:
-            names = os.listdir(folder)
+            names = _names(folder)
         except OSError:
             return []
         found = []
         for name in names:
             match = _NAME.match(name)
-            if match is not None and int(match[3]) == file_size:
+            if match is not None and int(match[3]) == file_size and not os.path.islink(folder / name):
                 found.append((folder / name, ByteRange(int(match[1]), int(match[2]))))
         return found
 
@@ -166,7 +159,7 @@ class FileCache:
             total = self._max_bytes + 1
         if total > self._max_bytes:
             total = self._sweep(size) + size
-        counted.write_bytes(b"%d" % total)
+        _replace(self._root, counted.name, b"%d" % total)
         return total <= self._max_bytes
 
     @contextlib.contextmanager
@@ -218,6 +211,31 @@ class FileCache:
                 os.unlink(path)
                 total -= size
         return total
+
+
+def _check_own(folder: Path) -> None:
+    """Raise ``OSError`` if a symbolic link leads out of the cache in place of the folder of a file."""
+    if folder.is_symlink() or folder.parent.is_symlink():
+        raise OSError(errno.ELOOP, "a symbolic link stands in place of a directory of the cache")
+
+
+def _names(folder: Path) -> list[str]:
+    _check_own(folder)
+    return os.listdir(folder)
+
+
+def _replace(folder: Path, name: str, *content: bytes | memoryview) -> None:
+    """Write a file, whole or not at all; a symbolic link of its name is replaced and not followed."""
+    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for part in content:
+                file.write(part)
+        os.replace(temporary, folder / name)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _load(name: Path, held: ByteRange, accept: Callable[[Version], bool]) -> Block | None:

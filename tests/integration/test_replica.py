@@ -416,3 +416,25 @@ def test_arguments_that_make_no_sense_are_refused(shared: Shared, copy: pathlib.
     with pytest.raises(ds.UsageError, match="version"):
         shared.table.replicate(copy, version=1, timestamp="2024-01-01")
     assert not copy.exists()
+
+
+@pytest.mark.parametrize("name", ["_delta_log", "data", "vectors", ".replica.lock"])
+def test_a_copy_is_not_written_through_a_symbolic_link(
+    shared: Shared, copy: pathlib.Path, tmp_path: pathlib.Path, name: str
+) -> None:
+    shared.writer.insert(rows_of([1]))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    copy.mkdir()
+    (copy / name).symlink_to(elsewhere / "file" if name == ".replica.lock" else elsewhere)
+    with pytest.raises(ds.UsageError, match="is a symbolic link"):
+        shared.table.replicate(copy)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_the_directory_of_a_copy_may_be_a_symbolic_link(shared: Shared, tmp_path: pathlib.Path) -> None:
+    shared.writer.insert(rows_of([1]))
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    shared.table.replicate(tmp_path / "link")
+    assert ids(tmp_path / "real") == [1]

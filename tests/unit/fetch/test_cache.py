@@ -322,3 +322,48 @@ def test_deletion_vectors_are_cached_too(make_table: MakeTable, tmp_path: Path) 
     for _ in range(2):
         assert rows_of(table.plan(options=options))["a"].to_pylist() == [1, 3]
     assert len(table.storage.requests) == 2
+
+
+# === Symbolic links ===
+
+
+@pytest.mark.parametrize("name", [".size", ".lock"])
+def test_a_link_in_place_of_a_file_of_the_cache_is_not_written_through(tmp_path: Path, name: str) -> None:
+    root, victim = tmp_path / "cache", tmp_path / "victim"
+    root.mkdir()
+    victim.write_bytes(b"1")
+    (root / name).symlink_to(victim)
+    cache = FileCache(root, 1 << 20, "t")
+    cache.put("f", block(0, 10), 100, V1)
+    assert victim.read_bytes() == b"1"
+    assert (cache.get("f", ByteRange(0, 10), 100, lambda _: True) is None) == (name == ".lock")
+
+
+@pytest.mark.parametrize("up", [0, 1])
+def test_a_link_in_place_of_a_folder_of_the_cache_leads_nowhere(tmp_path: Path, up: int) -> None:
+    root, victim = tmp_path / "cache", tmp_path / "victim"
+    cache = FileCache(root, 1 << 20, "t")
+    folder = cache._folder("f")
+    link = folder if up == 0 else folder.parent
+    link.parent.mkdir(parents=True)
+    inside = victim if up == 0 else victim / folder.name
+    inside.mkdir(parents=True)
+    (inside / "0-10.100").write_bytes(b"somebody else's")
+    link.symlink_to(victim)
+    cache.put("f", block(0, 10), 100, V1)
+    assert cache.get("f", ByteRange(0, 10), 100, lambda _: True) is None
+    cache.drop("f")
+    assert [entry.name for entry in inside.iterdir()] == ["0-10.100"]
+
+
+def test_a_link_in_place_of_a_block_is_replaced_and_not_followed(cache: FileCache, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"somebody else's")
+    cache.put("f", block(0, 10), 100, V1)
+    (entry,) = cache._folder("f").iterdir()
+    entry.unlink()
+    entry.symlink_to(victim)
+    assert cache.get("f", ByteRange(0, 10), 100, lambda _: True) is None
+    cache.put("f", block(0, 10), 100, V1)
+    assert victim.read_bytes() == b"somebody else's"
+    assert cache.get("f", ByteRange(0, 10), 100, lambda _: True) is not None
