@@ -156,7 +156,7 @@ def test_what_is_computed_is_what_spark_computes(sql: str, expected: bool | None
     ("sql", "message"),
     [
         ("i8 + i8 > 0", r"'\(i8 \+ i8\)' in the filter overflows the type byte"),
-        ("-i8 * 100 > 0", None),
+        ("-i8 * i8 > 0", "overflows the type byte"),
         ("i32 / 0 > 1", r"divides by zero"),
         ("f64 / (i32 - 7) > 1", r"divides by zero"),
         ("i32 * 2147483647 > 0", "overflows the type integer"),
@@ -170,9 +170,7 @@ def test_what_is_computed_is_what_spark_computes(sql: str, expected: bool | None
         ("date(text) > '2024-01-01'", "finds 'Straße', which is no date"),
     ],
 )
-def test_what_fails_in_spark_fails(sql: str, message: str | None) -> None:
-    if message is None:
-        return
+def test_what_fails_in_spark_fails(sql: str, message: str) -> None:
     bound = bind(parse_filter(sql), SCHEMA)
     batch = pa.RecordBatch.from_pylist([{**ROW, "day": None}], schema=SCHEMA)
     with pytest.raises(DataError, match=message):
