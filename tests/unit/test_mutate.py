@@ -1,0 +1,43 @@
+"""What mutation tests change: each change of a function once, nothing that only people read."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.mutate.mutants import mutants
+
+SOURCE = '''
+LIMIT = 1
+
+
+def chosen(rows: int | None, *, most: int = 2) -> bool:
+    """Not this text, nor 3."""
+    if rows is None and most > 1:
+        raise ValueError(f"{rows + 4} is no number")
+    return min(rows, most) == 5
+'''
+
+
+def test_every_change_is_one_program_of_its_own() -> None:
+    found = []
+    for number in range(len(mutants(Path("a.py"), "a.py", ast.parse(SOURCE)))):
+        tree = ast.parse(SOURCE)
+        mutant = mutants(Path("a.py"), "a.py", tree)[number]
+        mutant.apply()
+        found.append(ast.unparse(tree))
+
+    assert len(set(found)) == len(found)
+    assert ast.unparse(ast.parse(SOURCE)) not in found
+    for changed in ("rows is not None and", "rows is None or", "most >= 1", "max(rows", "!= 5", "== 6", "most > 2"):
+        assert any(changed in text for text in found), changed
+    assert any("raise" not in text for text in found)
+    assert all("LIMIT = 1" in text and "nor 3" in text and "most: int=2" in text for text in found)
+
+
+def test_a_change_has_a_name_that_does_not_depend_on_its_line() -> None:
+    first, second = (mutants(Path("a.py"), "a.py", ast.parse(text)) for text in (SOURCE, f"\n\n{SOURCE}"))
+
+    assert [one.key for one in first] == [one.key for one in second]
+    assert len({one.key for one in first}) == len(first)
+    assert second[0].line == first[0].line + 2
