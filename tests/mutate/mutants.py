@@ -85,7 +85,9 @@ def _changes(function: ast.AST) -> Iterator[Change]:
     waiting = [function]
     while waiting:
         for child, put in _children(waiting.pop(0)):
-            waiting.append(child)
+            # What is raised is a message; that something is raised is changed as a statement.
+            if not isinstance(child, ast.Raise):
+                waiting.append(child)
             yield from _of(child, put)
 
 
@@ -102,8 +104,7 @@ def _children(node: ast.AST) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None
 
 
 def _for_people(node: ast.AST) -> bool:
-    # What is raised is a message; that something is raised is changed as a statement.
-    return isinstance(node, (ast.Raise, ast.JoinedStr, ast.Assert, ast.arguments)) or (
+    return isinstance(node, (ast.JoinedStr, ast.Assert, ast.arguments)) or (
         isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     )
 
