@@ -241,7 +241,8 @@ def attach(
     """Make every shared table known to a DuckDB connection (extra ``duckdb``) or a Spark session (extra ``spark``).
 
     In DuckDB a share becomes a database in memory, its schemas schemas, its tables views: ``share.schema.table``. Each
-    query reads anew, and only the bytes that its columns and filters need. The schema of each table costs one request.
+    query reads anew, and only the bytes that its columns and filters need. The schema of each table costs one request,
+    many at a time. A table that cannot be read fails when it is queried, with the reason.
 
     In a classic session of Spark all shares are one catalog: ``SELECT ... FROM shared.share.schema.table``, with
     push-down, ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed when they are requested.
@@ -258,7 +259,7 @@ def attach(
     Raises
     ------
     DeltaSharingError
-        The profile, the server or the network, or a table that cannot be read, by name.
+        The profile, the sign-in or the network.
     UsageError
         An argument that is not for this engine, or a Spark session without push-down.
 

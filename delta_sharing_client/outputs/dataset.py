@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.fs
 from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import sliced
 from delta_sharing_client.columns import resolve_path
-from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
+from delta_sharing_client.errors import DataError, ProtocolError, RequestError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.outputs.streams import hear_interrupts, stream_reader
 from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from delta_sharing_client.reads import Read
 
 _BATCH_ROWS = 131_072
+# Tables whose schemas are asked for together.
+_AT_ONCE = 16
 
 
 class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
@@ -272,19 +275,38 @@ def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) ->
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Read]) -> None:
-    """Make ``share.schema.table`` a view for each of ``reads``: a database in memory a share, a schema a schema."""
+    """Make ``share.schema.table`` a view for each of ``reads``: a database in memory a share, a schema a schema.
+
+    A table that cannot be read is a view, too, whose queries fail with the reason.
+    """
+    hear_interrupts()
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="attach") as pool:
+        found = list(pool.map(_dataset_or_reason, reads.values()))
     row = connection.execute("SELECT current_database(), current_schema()").fetchone()
     assert row is not None
     try:
-        for table, read in reads.items():
+        for table, dataset in zip(reads, found, strict=True):
             share, schema = _quoted(table.share), _quoted(table.schema)
             connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {share}")
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {share}.{schema}")
             # A view of a relation lies where the connection stands, and serves all cursors of the database.
             connection.execute(f"USE {share}.{schema}")
-            duckdb_relation(read, connection).create_view(table.table, replace=True)
+            if isinstance(dataset, SharedDataset):
+                connection.from_arrow(dataset).create_view(table.table, replace=True)
+            else:
+                reason = dataset.replace("'", "''")
+                connection.execute(
+                    f"CREATE OR REPLACE VIEW {_quoted(table.table)} AS SELECT error('{reason}') AS reason"
+                )
     finally:
         connection.execute(f"USE {_quoted(row[0])}.{_quoted(row[1])}")
+
+
+def _dataset_or_reason(read: Read) -> SharedDataset | str:
+    try:
+        return _ForDuckDB(read)
+    except (UnsupportedFeatureError, DataError, ProtocolError, RequestError) as error:
+        return str(error)
 
 
 def _quoted(name: str) -> str:

@@ -19,6 +19,7 @@ from deltalake import write_deltalake
 
 import delta_sharing_client as ds
 import mock_server
+from tests.regressions.hand_made import HandMadeTable
 from tests.versions import PYARROW
 
 FILES, ROWS = 8, 20_000
@@ -279,3 +280,20 @@ def test_duckdb_finds_odd_names_and_text_that_is_not_ascii(
     near, far = odd.scan().to_arrow(), odd.scan().to_duckdb(connection)
     expected = connection.from_arrow(near).filter(condition).order("id").fetchall()
     assert far.filter(condition).order("id").fetchall() == expected != []
+
+
+def test_of_many_tables_one_that_cannot_be_read_says_why_when_it_is_queried(
+    tmp_path: Path, connection: duckdb.DuckDBPyConnection
+) -> None:
+    whole, odd = tmp_path / "whole", tmp_path / "it's"
+    write_deltalake(whole, pa.table({"größe": [1, 2]}))
+    made = HandMadeTable(odd).create(pa.schema([("id", pa.int64())]), features=["名前's feature"])
+    made.commit(made.file(pa.table({"id": [1]})))
+    tables = {f"s.s.t{number}": whole for number in range(40)}
+    with mock_server.running(tables={**tables, "s.s.it's": odd}, latency=0.01) as server:
+        ds.attach(connection, server.profile_path)
+        assert connection.sql('SELECT sum("größe") FROM s.s.t7').fetchall() == [(3,)]
+        names = connection.sql("SELECT view_name FROM duckdb_views() WHERE schema_name = 's'").fetchall()
+        assert len(names) == 41
+        with pytest.raises(duckdb.InvalidInputException, match="名前's feature"):
+            connection.sql('SELECT * FROM s.s."it\'s"').fetchall()
