@@ -337,8 +337,9 @@ class SharedScanBuilder
     TreeMap told = new TreeMap();
     // An option "limit" counts rows before any filter of the query.
     for (int i = 0; i < all.length && !options.containsKey("limit"); i++) {
-      if (Told.predicate(all[i]) != null) {
-        told.put(Told.text(all[i]), all[i]);
+      String text = Told.text(all[i]);
+      if (text != null) {
+        told.put(text, all[i]);
       }
     }
     predicates = (Predicate[]) told.values().toArray(new Predicate[told.size()]);
@@ -392,7 +393,7 @@ class SharedScan implements Scan, SupportsReportStatistics {
   public String description() {
     StringBuilder text = new StringBuilder(columns.catalogString()).append(" PushedFilters: [");
     for (int i = 0; i < predicates.length; i++) {
-      text.append(i == 0 ? "" : ", ").append(Told.text(predicates[i]));
+      text.append(i == 0 ? "" : ", ").append(predicates[i]);
     }
     text.append("]");
     return limit < 0 ? text.toString() : text.append(", PushedLimit: ").append(limit).toString();
@@ -558,11 +559,12 @@ class Told {
     }
   }
 
+  /** Return {@code predicate} as text, or null where it cannot be told; older Sparks fail to write binary constants. */
   static String text(Predicate predicate) {
     try {
-      return predicate.toString();
-    } catch (AssertionError error) { // of binary constants, before Spark 4.2
-      return String.valueOf(predicate(predicate));
+      return predicate(predicate) == null ? null : predicate.toString();
+    } catch (AssertionError error) {
+      return null;
     }
   }
 
