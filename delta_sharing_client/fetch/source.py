@@ -273,10 +273,13 @@ class _Transfer:
             self.file.check_version(body.version)
             # Status 200: the storage does not know ranges and sends everything.
             await self.receive(body, skip=max(0, rest.start - body.span.start))
-            # An answer without a length that reaches beyond the file's declared end is another file.
-            is_end = self.filled == self.wanted.length and self.wanted.stop == self.file.size
-            if is_end and body.span.stop is None and await body.read():
-                raise self.longer()
+            if self.filled == self.wanted.length and self.wanted.stop == self.file.size and body.span.stop is None:
+                # An answer without a length that reaches beyond the declared end is another file. Where it breaks
+                # off there, no missing bytes can be asked for: the whole is asked for again.
+                complete, self.filled = self.filled, 0
+                if await body.read():
+                    raise self.longer()
+                self.filled = complete
 
     def open(self, url: str, wanted: ByteRange | int | None) -> contextlib.AbstractAsyncContextManager[Body]:
         reader = self.file.reader

@@ -105,6 +105,13 @@ def test_an_answer_that_is_cut_anywhere_is_completed(raw: Raw, fetch: Fetch) -> 
         assert fetch() == BODY
 
 
+def test_a_chunked_answer_that_is_cut_anywhere_is_completed(raw: Raw, fetch: Fetch) -> None:
+    whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (SIZE, BODY)
+    for cut in range(len(whole)):
+        raw.answers = [[whole[:cut]], whole]
+        assert fetch() == BODY
+
+
 @pytest.mark.parametrize(
     "answer",
     [
