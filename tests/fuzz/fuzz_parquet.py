@@ -23,10 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,7 +35,7 @@ from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DeltaSharingError
-from delta_sharing_client.fetch.http import Body, Http, Span
+from delta_sharing_client.fetch.http import Body, Http, Span, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.request import ScanRequest, TableState
@@ -66,42 +66,36 @@ READS: list[dict[str, Any]] = [
 class _Memory:
     """An open answer over bytes in memory, in place of a socket."""
 
-    headers: ClassVar[dict[str, str]] = {"ETag": '"one"'}
+    version = Version('"one"')
 
-    def __init__(self, data: bytes) -> None:
-        self._stream = io.BytesIO(data)
+    def __init__(self, data: bytes, span: Span) -> None:
+        self.span = span
+        self._data = data
 
-    def readinto(self, view: memoryview) -> int:
-        return self._stream.readinto(view)
-
-    def close(self) -> None:
-        pass
-
-    release_conn = shutdown = close
-
-    @property
-    def _fp(self) -> _Memory:
-        return self
+    async def read(self) -> bytes:
+        data, self._data = self._data, b""
+        return data
 
 
 @contextmanager
 def storage_with(data: bytes) -> Iterator[None]:
     """Answer every range request with ``data`` for the time of the block."""
 
-    def get(self: Http, url: str, wanted: ByteRange | int | None, *_: object, **__: object) -> Body:
+    @asynccontextmanager
+    async def answer(self: Http, url: str, wanted: ByteRange | int | None, *_: object) -> AsyncIterator[Body]:
         if wanted is None:
             start, stop = 0, len(data)
         elif isinstance(wanted, ByteRange):
             start, stop = wanted.start, min(wanted.stop, len(data))
         else:
             start, stop = max(0, len(data) - wanted), len(data)
-        return Body(_Memory(data[start:stop]), Span(start, stop, len(data)), TABLE)  # type: ignore[arg-type]
+        yield _Memory(data[start:stop], Span(start, stop, len(data)))
 
-    real, Http.get = Http.get, get  # type: ignore[method-assign]
+    real, Http.open = Http.open, answer  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Http.get = real  # type: ignore[method-assign]
+        Http.open = real  # type: ignore[method-assign]
 
 
 def read_file(data: bytes, read: int, schema: pa.Schema | None = None) -> bool:

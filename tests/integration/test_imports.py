@@ -36,6 +36,6 @@ def test_a_plain_read_imports_nothing_of_logs_copies_and_spark(tmp_path: pathlib
     rows, names = run.stdout.splitlines()
 
     assert rows == "2"
-    assert "delta_sharing_client.run.engine" in names.split()
+    assert "delta_sharing_client.run.scan" in names.split()
     others = [name for name in names.split() if name.split(".")[1:2] in (["replica"], ["spark"], ["cli"], ["storage"])]
     assert [*others, *(name for name in names.split() if ".delta.log" in name)] == []
