@@ -465,8 +465,8 @@ def _as_objects(field: pa.Field, make: Callable[[], Any]) -> Any:
     except (ValueError, OverflowError) as error:
         raise UnsupportedFeatureError(
             f"The column '{field.name}' of type {field.type} holds a value that Python has no object for ({error}): "
-            "dates and times of Python are of the years 1 to 9999. Read it with 'to_arrow()', or with "
-            "'dtype_backend=\"pyarrow\"'.",
+            "dates and times of Python are of the years 1 to 9999. Read it with 'to_arrow()', or with the "
+            "'dtype_backend' of 'pyarrow'.",
             feature="dates beyond the years 1 to 9999",
         ) from None
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import delta_sharing_client as ds
 import mock_server
@@ -39,6 +40,7 @@ COUNT = 40
 SECONDS = r", \d+\.\d s"
 
 
+@pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
 def test_the_matrix_of_faults_is_what_happens(tmp_path: Path) -> None:
     table = TableWriter(tmp_path / "t", pa.schema([("id", pa.int64())]))
     table.insert(rows_of(range(COUNT // 2)), rows_of(range(COUNT // 2, COUNT)))
