@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import pathlib
+import random
 import shutil
 import statistics
 import subprocess
@@ -89,8 +90,8 @@ def run(case: Case) -> Result:
         plain = dataclasses.replace(case, tls=False)
         baselines = {name: (other, running.enter_context(serve(other, plain))) for name, other in others.items()}
         for repeat in range(case.repeats):
-            # There and back: who comes after whom must not matter, as what runs first finds colder memory.
-            for contender in case.contenders[:: -1 if repeat % 2 else 1]:
+            # At random: who comes after whom must not matter, as what runs first finds colder memory.
+            for contender in random.sample(case.contenders, len(case.contenders)):
                 if repeat and contender in case.once:
                     continue
                 place, server = baselines.get(contender, served)
