@@ -250,7 +250,7 @@ class Lines:
 
 def _decoded_at_once(text: bytes) -> list[Line] | None:
     """Return the lines of ``text``; ``None`` where each must be looked at by itself, to name the one that is wrong."""
-    if len(text) > _MOST_AT_ONCE or any(code in text for code in _ERROR_CODES):
+    if len(text) > _MOST_AT_ONCE:
         return None
     # One list, with a number between any two lines that no line can hold: nobody knows it. So no line is two lines, and
     # no two lines are one.
@@ -260,9 +260,14 @@ def _decoded_at_once(text: bytes) -> list[Line] | None:
         found = _decode_list(b"[%b]" % joined)
     except MALFORMED:
         return None
-    lines, between = found[::2], found[1::2]
-    plain = between == [_BETWEEN] * breaks and set(map(type, lines)) == {Line}
-    return cast("list[Line]", lines) if plain else None
+    items, between = found[::2], found[1::2]
+    if between != [_BETWEEN] * breaks or set(map(type, items)) != {Line}:
+        return None
+    lines = cast("list[Line]", items)
+    # A line without a file may be the report of an error, which only its bytes tell.
+    if any(line.file is None for line in lines) and any(code in text for code in _ERROR_CODES):
+        return None
+    return lines
 
 
 # === Lines as actions ===
