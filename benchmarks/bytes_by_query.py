@@ -1,7 +1,7 @@
 """``python -m benchmarks.bytes_by_query [--page docs/engines.md]``: the bytes that everyday queries download.
 
-One table of about 100 MB: through ``attach`` and ``scan_polars`` from the test server, beside Polars, which reads the same files
-over HTTP by itself, and DuckDB, which reads them from the local disk; its bytes are those that the process reads.
+One table of about 100 MB: through ``attach`` and ``scan_polars`` from the test server, beside Polars that reads these
+files over HTTP by itself, and DuckDB that reads them from the local disk; its bytes are those that the process reads.
 """
 
 from __future__ import annotations

@@ -261,3 +261,12 @@ _RESERVED = frozenset(  # sorted, as one text: it is read, not edited
     WHEN WHERE WINDOW WITH XOR
     """.split()  # noqa: SIM905
 )
+
+
+def narrowed(columns: Iterable[str | Iterable[str]] | None, names: Sequence[str]) -> list[ColumnPath]:
+    """Return the paths of a selection ``columns`` (``None`` for all) that lead into the top-level columns ``names``, in
+    the order of those."""
+    if columns is None:
+        return [(name,) for name in names]
+    paths = [parse_path(column) for column in columns]
+    return [path for name in names for path in paths if path[0].lower() == name.lower()]

@@ -14,7 +14,7 @@ import pyarrow.fs
 
 from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import sliced
-from delta_sharing_client.columns import resolve_path
+from delta_sharing_client.columns import narrowed, resolve_path
 from delta_sharing_client.errors import DataError, ProtocolError, RequestError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.outputs.streams import hear_interrupts, stream_reader
 from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
@@ -216,7 +216,7 @@ class SharedScanner:
         if needed is not None:
             # In the order of the result, as far as that has one.
             names = dict.fromkeys([*self._asked, *self.dataset_schema.names])
-            read = read.select(*((name,) for name in names if name in needed))
+            read = read.select(*narrowed(read.request.columns, [name for name in names if name in needed]))
         # A limit counts rows before this filter: pushed below it, the filter would let other rows through.
         if self._condition is not None and read.limit_rows is None:
             weaker = weaker_predicate(self._condition, self.dataset_schema)

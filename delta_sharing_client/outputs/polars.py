@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import sliced
+from delta_sharing_client.columns import narrowed
 from delta_sharing_client.outputs.streams import RowStream, hear_interrupts
 from delta_sharing_client.predicates.polars_expressions import weaker_predicate
 
@@ -32,7 +33,7 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
     def source(
         columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, batch_rows: int | None
     ) -> Iterator[pl.DataFrame]:
-        asked = read if columns is None else read.select(*((name,) for name in columns))
+        asked = read if columns is None else read.select(*narrowed(read.request.columns, columns))
         least = min((limit for limit in (rows, whole) if limit is not None), default=None)
         if least is not None:
             # Polars counts the rows before it filters them, whatever stands first in the query.

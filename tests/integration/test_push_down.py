@@ -282,6 +282,19 @@ def test_duckdb_finds_odd_names_and_text_that_is_not_ascii(
     assert far.filter(condition).order("id").fetchall() == expected != []
 
 
+def test_engines_leave_a_struct_the_fields_that_the_scan_has(
+    odd: ds.SharedTable, connection: duckdb.DuckDBPyConnection
+) -> None:
+    scan = odd.scan([("o", "名"), "ID"])
+    expected = [{"o": row["o"]} for row in scan.to_arrow().to_pylist()]
+    assert expected[1] == {"o": {"名": "名前"}}
+    assert scan.to_dataset().to_table(columns=["o"]).to_pylist() == expected
+    assert scan.to_dataset().to_table(columns=["o"], filter=pc.field("id") > 10).to_pylist() == expected[11:]
+    assert scan.to_polars(lazy=True).select("o").collect().to_dicts() == expected
+    assert scan.to_duckdb(connection).project("o").fetchall() == [(row["o"],) for row in expected]
+    assert scan.to_duckdb(connection).filter("o.\"名\" = '名前'").aggregate("count(*)").fetchall() == [(2,)]
+
+
 def test_of_many_tables_one_that_cannot_be_read_says_why_when_it_is_queried(
     tmp_path: Path, connection: duckdb.DuckDBPyConnection
 ) -> None:
