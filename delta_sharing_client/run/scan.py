@@ -174,19 +174,31 @@ class ScanRun:
 
     async def _open_all(self, tasks: set[asyncio.Task[None]]) -> None:
         shared = await self._begin()
-        number = 0
-        while (task := await self._next()) is not None:
-            slot = _Slot(self, task)
-            self._slots.append(slot)
-            self._working += 1
-            reading = asyncio.ensure_future(self._read(shared, number, slot))
-            tasks.add(reading)
-            reading.add_done_callback(tasks.discard)
-            if len(self._slots) == 1:
-                self._advance()
-            number += 1
+        failure: Exception | None = None
+        try:
+            number = 0
+            while (task := await self._next()) is not None:
+                self._open(shared, number, task, tasks)
+                number += 1
+        except Exception as error:
+            if self._limit is None:
+                raise
+            # The files that are listed may have all rows of the limit.
+            failure = error
         while tasks:
             await asyncio.wait(tasks)
+        if failure is not None:
+            raise failure
+
+    def _open(self, shared: Shared, number: int, task: FileTask, tasks: set[asyncio.Task[None]]) -> None:
+        slot = _Slot(self, task)
+        self._slots.append(slot)
+        self._working += 1
+        reading = asyncio.ensure_future(self._read(shared, number, slot))
+        tasks.add(reading)
+        reading.add_done_callback(tasks.discard)
+        if len(self._slots) == 1:
+            self._advance()
 
     async def _begin(self) -> Shared:
         context, options, report = self._context, self._context.options, self._report

@@ -31,6 +31,7 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_f
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.plan.snapshot import stream_snapshot
 from delta_sharing_client.plan.tasks import FileTask, ScanStream
+from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read.budget import Budget
 from delta_sharing_client.run import scan
 from delta_sharing_client.run.batches import execute
@@ -99,6 +100,27 @@ def test_files_that_are_listed_while_one_is_waited_for_are_opened_meanwhile(
 def streamed(table: Table, adds: Iterator[AddFile], **request: Any) -> ScanStream:
     state = table_state(table.metadata, version=3)
     return stream_snapshot(state, adds, ScanRequest(**request), fast_options())
+
+
+@pytest.mark.parametrize("limit", [3, 4])
+def test_a_limit_that_the_listed_files_reach_does_not_hear_of_the_end_of_the_listing(
+    make_table: Callable[..., Table], limit: int
+) -> None:
+    table = make_table(pa.schema([("id", pa.int64())]))
+    for number in range(3):
+        table.add(pa.table({"id": [number]}))
+    # The last file is still on its way when the listing breaks.
+    table.storage.faults["part-2.parquet"] = [lambda handler, data: bool(time.sleep(0.3))]
+
+    def broken() -> Iterator[AddFile]:
+        yield from table.adds
+        raise ds.ProtocolError("The listing broke.")
+
+    found: list[int] = []
+    with pytest.raises(ds.ProtocolError) if limit == 4 else contextlib.nullcontext():
+        for batch in execute(streamed(table, broken(), limit=limit, filter=col("id") >= 0)):
+            found += batch["id"].to_pylist()
+    assert found == [0, 1, 2]
 
 
 @pytest.mark.parametrize("form", FORMS)
