@@ -295,8 +295,10 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName
                 connection.from_arrow(dataset).create_view(table.table, replace=True)
             else:
                 reason = dataset.replace("'", "''")
+                # In the condition: a query that wants no column of it must not get a row.
                 connection.execute(
-                    f"CREATE OR REPLACE VIEW {_quoted(table.table)} AS SELECT error('{reason}') AS reason"
+                    f"CREATE OR REPLACE VIEW {_quoted(table.table)} AS "
+                    f"SELECT NULL AS reason WHERE error('{reason}') IS NULL"
                 )
     finally:
         connection.execute(f"USE {_quoted(row[0])}.{_quoted(row[1])}")

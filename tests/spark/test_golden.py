@@ -18,7 +18,7 @@ import mock_server
 from delta_sharing_client.delta import features
 from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
-from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.to_spark import planned_frame
 from delta_sharing_client.spark.types import target_schema
@@ -64,7 +64,8 @@ class Reads:
     def load(self, url: str, **options: object) -> Any:
         given = {name: str(value) for name, value in options.items()}
         if self.kind == "tasks":
-            return planned_frame(self.session, SparkOptions.parse({**given, "path": url}))
+            source = DeltaSharingAlias({}, SparkOptions.parse({**given, "path": url}).for_batch())
+            return planned_frame(self.session, source, source.schema())
         return self.session.read.format("deltaSharing").options(**given).load(url)
 
 

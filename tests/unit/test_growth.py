@@ -11,6 +11,7 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 import delta_sharing_client
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.predicates.tree import Expression, all_of, col
+from delta_sharing_client.run import loop
 from tests.unit.read.eager import make_eager
 from tests.unit.storages import Table, metadata, running_storage
 from tests.vectors import encode_inline
@@ -49,12 +51,16 @@ class Steps:
 
 @contextlib.contextmanager
 def counted() -> Iterator[Steps]:
-    steps, before = Steps(), sys.gettrace()
+    steps, before, running = Steps(), sys.gettrace(), loop.current()
     threading.settrace(steps.of)
+    # Threads that are there already are not traced.
+    kept, running.decoders = running.decoders, ThreadPoolExecutor(2)
     sys.settrace(steps.of)
     try:
         yield steps
     finally:
+        running.decoders.shutdown()
+        running.decoders = kept
         sys.settrace(before)
         threading.settrace(before)  # type: ignore[arg-type]
 
