@@ -184,6 +184,7 @@ def _is_interrupted() -> bool:
 
 
 def _main_place() -> object:
+    # Documented in spite of its name; no other function tells where another thread is.
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     return None if frame is None else (id(frame), frame.f_lasti)
 

@@ -24,9 +24,6 @@ from delta_sharing_client.run import loop
 from delta_sharing_client.run.listing import Listing
 from delta_sharing_client.run.scan import Item, ScanRun, Taken
 
-# A signal that arrives just before a wait begins is handled when that wait ends, so waits are short and repeated.
-_LISTEN_SECONDS = 0.25
-
 Meanwhile = Callable[[], Callable[[], None]]
 """Begins something that goes on during a read, and returns what ends it."""
 
@@ -73,6 +70,14 @@ class _Read:
         """Have the read end soon, from any thread; takes no lock."""
         if self._running is not None:
             self._running.cancel()
+
+    def drop(self) -> None:
+        """As ``cancel``, for a finalizer, also of a read that was not begun: any lock may be held where it runs."""
+        if self.is_begun:
+            self.cancel()
+        else:
+            with contextlib.suppress(RuntimeError):  # no more threads: with the last reference the connection goes
+                _thread.start_new_thread(self.listing.close, ())
 
     def wait(self) -> None:
         """Wait for the end of the read, but no longer than a second."""
@@ -226,7 +231,7 @@ class Batches(Iterator[pa.RecordBatch]):
     def _wait(self) -> _News:
         while True:
             with contextlib.suppress(queue.Empty):
-                return self._news.get(timeout=_LISTEN_SECONDS)
+                return self._news.get(timeout=loop.LISTEN_SECONDS)
             if self._closed:
                 raise self._read.refusal("it was closed; begin a new one")
 
@@ -254,14 +259,8 @@ class Batches(Iterator[pa.RecordBatch]):
         self.close()
 
     def __del__(self) -> None:
-        # Where this runs, any lock may be held: the end is only set going.
-        if getattr(self, "_process", None) != os.getpid() or self._ended:
-            return
-        if self._read.is_begun:
-            self._read.cancel()
-        else:
-            with contextlib.suppress(RuntimeError):  # no more threads: with the last reference the connection goes
-                _thread.start_new_thread(self._read.listing.close, ())
+        if getattr(self, "_process", None) == os.getpid() and not self._ended:
+            self._read.drop()
 
 
 class AsyncBatches(AsyncIterator[pa.RecordBatch]):
@@ -377,8 +376,8 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
 
     def __del__(self) -> None:
         read = getattr(self, "_read", None)
-        if read is not None and read.is_begun and not self._ended:
-            read.cancel()
+        if read is not None and not self._ended:
+            read.drop()
 
 
 def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None) -> Batches:

@@ -26,8 +26,8 @@ T = TypeVar("T")
 END_SECONDS = 0.9
 """How long the end of a read, and of the interpreter, is waited for."""
 
-# A signal that arrives just before a wait begins is handled when that wait ends, so waits are short and repeated.
-_LISTEN_SECONDS = 0.25
+LISTEN_SECONDS = 0.25
+"""A signal that arrives just before a wait begins is handled when that wait ends, so waits are short and repeated."""
 
 
 class _DaemonThreads(ThreadPoolExecutor):
@@ -152,7 +152,7 @@ class Running(Generic[T]):
     def result(self) -> T:
         """Wait for its end and return what it returns; an interrupt of the wait cancels it."""
         try:
-            while not self.wait(_LISTEN_SECONDS):
+            while not self.wait(LISTEN_SECONDS):
                 pass
         except BaseException:
             self.cancel()
@@ -167,7 +167,8 @@ class Running(Generic[T]):
 
     def _cancel(self) -> None:
         if self._task is not None:
-            self._task.cancel()
+            # After the coroutine's first step: one that never began could not clean up after itself.
+            self._loop.call_soon(self._task.cancel)
 
     def _done(self, task: asyncio.Task[T]) -> None:
         # The task goes: its error, or that of its cancellation, holds all that its frames held.

@@ -90,6 +90,7 @@ class _Slot:
 
     def drop(self) -> bool:
         """Drop what has not gone to the consumer; return whether that is all of it."""
+        self._untaken -= len(self._waiting)
         for _, release in self._waiting:
             release()
         self._waiting.clear()

@@ -28,9 +28,10 @@ import pytest
 
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.plan.tasks import ScanStream, SkippedFiles
 from delta_sharing_client.read.decode import FileDecoder
 from delta_sharing_client.run import loop
-from delta_sharing_client.run.batches import Batches, execute
+from delta_sharing_client.run.batches import Batches, _End, _Read, execute
 from tests.memory import arrow_bytes
 from tests.unit.storages import Fault, Storage, Table, fast_options, status, wait_for
 
@@ -425,3 +426,20 @@ def test_the_interpreter_ends_in_the_middle_of_a_read(large: Table, storage: Sto
 def slow(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
     time.sleep(20)
     return False
+
+
+def test_a_read_that_is_cancelled_before_its_first_step_gives_its_listing_up(large: Table) -> None:
+    """Both calls are in the loop's queue before it takes either."""
+    plan, closed = large.plan(options=fast_options()), threading.Event()
+    stream = ScanStream(
+        context=plan.context, files=(task for task in plan.tasks), skipped=SkippedFiles, release=closed.set
+    )
+    read, told = _Read(stream, ScanReport()), []
+    busy = threading.Event()
+    loop.current().loop.call_soon_threadsafe(busy.wait, SOON)
+    read.begin(told.append, [])
+    read.cancel()
+    busy.set()
+    assert closed.wait(SOON)
+    read.wait()
+    assert [type(news) for news in told] == [_End]

@@ -3,21 +3,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import pickle
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import DataError, TransportError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.scan import ScanRun, _Slot
 from tests.memory import arrow_bytes
 from tests.unit.storages import Table, fast_options, parquet_bytes, rows_of, status, wait_for
 from tests.versions import VERIFIES_PAGES
@@ -357,3 +361,16 @@ def test_files_that_are_here_before_their_turn_are_bounded_in_number(
     monkeypatch.setattr("delta_sharing_client.run.scan._MOST_AHEAD", 2)
     # The reader looks for more a few times a second.
     assert ahead_of_the_first(make_table, 16, wanted=8, seconds=0.6) == [8]
+
+
+def test_what_is_dropped_of_a_file_that_is_read_again_is_not_waited_for() -> None:
+    async def check() -> None:
+        slot = _Slot(cast(ScanRun, None), FileTask(key="k", url="https://h/f"))
+        released: list[int] = []
+        for number in range(3):
+            slot.send([], functools.partial(released.append, number))
+        assert slot.drop()
+        assert released == [0, 1, 2]
+        await asyncio.wait_for(slot.taken(0), 1)
+
+    asyncio.run(check())
