@@ -203,7 +203,24 @@ def _files(certificate: str | tuple[str, str] | None) -> tuple[str, ...]:
     return (certificate,) if isinstance(certificate, str) else tuple(certificate)
 
 
-# === The limits of an answer ===
+# === Answers ===
+
+# The content codings there are (RFC 9110, 8.4.1, and its registry).
+_CODINGS = frozenset(
+    (
+        *("aes128gcm", "br", "bzip2", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "lz4", "lzma", "snappy"),
+        *("x-compress", "x-gzip", "xz", "zstd"),
+    )
+)
+
+
+def content_codings(header: str) -> list[str]:
+    """Return the codings that a ``Content-Encoding`` names, in lower case.
+
+    Any other word, such as "utf-8", is no coding, and a server that writes it has encoded nothing. "aws-chunked" says
+    how a file once came to S3, which hands the word on; the bytes are the file's.
+    """
+    return [name for word in header.split(",") if (name := word.strip().lower()) in _CODINGS]
 
 
 class Throughput:

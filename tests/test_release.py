@@ -9,6 +9,7 @@ import runpy
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,6 @@ import yaml
 from packaging.requirements import Requirement
 
 import delta_sharing_client
-
-tomllib = pytest.importorskip("tomllib", reason="Python 3.11 and newer read TOML")
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = "https://example.org/owner/name"

@@ -25,6 +25,7 @@ from delta_sharing_client.network import (
     REDIRECTS,
     Network,
     Throughput,
+    content_codings,
     proxy_headers,
     redirected,
     unfetchable,
@@ -216,7 +217,7 @@ class Http:
 
     async def _send(self, url: str, headers: dict[str, str], deadline: Deadline) -> aiohttp.ClientResponse:
         connect, read = deadline.within(self.options.connect_timeout), deadline.within(self.options.read_timeout)
-        session = _session(self.network)
+        session = _session()
         proxy, login = self._proxy(url)
         _head_seconds.set(deadline.within(2 * self.options.read_timeout))
         return await session.get(
@@ -274,11 +275,10 @@ def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[st
 
 def _span(answer: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> Span:
     headers = answer.headers
-    encoding = headers.get("Content-Encoding", "identity").lower()
-    # aws-chunked says how the file once came to S3, which hands the word on; the bytes are the file's.
-    if encoding not in ("", "identity", "aws-chunked"):
+    if codings := content_codings(headers.get("Content-Encoding", "")):
         raise DataError(
-            f"Expected the bytes of a data file as they are, the storage sent them with Content-Encoding '{encoding}'."
+            "Expected the bytes of a data file as they are, the storage sent them with Content-Encoding "
+            f"'{', '.join(codings)}'."
         )
     length = headers.get("Content-Length", "")
     known = int(length) if length.isascii() and length.isdigit() and len(length) <= _LONGEST_NUMBER else None
@@ -300,7 +300,11 @@ def _span(answer: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> Spa
             raise DataError(
                 f"Expected the bytes {wanted.start} to {wanted.stop} of a data file, found {start} to {stop}."
             )
-    elif total is None or stop != total or start < total - wanted:
+        return Span(start, stop, total)
+    if total is None and (start == 0 or stop - start == wanted):
+        # The last bytes of a file, or all of it, end where it ends.
+        total = stop
+    if total is None or stop != total or start < total - wanted:
         raise DataError(f"Expected the last {wanted} bytes of a data file, found {start} to {stop} of {total}.")
     return Span(start, stop, total)
 
@@ -310,14 +314,10 @@ def _user_agent() -> str:
     return f"delta-sharing-client aiohttp/{aiohttp.__version__}"
 
 
-# === Sessions, which hold the connections: one for each loop and network ===
+# === Sessions, which hold the connections: one for each loop ===
 
-_sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Network, aiohttp.ClientSession]] = (
-    weakref.WeakKeyDictionary()
-)
+_sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-
-
 _head_seconds: contextvars.ContextVar[float] = contextvars.ContextVar("head_seconds")
 
 
@@ -333,11 +333,12 @@ class _Response(aiohttp.ClientResponse):
             return await super().start(connection)
 
 
-def _session(network: Network) -> aiohttp.ClientSession:
-    mine = _sessions.setdefault(asyncio.get_running_loop(), {})
-    found = mine.get(network)
+def _session() -> aiohttp.ClientSession:
+    """Return the session of the running loop. Its connections are kept apart by proxy and by what TLS trusts."""
+    running = asyncio.get_running_loop()
+    found = _sessions.get(running)
     if found is None:
-        found = mine[network] = aiohttp.ClientSession(
+        found = _sessions[running] = aiohttp.ClientSession(
             # How many requests are in flight is ``flight.Flight``'s to say.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=_socket),
             response_class=_Response,
@@ -353,7 +354,8 @@ def _session(network: Network) -> aiohttp.ClientSession:
 
 async def close_all() -> None:
     """Close the connections of the running loop, for its end."""
-    for session in _sessions.pop(asyncio.get_running_loop(), {}).values():
+    session = _sessions.pop(asyncio.get_running_loop(), None)
+    if session is not None:
         await session.close()
 
 

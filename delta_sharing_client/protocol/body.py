@@ -20,6 +20,7 @@ from delta_sharing_client.errors import (
     RequestError,
     TransportError,
 )
+from delta_sharing_client.network import content_codings
 from delta_sharing_client.protocol.messages import error_of
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import LIBRARY_ERRORS, Transient, network_failure
@@ -30,11 +31,6 @@ _DECODED = ("gzip", "x-gzip", "deflate")
 MAX_LINE_BYTES = 256 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _INFLATED_BYTES = 1024 * 1024
-# The content codings there are (RFC 9110, 8.4.1, and its registry), beside those that are decoded. Any other word, such
-# as "utf-8", is no coding, and a server that writes it has encoded nothing.
-_OTHER_ENCODINGS = frozenset(
-    ("aes128gcm", "br", "bzip2", "compress", "dcb", "dcz", "exi", "lz4", "lzma", "snappy", "x-compress", "xz", "zstd")
-)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_FOUND_CODE = "RESOURCE_DOES_NOT_EXIST"
 _MAX_CODE = 100
@@ -111,8 +107,7 @@ def _received(response: requests.Response, doing: str, table: str | None) -> Ite
 
 
 def _decoded(response: requests.Response, chunks: Iterator[bytes], doing: str, table: str | None) -> Iterable[bytes]:
-    named = [name.strip() for name in response.headers.get("Content-Encoding", "").lower().split(",")]
-    encodings = [name for name in named if name in _DECODED or name in _OTHER_ENCODINGS]
+    encodings = content_codings(response.headers.get("Content-Encoding", ""))
     if not encodings:
         return chunks
     if len(encodings) == 1 and encodings[0] in _DECODED:

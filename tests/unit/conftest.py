@@ -1,16 +1,20 @@
-"""Fixtures of the scan tests; what they are made of is in ``support``."""
+"""Fixtures of the unit tests; what they are made of is in ``storages`` and ``raw_server``."""
 
 from __future__ import annotations
 
 import contextlib
+import ssl
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import trustme
 
 import delta_sharing_client as ds
 from benchmarks.long_listing import LongListing
+from tests.unit.raw_server import Raw
 from tests.unit.storages import Storage, Table, fast_options, metadata, running_storage
 
 
@@ -44,3 +48,28 @@ def listed() -> Iterator[Callable[..., tuple[LongListing, Callable[[int], ds.Sha
             return server, lambda files: client.table(f"s.s.files-{files}")
 
         yield start
+
+
+# === A server of bytes ===
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def bundle(authority: trustme.CA, tmp_path: Path) -> str:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    return str(tmp_path / "ca.pem")
+
+
+@pytest.fixture(params=["plain", "tls"])
+def raw(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Raw]:
+    context = None
+    if request.param == "tls":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+    server = Raw(context)
+    yield server
+    server.close()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import base64
 import pickle
-import ssl
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import trustme
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError
 from delta_sharing_client.fetch.http import Http, check_data_url
@@ -58,28 +55,6 @@ def test_everything_else_is_refused_without_its_query_string(url):
 SIZE = 64
 BODY = bytes(range(SIZE))
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture
-def bundle(authority: trustme.CA, tmp_path: Path) -> str:
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    return str(tmp_path / "ca.pem")
-
-
-@pytest.fixture(params=["plain", "tls"])
-def raw(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Raw]:
-    context = None
-    if request.param == "tls":
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(context)
-    server = Raw(context)
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -232,6 +232,27 @@ def test_answers_that_do_not_fit_the_request_are_refused(
         read(remote(), 100, 200)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "aws-chunked", "binary", "identity"])
+def test_a_content_encoding_that_is_none_changes_nothing(remote: MakeRemote, storage: Storage, encoding: str) -> None:
+    storage.faults["f"] = [answer(200, slice(0, None), Content_Encoding=encoding)]
+    assert read(remote()) == DATA
+
+
+def test_the_end_of_a_file_whose_storage_does_not_tell_its_length(remote: MakeRemote, storage: Storage) -> None:
+    size = len(DATA)
+    storage.faults["f"] = [answer(206, slice(size - 100, None), Content_Range=f"bytes {size - 100}-{size - 1}/*")]
+    total, tail = loop.call(remote(size=-1).read_tail(100))
+    assert (total, tail.to_pybytes()) == (size, DATA[-100:])
+    # All of a file that is shorter than what was asked for.
+    storage.faults["f"] = [answer(206, slice(0, None), Content_Range=f"bytes 0-{size - 1}/*")]
+    total, tail = loop.call(remote(size=-1).read_tail(2 * size))
+    assert (total, tail.to_pybytes()) == (size, DATA)
+    # Fewer bytes, and not from the beginning: of what?
+    storage.faults["f"] = [answer(206, slice(100, 150), Content_Range="bytes 100-149/*")]
+    with pytest.raises(DataError, match="Expected the last 100 bytes"):
+        loop.call(remote(size=-1).read_tail(100))
+
+
 def test_a_shorter_range_than_asked_for_is_completed(remote: MakeRemote, storage: Storage) -> None:
     storage.faults["f"] = [answer(206, slice(100, 150), Content_Range=f"bytes 100-149/{len(DATA)}")]
     assert read(remote(), 100, 200) == DATA[100:200]

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from pathlib import Path
 
 import pytest
-import trustme
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError
@@ -26,28 +22,6 @@ from tests.unit.raw_server import SOON, Raw, pause
 BODY = json.dumps({"items": [{"name": "whole"}]}).encode()
 VERSION = b"HTTP/1.1 200 OK\r\nDelta-Table-Version: 123\r\nContent-Length: 0\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY)
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture
-def bundle(authority: trustme.CA, tmp_path: Path) -> str:
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    return str(tmp_path / "ca.pem")
-
-
-@pytest.fixture(params=["plain", "tls"])
-def raw(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Raw]:
-    context = None
-    if request.param == "tls":
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(context)
-    server = Raw(context)
-    yield server
-    server.close()
 
 
 @pytest.fixture
