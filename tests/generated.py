@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import Path
@@ -19,4 +20,8 @@ def check_generated(page: Path, name: str, expected: str, *, but: str = "(?!)") 
         text = text[:start] + expected + text[text.index(end) :]
         page.write_text(text)
 
-    assert re.sub(but, "", text[start : text.index(end)]) == re.sub(but, "", expected)
+    written, made = (
+        re.sub(but, "", part).splitlines(keepends=True) for part in (text[start : text.index(end)], expected)
+    )
+    other = [lines for lines in itertools.zip_longest(written, made) if lines[0] != lines[1]]
+    assert not other, f"{page.name} says other things than the code: {other}"

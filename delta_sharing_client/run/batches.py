@@ -149,10 +149,10 @@ async def _read(
         error = problem
     finally:
         report.seconds["total"] = time.perf_counter() - began
-        for end in ends:
-            with contextlib.suppress(Exception):
-                await asyncio.to_thread(end)
-        tell(_End(error, is_cancelled))
+        try:
+            await asyncio.gather(*(asyncio.to_thread(end) for end in ends), return_exceptions=True)
+        finally:
+            tell(_End(error, is_cancelled))
 
 
 class Batches(Iterator[pa.RecordBatch]):

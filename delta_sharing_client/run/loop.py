@@ -166,9 +166,11 @@ class Running(Generic[T]):
         task.add_done_callback(self._done)
 
     def _cancel(self) -> None:
-        if self._task is not None:
+        # Once: a second time would break off what it does in the end.
+        task, self._task = self._task, None
+        if task is not None:
             # After the coroutine's first step: one that never began could not clean up after itself.
-            self._loop.call_soon(self._task.cancel)
+            self._loop.call_soon(task.cancel)
 
     def _done(self, task: asyncio.Task[T]) -> None:
         # The task goes: its error, or that of its cancellation, holds all that its frames held.

@@ -443,3 +443,21 @@ def test_a_read_that_is_cancelled_before_its_first_step_gives_its_listing_up(lar
     assert closed.wait(SOON)
     read.wait()
     assert [type(news) for news in told] == [_End]
+
+
+def test_closing_again_and_again_breaks_off_nothing_that_a_read_does_in_the_end(large: Table) -> None:
+    batches, ended, going = begun(large), threading.Event(), threading.Event()
+
+    def slow_end() -> None:
+        going.set()
+        time.sleep(0.3)
+        ended.set()
+
+    batches.meanwhile(lambda: slow_end)
+    next(batches)
+    batches.cancel()
+    assert going.wait(SOON)
+    batches.cancel()
+    batches.close()
+    assert ended.is_set()
+    nothing_is_left()

@@ -24,7 +24,7 @@ from delta_sharing_client.replica import Copies
 from delta_sharing_client.run.batches import Batches, execute
 from delta_sharing_client.run.partitions import partition
 from delta_sharing_client.run.progress import Bar, Wanted, on_a_bar, on_one_line, one_line, progress_bar, progress_of
-from tests.unit.storages import Table, fast_options, status
+from tests.unit.storages import Table, fast_options, status, wait_for
 
 MakeTable = Callable[..., Table]
 ROWS = 20_000
@@ -180,7 +180,8 @@ def test_the_bar_ends_when_the_read_is_given_up(table: Table, monkeypatch: pytes
     batches = watched(report, execute(plan, report), title="reading t", wanted=True)
     next(batches)
     batches.close()
-    assert drawing() == []
+    # Within a second; the machine may be busy with other tests.
+    wait_for(lambda: not drawing())
 
 
 def test_a_copy_shows_how_far_it_is(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
