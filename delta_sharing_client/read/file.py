@@ -152,14 +152,20 @@ class _FileRead:
         if not needs_file and task.num_records is not None:
             selection = await self._selection()
             selection.check(task.num_records)
-            self._send_constants(selection.count(task.num_records), rows)
+            await self._send_constants(selection.count(task.num_records), rows)
         elif needs_file and self._wants_whole():
             await self._read_whole(rows)
         else:
             await self._read_parts(rows, needs_file)
 
-    def _send_constants(self, count: int, rows: Sink) -> None:
-        rows.send(list(constant_batches(self._s.shape, self._task, count)), _nothing)
+    async def _send_constants(self, count: int, rows: Sink) -> None:
+        found = constant_batches(self._s.shape, self._task, count)
+        if count <= _FEW_ROWS:
+            rows.send(list(found), _nothing)
+        else:
+            # A log may tell of any number of rows, and they are made here: as they are taken.
+            grant = await self._s.budget.acquire((self._number, 0), 0)
+            await self._hand_out(_Unit(_Decoded([], 0, found), grant, 0), rows)
 
     async def _selection(self) -> Selection:
         """Return which rows the deletion vectors leave."""
@@ -217,7 +223,7 @@ class _FileRead:
         footer = parse_footer(tail, self._file.size)
         selection.check(footer.metadata.num_rows)
         if not needs_file:
-            self._send_constants(selection.count(footer.metadata.num_rows), rows)
+            await self._send_constants(selection.count(footer.metadata.num_rows), rows)
             return
         held = Block(self._file.size - int(tail.size), tail)
         layout = lay_out(self._s.shape, self._task, footer, footer.arrow, whole=False)
@@ -434,7 +440,7 @@ class _FileRead:
         try:
             grant.resize(compressed + size)
             await rows.turn()
-            rows.send(batches, lambda: None)
+            rows.send(batches, _nothing)
             while (batch := await self._in_thread(self._next, rest)) is not None:
                 rows.send([batch], _nothing)
                 await rows.taken(_BATCHES_AHEAD)

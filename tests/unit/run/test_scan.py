@@ -120,6 +120,16 @@ def test_counting_rows_downloads_nothing_where_statistics_count_them(table: Tabl
     assert table.storage.requests == []
 
 
+def test_rows_that_only_a_log_counts_are_made_as_they_are_taken(make_table: MakeTable) -> None:
+    table = make_table(pa.schema([("id", pa.int64()), ("day", pa.string())]), ["day"])
+    table.add(pa.table({"id": [1]}), stats={"numRecords": 10**12}, partition_values={"day": "monday"})
+    before = arrow_bytes()
+    with execute(table.plan(columns=["day"])) as batches:
+        rows = sum(next(batches).num_rows for _ in range(20))
+        assert rows > 1_000_000
+        assert arrow_bytes() - before < 32_000_000
+
+
 def test_counting_rows_without_statistics_reads_only_footers(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(numbered(0, 100_000))
