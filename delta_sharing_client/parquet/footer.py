@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.parquet.core import ParquetReader
 
 from delta_sharing_client.arrow_forms import is_view
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
@@ -125,6 +126,25 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
         raise problem
     metadata, arrow = found
     return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER))
+
+
+def open_file(data: pa.Buffer) -> tuple[Footer, ParquetReader | None]:
+    """Return the footer of a file that is all here, and a reader of the file where its types are as they shall be.
+
+    Errors are those of ``parse_footer``. To open the file twice, for its footer and for its rows, takes a tenth of the
+    time that decoding a small one does.
+    """
+    length = footer_length(data, data.size)
+    try:
+        file = open_reader(pa.BufferReader(data))
+        metadata, arrow = file.metadata, file.schema_arrow
+        plain = _is_plain(arrow)
+    except ARROW_ERRORS:
+        return parse_footer(data, data.size), None  # which says what is wrong, or does without it
+    if not plain:
+        return parse_footer(data, data.size), None
+    start = data.size - length
+    return Footer(metadata, arrow, start, data.slice(start, length - _TRAILER)), file
 
 
 def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:

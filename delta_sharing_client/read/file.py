@@ -16,7 +16,7 @@ from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, Stale
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, coalesce, split, subtract
-from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
+from delta_sharing_client.parquet.footer import FooterGuess, footer_length, open_file, parse_footer
 from delta_sharing_client.parquet.partial_chunk import PageMismatch
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.read.budget import Budget, Grant
@@ -206,11 +206,12 @@ class _FileRead:
             raise
 
     def _open_and_decode(self, data: pa.Buffer, selection: Selection) -> _Decoded:
-        footer = parse_footer(data, data.size)
+        footer, reader = open_file(data)
         layout = lay_out(self._s.shape, self._task, footer, footer.arrow, whole=True)
         self._count(layout)
         selection.check(footer.metadata.num_rows)
-        bytes_ = ParquetBytes(int(data.size), [Block(0, data)], footer.metadata)
+        opened = [] if reader is None else [reader]
+        bytes_ = ParquetBytes(int(data.size), [Block(0, data)], footer.metadata, opened=opened)
         groups = self._within_limit(layout, selection)
         found = self._decode(layout, groups, bytes_, selection)
         self._s.ratio.learn(int(data.size), found.nbytes)

@@ -138,8 +138,11 @@ async def _read(
     error: BaseException | None = None
     is_cancelled = False
     ends = [begin() for begin in meanwhile]
+    handed = _Handed(tell)
     try:
-        await ScanRun(plan, listing, report, taken, tell).read()
+        await ScanRun(plan, listing, report, taken, handed.put if ends else tell).read()
+        # What shows the read shows it until the consumer has the last row, not until the last row is here.
+        await handed.taken()
     except asyncio.CancelledError:
         is_cancelled = True
         raise
@@ -153,6 +156,30 @@ async def _read(
             await asyncio.gather(*(asyncio.to_thread(end) for end in ends), return_exceptions=True)
         finally:
             tell(_End(error, is_cancelled))
+
+
+class _Handed:
+    """Counts the items that the consumer has and has not finished; on the loop."""
+
+    def __init__(self, put: Callable[[Item], None]) -> None:
+        self._put = put
+        self._count = 0
+        self._news = asyncio.Event()
+
+    def put(self, item: Item) -> None:
+        def release() -> None:
+            self._count -= 1
+            self._news.set()
+            item.release()
+
+        self._count += 1
+        self._put(item._replace(release=release))
+
+    async def taken(self) -> None:
+        """Wait until the consumer has finished all of them."""
+        while self._count:
+            self._news.clear()
+            await self._news.wait()
 
 
 class Batches(Iterator[pa.RecordBatch]):

@@ -13,7 +13,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet import footer
 from delta_sharing_client.parquet.reader import open_reader
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.read import decode
+from delta_sharing_client.read import decode, file
 from delta_sharing_client.read.align import FileColumn
 from delta_sharing_client.run.batches import execute
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -105,7 +105,7 @@ def arrow_errors() -> list[type[Exception]]:
 
 
 @pytest.mark.parametrize("kind", arrow_errors(), ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("place", ["opening", "decoding", "converting", "footer"])
+@pytest.mark.parametrize("place", ["opening", "decoding", "decoding all", "converting", "footer"])
 def test_every_error_of_arrow_comes_out_as_ours(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], place: str
 ) -> None:
@@ -121,10 +121,12 @@ def test_every_error_of_arrow_comes_out_as_ours(
         if place == "footer" or (place == "opening" and len(opened) == 2):
             fails()
         found = open_reader(*args, **kwargs)
-        if place == "decoding" and len(opened) == 2:
+        if place == "decoding all" or (place == "decoding" and len(opened) == 2):
             return mock.Mock(metadata=found.metadata, schema_arrow=found.schema_arrow, iter_batches=fails)
         return found
 
+    if place in ("opening", "decoding"):
+        monkeypatch.setattr(file, "_LARGEST_WHOLE", 0)  # the footer is read first, and the file is opened again
     if place == "converting":
         monkeypatch.setattr(SHORTCUTS, "columns_as_stored", False)
         monkeypatch.setattr(FileColumn, "apply", fails)

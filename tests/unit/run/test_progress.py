@@ -159,6 +159,19 @@ def test_bytes_are_seen_as_they_arrive(table: Table, monkeypatch: pytest.MonkeyP
     assert last.bytes_fetched == last.bytes_expected == report.bytes
 
 
+def test_the_last_look_is_after_the_last_row_is_taken(table: Table) -> None:
+    seen: list[Progress] = []
+    plan, report = table.plan(options=fast_options()), ScanReport()
+    batches = watched(report, execute(plan, report), title="reading t", wanted=seen.append)
+    next(batches)
+    wait_for(lambda: report.bytes == sum(task.size for task in plan.tasks))
+    time.sleep(0.3)  # all is fetched and decoded, and the consumer takes its time
+    assert drawing()
+    assert sum(batch.num_rows for batch in batches) > 0
+    assert (seen[-1].files_done, seen[-1].rows) == (4, 4 * ROWS)
+    assert drawing() == []
+
+
 def test_a_function_that_fails_fails_no_read(table: Table, caplog: pytest.LogCaptureFixture) -> None:
     def failing(progress: Progress) -> None:
         raise KeyError("mine")
