@@ -43,7 +43,7 @@ NOUNS_WITH_ONE_READER = {
     "storage/place.py": "one location in one store, and its credentials",
     "spark/push_down.py": "Java in the driver, and the check of it",
     "spark/catalog.py": "the answers to a catalog in the JVM",
-    "spark/follower.py": "a stream's position, which needs no Spark to be tested",
+    "spark/served_table.py": "what is asked of a server for a relation; datasource.py is what Spark asks of us",
 }
 
 

@@ -17,6 +17,10 @@ from pyspark.sql.types import StructType
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, IncompleteReadWarning, UsageError
+from delta_sharing_client.follow.admission import Budget
+from delta_sharing_client.follow.follower import Follower, with_way_out
+from delta_sharing_client.follow.offsets import BEGINNING, Beginning, parse_offset
+from delta_sharing_client.follow.request import CHECKPOINT
 from delta_sharing_client.plan.columns import check_nothing_left_out, left_out_columns, left_out_note
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.protocol.answers import TableHead
@@ -29,10 +33,7 @@ from delta_sharing_client.run.partitions import (
     read_cost,
     read_size,
 )
-from delta_sharing_client.spark.admission import Budget
 from delta_sharing_client.spark.catalog import told
-from delta_sharing_client.spark.follower import Follower, with_way_out
-from delta_sharing_client.spark.offsets import BEGINNING, Beginning, parse_offset
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.types import (
@@ -242,7 +243,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how far the batch after ``start`` reaches within ``limit``."""
         begin = self._position if start is None else start
         with self._telling():
-            offset = parse_offset(begin)
+            offset = parse_offset(begin, CHECKPOINT)
             found = self._follower.next_offset(offset, self._budget(limit, told=start is not None))
         return begin if found == offset else found.to_json()
 
@@ -266,7 +267,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._partitions(start, end)
 
     def _partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin, until = parse_offset(start), parse_offset(end)
+        begin, until = parse_offset(start, CHECKPOINT), parse_offset(end, CHECKPOINT)
         self._position = end
         if isinstance(until, Beginning):
             if isinstance(begin, Beginning):
@@ -277,7 +278,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._table.options
         found: list[InputPartition] = []
         for selected in self._follower.files(begin, until):
-            plan = self._table.plan_window(selected.window, selected.files, self._described.metadata, self._columns)
+            plan = self._table.plan_window(
+                selected.window, selected.files, self._described.metadata, self._columns.paths
+            )
             found += plan_partitions(plan, options, selected.window.plan_id)
         return found
 
@@ -289,7 +292,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what is cached of finished batches."""
-        offset = parse_offset(end)
+        offset = parse_offset(end, CHECKPOINT)
         if not isinstance(offset, Beginning):
             self._follower.forget_before(offset)
 
@@ -303,7 +306,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             yield
         except DeltaSharingError as error:
-            error = with_way_out(error)
+            error = with_way_out(error, CHECKPOINT)
             _LOG.error("The stream of %s stops. %s", self._table.name, error)
             with one_sentence():
                 raise error from None

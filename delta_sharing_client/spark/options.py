@@ -15,10 +15,11 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar, Union
+from typing import Any, NamedTuple, TypeVar
 
 from delta_sharing_client.columns import ColumnName, split_names
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.follow.request import FollowRequest, OnChange, Start
 from delta_sharing_client.instants import parse_instant, to_instant
 from delta_sharing_client.options import AccessMode, FileIdHash, ReadOptions, ResponseFormat, VariantAs
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
@@ -29,11 +30,7 @@ from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, Clien
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.pushed import Pushed
 
-Start = Union[int, Literal["latest"], None]
-
 LEAST_VERSION_INTERVAL = 10
-DEFAULT_MAX_FILES = 1000
-_ENDLESS = 1_000_000
 EXECUTOR_OPTIONS = ReadOptions(
     max_concurrent_requests=8,
     max_bytes_in_flight=96 * 1024 * 1024,
@@ -44,15 +41,6 @@ EXECUTOR_OPTIONS = ReadOptions(
 """One task has a core among many: less at a time than a client that has the machine to itself."""
 
 _Bound = TypeVar("_Bound", int, datetime.datetime)
-
-
-class OnChange(enum.Enum):
-    """What an append stream does with a commit that removes files."""
-
-    FAIL = "fail"
-    IGNORE_DELETES = "ignoreDeletes"
-    IGNORE_CHANGES = "ignoreChanges"
-    SKIP_CHANGE_COMMITS = "skipChangeCommits"
 
 
 class ChangeColumns(enum.Enum):
@@ -68,7 +56,7 @@ class ChangeColumns(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SparkOptions:
+class SparkOptions(FollowRequest):
     """The options of one relation, checked. Pickles; its repr shows no secret.
 
     ``read`` is not yet bound to a schema; its columns, filter, limit and response format hold for change feeds and, but
@@ -79,24 +67,13 @@ class SparkOptions:
     """
 
     profile: Profile
-    table: TableName
-    read: ScanRequest = dataclasses.field(default_factory=ScanRequest)
     limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    read_change_feed: bool = False
     change_columns: ChangeColumns = ChangeColumns.DELTA
-    starting_version: Start = None
-    starting_timestamp: str | None = None
     ending_version: int | None = None
     ending_timestamp: str | None = None
-    on_change: OnChange = OnChange.FAIL
-    max_files: int | None = None
-    max_bytes: int | None = None
-    max_versions_per_rpc: int = 100
-    version_interval: int = 30
     max_partition_bytes: int = 128 * 1024 * 1024
     parallelism: int = 1
     caller_org: str | None = None
-    max_outage: int = 0
     pushed: Pushed | None = None
     loaded_version: int | None = None
     tell: str | None = None
@@ -133,13 +110,7 @@ class SparkOptions:
     def read_options(self, *, waiting: bool = True) -> ReadOptions:
         """Return the options of a task, with the limits that are set, and a wait for ``maxOutage`` if ``waiting``."""
         found = dataclasses.replace(EXECUTOR_OPTIONS, **self.limits)
-        if not self.max_outage:
-            return found
-        if not waiting:
-            return dataclasses.replace(found, max_attempts=3, max_retry_seconds=10.0)
-        return dataclasses.replace(
-            found, max_attempts=_ENDLESS, max_retry_seconds=max(found.max_retry_seconds, self.max_outage)
-        )
+        return self.waiting(found) if waiting else self.polling(found)
 
     def changes(self, columns: Sequence[ColumnName] | None) -> ChangesRequest:
         """Return the request of a batch read of the change feed, of ``columns``."""

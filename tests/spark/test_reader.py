@@ -32,9 +32,12 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from delta_sharing_client.follow import table as followed_table
+from delta_sharing_client.follow.admission import Budget
+from delta_sharing_client.follow.follower import with_way_out
+from delta_sharing_client.follow.request import CHECKPOINT
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.spark import datasource, served_table
-from delta_sharing_client.spark.admission import Budget
+from delta_sharing_client.spark import datasource
 from delta_sharing_client.spark.datasource import (
     HAS_DATA_SOURCES,
     HAS_LIMITS,
@@ -42,7 +45,6 @@ from delta_sharing_client.spark.datasource import (
     StreamReader,
     default_limit,
 )
-from delta_sharing_client.spark.follower import with_way_out
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.types import narrowed_columns, relation_columns, target_schema, to_spark_field
@@ -115,7 +117,7 @@ def test_server_that_tells_no_metadata_of_a_version_does_not_stop_a_restart(
     table.schema = WIDER
     table.commit(metadata=True)
     table.insert([{"id": 2, "extra": "x"}])
-    known = served_table.table_metadata
+    known = followed_table.table_metadata
 
     def latest_only(*arguments: Any, version: int | None = None, **named: Any) -> Any:
         head = known(*arguments, **named)
@@ -123,7 +125,7 @@ def test_server_that_tells_no_metadata_of_a_version_does_not_stop_a_restart(
             raise ProtocolError(f"asked for version {version}, found version {head.version}")
         return head
 
-    monkeypatch.setattr(served_table, "table_metadata", latest_only)
+    monkeypatch.setattr(followed_table, "table_metadata", latest_only)
     again = stream_reader(lake, startingVersion="0", responseFormat=wire)
     end = again.latestOffset(json.loads(json.dumps(offset)), again.getDefaultReadLimit())
     assert rows(again, offset, end) == [{"id": 2, "extra": "x"}]
@@ -493,7 +495,7 @@ def test_vacuumed_file_asks_for_a_new_checkpoint(lake: Any, caplog: pytest.LogCa
 )
 def test_every_error_of_a_stream_ends_with_what_to_do_once(error: DeltaSharingError, advice: str) -> None:
     before = error.message
-    told = with_way_out(with_way_out(error))
+    told = with_way_out(with_way_out(error, CHECKPOINT), CHECKPOINT)
     assert told.message.startswith(before.rstrip("."))
     assert told.message.count(advice) == 1
     assert "estart the query" in told.message

@@ -1,4 +1,4 @@
-"""The position of a stream, as the JSON object that Spark writes into the checkpoint.
+"""The position of a follower, as the JSON object that is written into Spark's checkpoint or a cursor.
 
 Spark compares offsets as text and replays ``partitions(start, end)`` in a new process without asking for offsets
 first, so an offset is complete, its keys keep their order, and two equal positions have equal text.
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Union
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.follow.admission import BASE, Position
+from delta_sharing_client.follow.request import Words
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.spark.admission import BASE, Position
 
 SOURCE_VERSION = 1
-ADVICE = "delete the checkpoint or choose a new one, and restart the query"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +83,8 @@ BEGINNING = Beginning()
 AnyOffset = Union[Offset, Beginning]
 
 
-def parse_offset(value: object) -> AnyOffset:
-    """Read an offset from the checkpoint.
+def parse_offset(value: object, words: Words) -> AnyOffset:
+    """Read an offset from where it was kept.
 
     Raises
     ------
@@ -92,16 +92,16 @@ def parse_offset(value: object) -> AnyOffset:
         It is not one of ours, or one of another version of this source.
     """
     if not isinstance(value, Mapping):
-        raise UsageError(f"Expected an offset of the deltaSharing source in the checkpoint, found {value!r}; {ADVICE}.")
+        raise UsageError(f"Expected an offset of this package in the {words.place}, found {value!r}; {words.anew}.")
     version = value.get("sourceVersion", 0)
     if isinstance(version, bool) or not isinstance(version, int):
         raise UsageError(
-            f"The offset in the checkpoint has the 'sourceVersion' {version!r}, which is not a number; {ADVICE}."
+            f"The offset in the {words.place} has the 'sourceVersion' {version!r}, which is not a number; {words.anew}."
         )
     if version != SOURCE_VERSION:
         raise UsageError(
-            f"The 'sourceVersion' {version} of the offset in the checkpoint is not equal to supported reader version "
-            f"{SOURCE_VERSION}; {ADVICE}."
+            f"The 'sourceVersion' {version} of the offset in the {words.place} is not equal to supported reader "
+            f"version {SOURCE_VERSION}; {words.anew}."
         )
     if value.get("tableId") is None and value.get("tableVersion") == -1:
         return BEGINNING
@@ -119,12 +119,12 @@ def parse_offset(value: object) -> AnyOffset:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"The offset in the checkpoint was not written by this source ({error}), for example by the JVM connector; "
-            f"{ADVICE}."
+            f"The offset in the {words.place} was not written by this package ({error}), for example by the JVM "
+            f"connector; {words.anew}."
         ) from None
 
 
-def check_restart(offset: Offset, *, table_id: str, change_feed: bool) -> None:
+def check_restart(offset: Offset, words: Words, *, table_id: str, change_feed: bool) -> None:
     """Refuse to go on from ``offset`` with another table or another kind of read.
 
     Raises
@@ -134,19 +134,19 @@ def check_restart(offset: Offset, *, table_id: str, change_feed: bool) -> None:
     """
     if offset.table_id != table_id:
         raise UsageError(
-            f"The checkpoint belongs to the table with id '{offset.table_id}', but the table now has the id "
+            f"The {words.place} belongs to the table with id '{offset.table_id}', but the table now has the id "
             f"'{table_id}': it was deleted and created anew, or the path names another table. To read it from its "
-            f"beginning, {ADVICE}."
+            f"beginning, {words.anew}."
         )
     if offset.change_feed != change_feed:
         was, is_now = ("true", "false") if offset.change_feed else ("false", "true")
         raise UsageError(
-            f"The checkpoint belongs to a stream with option 'readChangeFeed' '{was}', but it is '{is_now}' now; set "
-            f"it back, or {ADVICE}."
+            f"The {words.place} belongs to a stream with option 'readChangeFeed' '{was}', but it is '{is_now}' now; "
+            f"set it back, or {words.anew}."
         )
 
 
-def check_order(start: Offset, end: Offset) -> None:
+def check_order(start: Offset, end: Offset, words: Words) -> None:
     """Refuse a pair of offsets of which the second lies before the first, or belongs to another stream.
 
     Raises
@@ -157,7 +157,8 @@ def check_order(start: Offset, end: Offset) -> None:
     backwards = end.position < start.position or (end.in_snapshot and not start.in_snapshot)
     if backwards or end.table_id != start.table_id:
         raise UsageError(
-            f"The checkpoint asks for a batch from {start.to_json()} to {end.to_json()}, which goes back; {ADVICE}."
+            f"The {words.place} asks for a {words.batch} from {start.to_json()} to {end.to_json()}, which goes back; "
+            f"{words.anew}."
         )
 
 

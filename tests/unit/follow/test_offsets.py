@@ -7,9 +7,10 @@ import json
 import pytest
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.follow.admission import Position
+from delta_sharing_client.follow.offsets import BEGINNING, Offset, check_order, check_restart, parse_offset
+from delta_sharing_client.follow.request import CHECKPOINT
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.spark.admission import Position
-from delta_sharing_client.spark.offsets import BEGINNING, Offset, check_order, check_restart, parse_offset
 
 OFFSET = Offset(
     table_id="abc",
@@ -34,12 +35,12 @@ def test_offset_is_text_with_a_fixed_order_of_keys() -> None:
 
 def test_offset_reads_back_whatever_the_order_of_its_keys() -> None:
     shuffled = dict(reversed(list(OFFSET.to_json().items())))
-    assert parse_offset(shuffled) == OFFSET
-    assert parse_offset(json.loads(json.dumps(OFFSET.to_json()))) == OFFSET
+    assert parse_offset(shuffled, CHECKPOINT) == OFFSET
+    assert parse_offset(json.loads(json.dumps(OFFSET.to_json())), CHECKPOINT) == OFFSET
 
 
 def test_beginning_reads_back() -> None:
-    assert parse_offset(BEGINNING.to_json()) is BEGINNING
+    assert parse_offset(BEGINNING.to_json(), CHECKPOINT) is BEGINNING
     assert json.dumps(BEGINNING.to_json()) == json.dumps(BEGINNING.to_json())
 
 
@@ -49,14 +50,14 @@ def test_beginning_reads_back() -> None:
         ({"sourceVersion": 2}, "is not equal to supported reader version"),
         ({"sourceVersion": "string"}, "not a number"),
         ({"sourceVersion": None}, "not a number"),
-        ({"tableVersion": "6"}, "not written by this source"),
-        ({"index": True}, "not written by this source"),
-        ({"responseFormat": "avro"}, "not written by this source"),
+        ({"tableVersion": "6"}, "not written by this package"),
+        ({"index": True}, "not written by this package"),
+        ({"responseFormat": "avro"}, "not written by this package"),
     ],
 )
 def test_malformed_offset_is_refused(change: dict[str, object], fragment: str) -> None:
     with pytest.raises(UsageError, match=fragment) as error:
-        parse_offset({**OFFSET.to_json(), **change})
+        parse_offset({**OFFSET.to_json(), **change}, CHECKPOINT)
     assert "checkpoint" in str(error.value)
 
 
@@ -64,30 +65,30 @@ def test_offset_without_source_version_is_refused() -> None:
     content = OFFSET.to_json()
     del content["sourceVersion"]
     with pytest.raises(UsageError, match="is not equal to supported reader version"):
-        parse_offset(content)
+        parse_offset(content, CHECKPOINT)
 
 
 @pytest.mark.parametrize("value", [None, "text", [1], 5])
 def test_something_else_than_an_object_is_refused(value: object) -> None:
     with pytest.raises(UsageError, match="checkpoint"):
-        parse_offset(value)
+        parse_offset(value, CHECKPOINT)
 
 
 def test_offset_of_the_jvm_connector_is_refused_by_name() -> None:
     legacy = {"sourceVersion": 1, "tableId": "abc", "tableVersion": 6, "index": -1, "isStartingVersion": False}
     with pytest.raises(UsageError, match="JVM connector"):
-        parse_offset(legacy)
+        parse_offset(legacy, CHECKPOINT)
 
 
 def test_another_table_is_refused_naming_both_ids() -> None:
     with pytest.raises(UsageError, match=r"abc.*xyz.*delete the checkpoint.*restart"):
-        check_restart(OFFSET, table_id="xyz", change_feed=False)
+        check_restart(OFFSET, CHECKPOINT, table_id="xyz", change_feed=False)
 
 
 def test_another_kind_of_read_is_refused() -> None:
     with pytest.raises(UsageError, match="readChangeFeed"):
-        check_restart(OFFSET, table_id="abc", change_feed=True)
-    check_restart(OFFSET, table_id="abc", change_feed=False)
+        check_restart(OFFSET, CHECKPOINT, table_id="abc", change_feed=True)
+    check_restart(OFFSET, CHECKPOINT, table_id="abc", change_feed=False)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +99,13 @@ def test_going_back_is_refused(position: Position, in_snapshot: bool) -> None:
 
     end = dataclasses.replace(OFFSET, position=position, in_snapshot=in_snapshot)
     with pytest.raises(UsageError, match="goes back"):
-        check_order(OFFSET, end)
+        check_order(OFFSET, end, CHECKPOINT)
 
 
 def test_going_forward_is_not() -> None:
     import dataclasses
 
     snapshot = dataclasses.replace(OFFSET, in_snapshot=True)
-    check_order(snapshot, dataclasses.replace(OFFSET, position=Position(7)))
-    check_order(OFFSET, OFFSET)
-    check_order(Offset(**{f.name: getattr(OFFSET, f.name) for f in dataclasses.fields(OFFSET)}), OFFSET)
+    check_order(snapshot, dataclasses.replace(OFFSET, position=Position(7)), CHECKPOINT)
+    check_order(OFFSET, OFFSET, CHECKPOINT)
+    check_order(Offset(**{f.name: getattr(OFFSET, f.name) for f in dataclasses.fields(OFFSET)}), OFFSET, CHECKPOINT)

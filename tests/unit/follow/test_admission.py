@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.delta.actions import AddFile
-from delta_sharing_client.spark.admission import Budget, Position, VersionFiles, admit
+from delta_sharing_client.follow.admission import Budget, Position, VersionFiles, admit
 
 
 def offered(version: int, sizes: tuple[int, ...] = (), units: tuple[int, ...] = ()) -> VersionFiles:

@@ -26,12 +26,12 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from delta_sharing_client.follow.admission import BASE, Budget, Position, VersionFiles, admit, file_id
+from delta_sharing_client.follow.offsets import AnyOffset, Beginning, Offset, check_order, check_restart
+from delta_sharing_client.follow.request import DEFAULT_MAX_FILES, Words
+from delta_sharing_client.follow.table import FollowedTable, Window, difference, fingerprint
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answers import TableHead
-from delta_sharing_client.spark.admission import BASE, Budget, Position, VersionFiles, admit, file_id
-from delta_sharing_client.spark.offsets import ADVICE, AnyOffset, Beginning, Offset, check_order, check_restart
-from delta_sharing_client.spark.options import DEFAULT_MAX_FILES, SparkOptions
-from delta_sharing_client.spark.served_table import ServedTable, Window, difference, fingerprint
 
 _LOG = logging.getLogger(__name__)
 
@@ -108,28 +108,26 @@ def may_pass(error: DeltaSharingError) -> bool:
     return isinstance(error, TransportError)
 
 
-def with_way_out(error: DeltaSharingError) -> DeltaSharingError:
+def with_way_out(error: DeltaSharingError, words: Words) -> DeltaSharingError:
     """Return ``error`` as the stream that it stops should tell it: its message ends with what to do."""
-    if isinstance(error, UsageError) or re.search(r"checkpoint|[Rr]estart the query", error.message):
+    if isinstance(error, UsageError) or re.search(f"{words.place}|{words.again}", error.message, re.I):
         return error
     if isinstance(error, DataError) and error.status == HTTPStatus.NOT_FOUND:
         error.message = (
-            "A data file that the stream has still to read is gone (HTTP status 404): the provider has vacuumed it, "
-            f"and its rows are lost to this stream. To go on without them, {ADVICE}, with option 'startingVersion' or "
-            "without it (the whole table, then its changes)."
+            "A data file that is still to be read is gone (HTTP status 404): the provider has vacuumed it, and its "
+            f"rows are lost here. To go on without them, {words.anew}, with {words.starting_version} or without it "
+            "(the whole table, then its changes)."
         )
         return error
+    again = words.again.capitalize()
     if may_pass(error):
-        advice = (
-            "Restart the query when the server answers again: it goes on where it stopped. With the option 'maxOutage' "
-            "(such as '10m') a stream waits for its server."
-        )
+        advice = f"{again} when the server answers again: it goes on where it stopped. {words.max_outage}"
     elif isinstance(error, (AuthError, ProfileError)):
-        advice = "Renew the credentials and restart the query: it goes on where it stopped."
+        advice = f"Renew the credentials and {words.again}: it goes on where it stopped."
     elif isinstance(error, UnsupportedFeatureError):
-        advice = "Restart the query then: it goes on where it stopped."
+        advice = f"{again} then: it goes on where it stopped."
     else:
-        advice = f"Restart the query: it reads the batch again. If it stops here each time, {ADVICE}."
+        advice = f"{again}: it reads the {words.batch} again. If it stops here each time, {words.anew}."
     error.message = f"{error.message.rstrip('. ')}. {advice}"
     return error
 
@@ -137,10 +135,11 @@ def with_way_out(error: DeltaSharingError) -> DeltaSharingError:
 class Follower:
     """Follows one table for one streaming query."""
 
-    def __init__(self, table: ServedTable, stream: TableHead) -> None:
+    def __init__(self, table: FollowedTable, stream: TableHead) -> None:
         self._table = table
         self._stream = stream
-        self._options: SparkOptions = table.options
+        self._options = table.request
+        self._words = table.request.words
         self._schema_hash = fingerprint(stream.metadata)
         self._clock = VersionClock(
             table.current_version, self._options.version_interval, patience=self._options.max_outage
@@ -178,9 +177,9 @@ class Follower:
         # A stream may begin at a version that is still to come; one that has read some cannot be ahead of the table.
         if resolved.position.version > max(latest + 1, resolved.first_version):
             raise DataError(
-                f"The checkpoint is at version {resolved.position.version} of the table, whose latest version is "
-                f"{latest}: the table was restored from an older copy, or the server lags behind. Try again later; "
-                f"otherwise {ADVICE}.",
+                f"The {self._words.place} is at version {resolved.position.version} of the table, whose latest "
+                f"version is {latest}: the table was restored from an older copy, or the server lags behind. Try again "
+                f"later; otherwise {self._words.anew}.",
                 table=self._table.name,
                 version=latest,
             )
@@ -199,7 +198,7 @@ class Follower:
     def files(self, start: AnyOffset, end: Offset) -> list[Selected]:
         """Return the files between two offsets, in order. Needs nothing but the offsets."""
         begin = self._beginning_of(end) if isinstance(start, Beginning) else start
-        check_order(begin, end)
+        check_order(begin, end, self._words)
         self._check(end)
         if begin.position == end.position and begin.in_snapshot == end.in_snapshot:
             return []
@@ -319,8 +318,8 @@ class Follower:
     def _require_format(self, window: Window, wanted: ResponseFormat) -> None:
         if not _fits(window, wanted):
             raise DataError(
-                f"The checkpoint counts files of answers in {wanted.value} format, but the server answers in "
-                f"{window.response_format.value} format, whose files have other ids; {ADVICE}.",
+                f"The {self._words.place} counts files of answers in {wanted.value} format, but the server answers in "
+                f"{window.response_format.value} format, whose files have other ids; {self._words.anew}.",
                 table=self._table.name,
                 version=window.first,
             )
@@ -333,9 +332,9 @@ class Follower:
         found = file_id(files[position.place]) if position.place < len(files) else None
         if found != offset.last_file:
             raise DataError(
-                f"The checkpoint has the file '{offset.last_file}' at place {position.place} of version "
+                f"The {self._words.place} has the file '{offset.last_file}' at place {position.place} of version "
                 f"{position.version}, but the server now has {repr(found) if found else 'fewer files'} there, so the "
-                f"stream cannot find its place; {ADVICE}.",
+                f"stream cannot find its place; {self._words.anew}.",
                 table=self._table.name,
                 version=position.version,
             )
@@ -350,7 +349,9 @@ class Follower:
     def _check(self, offset: Offset) -> None:
         """Check an offset against the table as it is now; once for each table and schema that offsets name."""
         key = (offset.table_id, offset.schema_hash)
-        check_restart(offset, table_id=self._stream.metadata.id, change_feed=self._options.read_change_feed)
+        check_restart(
+            offset, self._words, table_id=self._stream.metadata.id, change_feed=self._options.read_change_feed
+        )
         if key in self._checked:
             return
         if offset.schema_hash != self._schema_hash:
@@ -366,17 +367,17 @@ class Follower:
         then = self._table.metadata_at(version)
         if then is None:
             raise SchemaChangeError(
-                "The table's schema changed since the checkpoint was written, and the server does not tell what it "
-                f"was in version {version}, so whether the stream can go on is not known; {ADVICE}, with option "
-                f"'startingVersion' {position.version} to go on from there.",
+                f"The table's schema changed since the {self._words.place} was written, and the server does not tell "
+                f"what it was in version {version}, so whether the stream can go on is not known; {self._words.anew}, "
+                f"with {self._words.starting_version} {position.version} to go on from there.",
                 table=self._table.name,
                 version=version,
             )
         if then.id != self._stream.metadata.id:
             raise UsageError(
-                f"The checkpoint belongs to the table with id '{then.id}', but the table now has the id "
+                f"The {self._words.place} belongs to the table with id '{then.id}', but the table now has the id "
                 f"'{self._stream.metadata.id}': it was deleted and created anew. To read it from its beginning, "
-                f"{ADVICE}."
+                f"{self._words.anew}."
             )
         if difference(then, self._stream.metadata) is not None:
             raise self._table.schema_change(version, then, self._stream, unread_from=position.version)

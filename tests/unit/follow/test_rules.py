@@ -15,10 +15,10 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
 )
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, RequestError, TransportError
-from delta_sharing_client.spark.admission import appended_files, change_files, units
-from delta_sharing_client.spark.follower import VersionClock
-from delta_sharing_client.spark.options import OnChange
-from delta_sharing_client.spark.served_table import difference, fingerprint
+from delta_sharing_client.follow.admission import appended_files, change_files, units
+from delta_sharing_client.follow.follower import VersionClock
+from delta_sharing_client.follow.request import OnChange
+from delta_sharing_client.follow.table import difference, fingerprint
 
 VECTOR = DeletionVectorDescriptor("i", "x", 4, 1)
 

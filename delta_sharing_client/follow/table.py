@@ -1,0 +1,390 @@
+"""A shared table as a follower asks for it: its latest version, its descriptions, and windows of its versions."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import uuid
+from collections.abc import Sequence
+
+import msgspec
+
+from delta_sharing_client.columns import ColumnName
+from delta_sharing_client.delta.actions import (
+    Action,
+    AddFile,
+    FileAction,
+    Metadata,
+    Protocol,
+    VersionedMetadata,
+    VersionedProtocol,
+)
+from delta_sharing_client.delta.column_mapping import mapping_mode
+from delta_sharing_client.delta.features import Operation, check_readable
+from delta_sharing_client.delta.schema_changes import Kind, first_difference
+from delta_sharing_client.delta.snapshot import Snapshot
+from delta_sharing_client.errors import (
+    DataError,
+    DeltaSharingError,
+    ProtocolError,
+    RequestError,
+    SchemaChangeError,
+)
+from delta_sharing_client.fetch.source import UrlSource
+from delta_sharing_client.follow.admission import VersionFiles, appended_files, change_files, file_order, units
+from delta_sharing_client.follow.request import FollowRequest
+from delta_sharing_client.options import ReadOptions, ResponseFormat
+from delta_sharing_client.plan.changes import plan_changes
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
+from delta_sharing_client.plan.snapshot import plan_snapshot
+from delta_sharing_client.plan.tasks import ScanPlan
+from delta_sharing_client.planning import live_files
+from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.query import (
+    ChangesQuery,
+    QueryRequest,
+    TableAnswer,
+    query_changes,
+    query_table,
+    table_metadata,
+)
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.urls import RefreshingUrls
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The versions ``first`` to ``last`` as one answer of the server holds them; of a snapshot, one version."""
+
+    first: int
+    last: int
+    versions: tuple[VersionFiles, ...]
+    response_format: ResponseFormat
+    protocol: Protocol
+    urls: UrlSource
+    is_snapshot: bool
+    plan_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+
+class FollowedTable:
+    """A table behind a server, and what is asked of it. ``options`` are those of what its rows need."""
+
+    def __init__(
+        self,
+        rest: RestClient,
+        request: FollowRequest,
+        options: ReadOptions,
+        polling: ReadOptions,
+        operation: Operation = Operation.STREAMING,
+    ) -> None:
+        self.request = request
+        self.name = str(request.table)
+        self.read_options = options
+        self._operation = operation
+        # One query id for all that a follower asks.
+        self._rest = rest.for_read(options)
+        # Asks again and again anyway, and must not keep a query that is stopped.
+        self._polling = self._rest.for_read(polling, self._rest.query_id)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._rest.close()
+
+    def describe(self, version: int | None = None, timestamp: str | None = None) -> TableHead:
+        """Return protocol and metadata, of the latest version by default, checked to be readable."""
+        response_format = self.request.read.response_format
+        try:
+            head = table_metadata(
+                self._rest,
+                self.request.table,
+                version=version,
+                timestamp=timestamp,
+                response_format=response_format,
+                operation=self._operation,
+            )
+        except (RequestError, ProtocolError) as error:
+            if version is None:
+                raise
+            # Not every server tells the metadata of a version by itself; a snapshot begins with it everywhere.
+            query = QueryRequest(version=version, limit_hint=1)
+            try:
+                with query_table(self._rest, self.request.table, query, response_format=response_format) as answer:
+                    head = answer.head
+            except DeltaSharingError:
+                raise error from None
+        check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
+        return head
+
+    def metadata_at(self, version: int) -> Metadata | None:
+        """Return the metadata as of ``version``, ``None`` where the server cannot say."""
+        try:
+            return self.describe(version).metadata
+        except RequestError:
+            return None
+
+    def current_version(self) -> int:
+        """Return the latest version of the table."""
+        version = self._polling.table_version(self.request.table)
+        if version < 0:
+            raise ProtocolError(
+                f"Expected a table version of zero or more, found {version}; ask the provider about the server.",
+                table=self.name,
+            )
+        return version
+
+    def version_from(self, timestamp: str) -> int:
+        """Return the first version at or after ``timestamp``."""
+        return self._rest.table_version(self.request.table, timestamp)
+
+    # === Windows ===
+
+    def snapshot_window(self, version: int, stream: TableHead, response_format: ResponseFormat) -> Window:
+        """Return the files of the snapshot at ``version``, in order of file id.
+
+        Raises
+        ------
+        SchemaChangeError
+            The table's description at ``version`` does not fit ``stream``: it changed after the stream was loaded.
+        """
+        query = QueryRequest(version=version, include_refresh_token=False)
+        answer = query_table(self._rest, self.request.table, query, response_format=response_format)
+        problem = self._problem(version, answer.head.protocol, answer.head.metadata, stream)
+        if problem is not None:
+            answer.close()
+            raise problem
+        head: tuple[Action, ...] = (answer.head.protocol, answer.head.metadata)
+        listed = live_files(answer, self.request.table)
+        snapshot = Snapshot.from_actions(version, itertools.chain(head, listed), table=self.name)
+        files = tuple(sorted(snapshot.files, key=file_order))
+        return self._window(query, answer, [VersionFiles(version, files, tuple(range(len(files))))])
+
+    def tail_window(self, first: int, last: int, stream: TableHead, response_format: ResponseFormat) -> Window:
+        """Return what happened in the versions ``first`` to ``last``, as a stream described by ``stream`` sees it.
+
+        A version that the stream cannot read has a ``problem`` instead of files; nothing is raised for it here,
+        because the versions before it can be read.
+
+        Raises
+        ------
+        DataError
+            The server does not serve ``first`` any more.
+        """
+        query: QueryRequest | ChangesQuery
+        try:
+            if self.request.read_change_feed:
+                query = ChangesQuery(starting_version=first, ending_version=last)
+                answer = query_changes(self._rest, self.request.table, query, response_format=response_format)
+            else:
+                query = QueryRequest(starting_version=first, ending_version=last)
+                answer = query_table(self._rest, self.request.table, query, response_format=response_format)
+            actions = list(answer.actions)
+        except RequestError as error:
+            raise self._history_gone(error, first, last) from None
+        versions = self._versions(first, last, answer, actions, stream)
+        return self._window(query, answer, versions)
+
+    def _window(self, query: QueryRequest | ChangesQuery, answer: TableAnswer, versions: list[VersionFiles]) -> Window:
+        return Window(
+            first=versions[0].version,
+            last=versions[-1].version,
+            versions=tuple(versions),
+            response_format=answer.head.response_format,
+            protocol=answer.head.protocol,
+            urls=RefreshingUrls(self._rest, self.request.table, query, answer),
+            is_snapshot=isinstance(query, QueryRequest) and query.version is not None,
+        )
+
+    def plan_window(
+        self, window: Window, files: Sequence[FileAction], stream: Metadata, columns: Sequence[ColumnName] | None
+    ) -> ScanPlan:
+        """Plan the reading of ``files`` of ``window`` in the columns of the stream."""
+        table = TableState(
+            name=self.name,
+            version=window.last,
+            protocol=window.protocol,
+            metadata=stream,
+            urls=window.urls,
+            allow_http=self._rest.allows_http_data,
+            query_id=self._rest.query_id,
+        )
+        if self.request.read_change_feed:
+            if window.is_snapshot:
+                files = [_as_insert(file, window.first) for file in files]
+            changes = ChangesRequest(
+                starting_version=window.first,
+                ending_version=window.last,
+                columns=columns,
+                filter=self.request.read.filter,
+            )
+            return plan_changes(table, files, changes, self.read_options)
+        adds = (file for file in files if isinstance(file, AddFile))
+        request = ScanRequest(columns=columns, filter=self.request.read.filter)
+        return plan_snapshot(table, adds, request, self.read_options)
+
+    def schema_change(
+        self, version: int, seen: Metadata, stream: TableHead, unread_from: int | None = None
+    ) -> SchemaChangeError:
+        """Return the error for rows of ``version`` written under ``seen``, for which ``stream`` has no place.
+
+        It tells what changed, in which version, and the way out, which depends on which of the two came later.
+        ``unread_from`` is the first version that the stream has not read, ``version`` by default.
+        """
+        first = version if unread_from is None else unread_from
+        if version > stream.version or self._is_newer(version, stream):
+            changed_in, found = version, difference(stream.metadata, seen)
+        else:
+            changed_in = self._version_that_changed(seen, version, stream.version)
+            found = difference(seen, stream.metadata)
+        words = self.request.words
+        what = f"Detected incompatible schema change in version {changed_in}"
+        if found is None:
+            message = f"{what}: columns were added; {words.again}, and it goes on with the new schema."
+        else:
+            left = ""
+            if changed_in == first + 1:
+                left = f"; version {first}, not read yet, is left out then"
+            elif changed_in > first:
+                left = f"; the versions {first} to {changed_in - 1}, not read yet, are left out then"
+            message = (
+                f"{what}: {found}. A restart alone does not help: {words.anew}, with {words.starting_version} "
+                f"{changed_in} to go on from there{left}."
+            )
+        return SchemaChangeError(message, table=self.name, version=changed_in)
+
+    def _is_newer(self, version: int, stream: TableHead) -> bool:
+        """Whether what an answer about ``version`` began with is newer than ``stream``: some servers send the "
+        "latest."""
+        then = self.metadata_at(version)
+        return then is not None and difference(then, stream.metadata) is None
+
+    def _version_that_changed(self, seen: Metadata, low: int, high: int) -> int:
+        """Return a version after ``low`` that changed ``seen`` so that its rows have no place any more.
+
+        ``high``, at which that is so, where the server does not tell.
+        """
+        while high - low > 1:
+            middle = (low + high) // 2
+            then = self.metadata_at(middle)
+            if then is None:
+                break
+            if difference(seen, then) is None:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _versions(
+        self, first: int, last: int, answer: TableAnswer, actions: Sequence[object], stream: TableHead
+    ) -> list[VersionFiles]:
+        by_version: dict[int, list[FileAction]] = {}
+        problems: dict[int, DeltaSharingError] = {}
+
+        def check(version: int | None, protocol: Protocol | None, metadata: Metadata | None) -> None:
+            at = first if version is None else max(first, version)
+            problem = self._problem(at, protocol, metadata, stream)
+            if problem is not None:
+                problems.setdefault(at, problem)
+
+        check(answer.head.metadata_version, answer.head.protocol, answer.head.metadata)
+        for action in actions:
+            if isinstance(action, VersionedMetadata):
+                check(action.version, None, action.metadata)
+            elif isinstance(action, VersionedProtocol):
+                check(action.version, action.protocol, None)
+            else:
+                version = action.shared_version  # type: ignore[attr-defined]
+                if version is None:
+                    raise ProtocolError(
+                        "The server sent a file of a range of versions without its version; a stream cannot place it. "
+                        "Ask the provider to upgrade the server.",
+                        table=self.name,
+                    )
+                if first <= version <= last:
+                    by_version.setdefault(version, []).append(action)  # type: ignore[arg-type]
+        result = []
+        for version in range(first, last + 1):
+            files: Sequence[FileAction] = ()
+            problem = problems.get(version)
+            if problem is None:
+                try:
+                    files = self._files(by_version.get(version, []), version)
+                except DataError as error:
+                    error.table = self.name
+                    problem = error
+            # Only the changes of a commit belong together: the images of an update.
+            together = units(files) if self.request.read_change_feed else tuple(range(len(files)))
+            result.append(VersionFiles(version, tuple(files), together, problem))
+        return result
+
+    def _files(self, actions: list[FileAction], version: int) -> Sequence[FileAction]:
+        if self.request.read_change_feed:
+            return change_files(actions)
+        return appended_files(actions, version, self.request.on_change)
+
+    def _problem(
+        self, version: int, protocol: Protocol | None, metadata: Metadata | None, stream: TableHead
+    ) -> DeltaSharingError | None:
+        try:
+            if protocol is not None:
+                check_readable(protocol, metadata, operation=self._operation, table=self.name)
+            if metadata is None:
+                return None
+            if metadata.id != stream.metadata.id:
+                return SchemaChangeError(
+                    f"The table was deleted and created anew: it had the id '{stream.metadata.id}' and has "
+                    f"'{metadata.id}' from version {version} on. To read the new table, {self.request.words.anew}.",
+                    table=self.name,
+                    version=version,
+                )
+            return (
+                None if difference(metadata, stream.metadata) is None else self.schema_change(version, metadata, stream)
+            )
+        except DeltaSharingError as error:
+            return error
+
+    def _history_gone(self, error: RequestError, first: int, last: int) -> DeltaSharingError:
+        if error.status not in (400, 404, 410):
+            return error
+        words = self.request.words
+        return DataError(
+            f"The stream needs the versions {first} to {last}, and the server refuses them. It says: {error.message} "
+            f"If the provider has removed that history, rows are lost to this stream; to go on without them, "
+            f"{words.anew}, with {words.starting_version} or without it (the whole table, then its changes).",
+            table=self.name,
+            version=first,
+        )
+
+
+def _as_insert(file: FileAction, version: int) -> FileAction:
+    # A file that OPTIMIZE wrote is a file of the snapshot like any other.
+    return msgspec.structs.replace(
+        file, data_change=True, shared_version=version, shared_timestamp=file.shared_timestamp or 0
+    )
+
+
+# === Whether files written under one schema can be read in a stream with another one ===
+
+# What was *seen* in the log must exist in the stream's schema, spelled the same and of equal type. Columns that the
+# stream has in addition are null in older files. Whether a column may hold nulls makes no difference: the columns of a
+# stream always may (the JVM connector refuses a column that became NOT NULL).
+_BREAKS_A_STREAM = frozenset(
+    set(Kind) - {Kind.ADDED, Kind.ADDED_NOT_NULL, Kind.NOT_NULL, Kind.ELEMENTS_NOT_NULL, Kind.VALUES_NOT_NULL}
+)
+
+
+def difference(seen: Metadata, read: Metadata) -> str | None:
+    """Return what keeps a stream with the table description ``read`` from reading what was written under ``seen``.
+
+    ``None`` where nothing does.
+    """
+    found = first_difference(seen, read, _BREAKS_A_STREAM)
+    return None if found is None else str(found)
+
+
+def fingerprint(metadata: Metadata) -> str:
+    """Return a short hash of what ``difference`` looks at; equal for equal descriptions."""
+    content = [json.loads(metadata.schema_string), metadata.partition_columns, mapping_mode(metadata).value]
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
