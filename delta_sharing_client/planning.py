@@ -211,8 +211,8 @@ def query_snapshot(
 ) -> tuple[Snapshot, ScanPlan]:
     """Query ``table`` and return the whole snapshot, with the plan that reads all of it.
 
-    The plan's tasks are those of ``snapshot.files``, one each and in their order; ``request`` must ask for all rows and
-    columns. Errors are those of ``plan_table``.
+    The plan's tasks are those of ``snapshot.files``, one each and in their order; ``request`` must ask for all rows.
+    Errors are those of ``plan_table``.
     """
     rest = rest.for_read(options)
     (snapshot, plan), access = _by_access_mode(

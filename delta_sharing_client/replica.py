@@ -39,6 +39,7 @@ from delta_sharing_client.delta.actions import (
     RemoveFile,
     Transaction,
 )
+from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.deletion_vectors import (
     DeletionVector,
     decode_file,
@@ -52,6 +53,7 @@ from delta_sharing_client.delta.log.listing import LOG_DIRECTORY
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, append_commit, write_log
 from delta_sharing_client.delta.paths import logical_file_key, without_query
+from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot, Want
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
@@ -59,6 +61,7 @@ from delta_sharing_client.fetch.source import RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.plan.columns import check_nothing_left_out
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.plan.tasks import FileTask, ScanContext
 from delta_sharing_client.planning import query_snapshot
@@ -134,7 +137,7 @@ def replicate(
 ) -> Replica:
     """Make ``directory`` a copy of ``table``, or bring the copy in it up to date.
 
-    See ``SharedTable.replicate``, also for the errors. ``read`` must ask for all rows and columns.
+    See ``SharedTable.replicate``, also for the errors. ``read`` must ask for all rows.
     """
     if retention is not None and retention < datetime.timedelta(0):
         raise UsageError(f"'retention' must not be negative, found {retention}.")
@@ -174,8 +177,10 @@ class _Source(NamedTuple):
 def _update(source: _Source, root: Path, retention: datetime.timedelta | None, repair: bool) -> Replica:
     rest, table, read, options = source
     before = _current(root)
-    # Of the files, which are copied as they are: with all columns, those of types that are unknown here, too.
-    snapshot, plan = query_snapshot(rest, table, dataclasses.replace(read, columns=()), options)
+    # Where none are named, those of unknown types are refused below, and no warning tells of them.
+    columns = () if read.columns is None else read.columns
+    snapshot, plan = query_snapshot(rest, table, dataclasses.replace(read, columns=columns), options)
+    snapshot = _narrowed(snapshot, plan.context, read, f"The copy in '{root}'")
     if before is not None and before.metadata.id != snapshot.metadata.id:
         raise UsageError(
             f"'{root}' holds a copy of the table with the id '{before.metadata.id}', but '{table}' has the id "
@@ -200,6 +205,19 @@ def _update(source: _Source, root: Path, retention: datetime.timedelta | None, r
         downloaded_bytes=report.bytes,
         deleted_files=_clean(root, [*after.files, *kept]),
     )
+
+
+def _narrowed(snapshot: Snapshot, context: ScanContext, read: ScanRequest, what: str) -> Snapshot:
+    """Return ``snapshot`` with the schema that the copy has: the columns that ``read`` names, and partition columns."""
+    schema = context.schema
+    if read.columns is None or any(schema.find(name) is None for name in context.partition_columns):
+        check_nothing_left_out(schema, what)
+        return snapshot
+    partitions = [field for name in context.partition_columns if (field := schema.find(name)) is not None]
+    kept = {field.name: field for field in partitions}
+    kept |= {column.name: column.field for column in context.output if column.field is not None}
+    narrowed = StructType(tuple(kept[name] for name in schema.names if name in kept))
+    return dataclasses.replace(snapshot, metadata=replace(snapshot.metadata, schema_string=schema_to_json(narrowed)))
 
 
 class _Fetch:

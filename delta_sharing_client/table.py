@@ -410,6 +410,7 @@ class SharedTable:
         self,
         directory: str | os.PathLike[str],
         *,
+        columns: Sequence[ColumnName] | None = None,
         version: int | None = None,
         timestamp: Timestamp = None,
         retention: datetime.timedelta | None = _WEEK,
@@ -426,6 +427,9 @@ class SharedTable:
         ----------
         directory:
             Where the copy is or shall be. Paths in it are relative: it can be moved.
+        columns:
+            What the copy's schema has, as for ``scan``, beside the partition columns; by default all columns. Files
+            are copied whole.
         version, timestamp:
             The snapshot to copy, the latest one by default.
         retention:
@@ -442,11 +446,16 @@ class SharedTable:
         ------
         UsageError
             The directory cannot be written, holds something else, or another update of it is running.
-        DataError, TransportError, ProtocolError, UnsupportedFeatureError, RequestError
+        UnsupportedFeatureError
+            As for a read, or ``columns`` is not given and the table has columns of types that are not supported.
+        DataError, TransportError, ProtocolError, RequestError
             As for a read; the copy is then as it was before.
         """
         read = ScanRequest(
-            version=version, timestamp=_instant(timestamp, "timestamp"), response_format=_format(response_format)
+            columns=_listed(columns),
+            version=version,
+            timestamp=_instant(timestamp, "timestamp"),
+            response_format=_format(response_format),
         )
         # What writes and reads logs is of no use to a read.
         from delta_sharing_client.replica import replicate

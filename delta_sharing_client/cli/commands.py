@@ -498,6 +498,7 @@ def copy(
     settings: Settings,
     table: TableArgument,
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Directory of the copy.")],
+    columns: ColumnsOption = None,
     version: VersionOption = None,
     timestamp: TimestampOption = None,
     keep_days: Annotated[
@@ -523,7 +524,12 @@ def copy(
     shared, shown = open_table(settings.profile, table), None
     while True:
         done = shared.replicate(
-            directory, version=version, timestamp=timestamp, retention=retention(keep_days), repair=repair
+            directory,
+            columns=_split(columns),
+            version=version,
+            timestamp=timestamp,
+            retention=retention(keep_days),
+            repair=repair,
         )
         if done.version != shown:
             output.print_json(output.copy_facts(done)) if settings.as_json else output.print_text(

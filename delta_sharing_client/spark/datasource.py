@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import logging
 import os
-import warnings
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,12 +15,12 @@ from pyspark.sql.types import StructType
 
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json
-from delta_sharing_client.errors import DeltaSharingError, IncompleteReadWarning, UsageError
+from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.follow.admission import Budget
 from delta_sharing_client.follow.follower import Follower, with_way_out
 from delta_sharing_client.follow.offsets import BEGINNING, Beginning, parse_offset
 from delta_sharing_client.follow.request import CHECKPOINT
-from delta_sharing_client.plan.columns import check_nothing_left_out, left_out_columns, left_out_note
+from delta_sharing_client.plan.columns import check_nothing_left_out
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.run.packed import PackedTasks, packed_if_many
@@ -387,9 +386,9 @@ class DeltaSharingSource(DataSource):
     def _found(self) -> StructType:
         self._described = self._describe(Operation.SNAPSHOT)
         text = self._described.metadata.schema_string
-        if self._parsed.read.columns is None and (found := left_out_columns(parse_schema(text))):
-            note = left_out_note(found, f"The read of '{self._parsed.table}'")
-            warnings.warn(note, IncompleteReadWarning, stacklevel=2)
+        if self._parsed.read.columns is None:
+            # What becomes of a DataFrame nobody knows here, and a warning of Spark's planner nobody sees.
+            check_nothing_left_out(parse_schema(text), f"The DataFrame of '{self._parsed.table}'")
         return relation_columns(text, self._parsed).schema
 
     @property
@@ -420,11 +419,7 @@ class DeltaSharingSource(DataSource):
         try:
             options = self._parsed.for_stream()
             described = self._described or self._describe(Operation.STREAMING)
-            text = described.metadata.schema_string
-            columns = narrowed_columns(text, options, schema)
-            if options.read.columns is None and schema.names == relation_columns(text, options).schema.names:
-                # What a stream writes lasts.
-                check_nothing_left_out(parse_schema(text), f"A stream of '{options.table}'")
+            columns = narrowed_columns(described.metadata.schema_string, options, schema)
             return StreamReader(ServedTable(options, Operation.STREAMING), columns, described)
         except DeltaSharingError as error:
             return RefusedStream(error)

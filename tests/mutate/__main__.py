@@ -1,38 +1,45 @@
 """Change the code in one place at a time and say which changes no test notices.
 
-    python -m tests.mutate predicates           # a room, or several; without names all of them
-    python -m tests.mutate delta --only paths   # mutants whose key holds a text
-    python -m tests.mutate delta --record       # write the list of survivors anew, with the reasons that it has
+    python -m tests.mutate                             # every mutant of every room: hours
+    python -m tests.mutate delta --sample 150          # so many of a room, drawn with --seed
+    python -m tests.mutate delta --only paths          # mutants whose key holds a text
 
-``tests/mutate/survivors.txt`` lists the known survivors, with the reason why each is no mistake of the tests, and those
-that nobody has looked at. A survivor that is not in it fails the command, and so does a line that names none.
+``tests/mutate/survivors.txt`` lists the survivors that change nothing, each with the reason. Any other survivor fails
+the command, and so does a line of the list whose mutant is killed or is no more: the list can only shrink.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import math
+import random
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-from tests.mutate.mutants import Mutant
+from tests.mutate.mutants import Mutant, mutants
 from tests.mutate.run import Mutate, Outcome, run
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "delta_sharing_client"
 LIST = Path(__file__).with_name("survivors.txt")
-OPEN = "not looked at yet"
-# The tests of these rooms are quick and meet each other's code; those of the protocol speak to a server.
-PURE = tuple(f"tests/unit/{room}" for room in ("predicates", "delta", "parquet", "plan", "read"))
+# Where a room is more than its folder's pure half, the modules.
 ROOMS = {
-    "predicates": PURE,
-    "delta": PURE,
-    "parquet": PURE,
-    "plan": (*PURE, "tests/unit/test_planning.py"),
-    "read": PURE,
-    "protocol": ("tests/unit/protocol",),
+    "predicates": (),
+    "delta": (),
+    "parquet": (),
+    "plan": (),
+    "protocol": (),
+    "read": ("align.py", "bounds.py", "decode.py", "layout.py", "pages.py"),
 }
+# A mutant is tried by those that reach it, wherever they stand. Those that serve or start programs are not worth their
+# seconds here.
+TESTS = (
+    *(f"tests/unit/{room}" for room in (*ROOMS, "run", "outputs")),
+    *(f"tests/unit/test_{module}.py" for module in ("columns", "instants", "planning", "reads")),
+)
 
 
 def main() -> int:
@@ -40,76 +47,89 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rooms", nargs="*", choices=[*ROOMS, []], metavar="ROOM", help=", ".join(ROOMS))
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose key holds this text")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth mutant: a sample")
-    parser.add_argument("--record", action="store_true", help="write the list of survivors anew")
+    parser.add_argument("--keys", type=Path, metavar="FILE", help="mutants whose keys are lines of this file")
+    parser.add_argument("--sample", type=int, metavar="N", help="so many mutants of each room, drawn by chance")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="which sample")
     parser.add_argument("-v", "--verbose", action="store_true", help="tell of each mutant")
     chosen = parser.parse_args()
-    known = dict(line.split(" # ", 1) for line in LIST.read_text().splitlines() if line) if LIST.exists() else {}
-    wrong = 0
-    for room in chosen.rooms or ROOMS:
-        outcomes = _outcomes(room, chosen)
-        if chosen.record:
-            tried = {one.mutant.key for one in outcomes} if chosen.only or chosen.every > 1 else None
-            known = _recorded(room, known, outcomes, tried)
-        wrong += _report(room, outcomes, known, whole=not chosen.only and chosen.every == 1)
-    if chosen.record:
-        LIST.write_text("".join(f"{key} # {reason}\n" for key, reason in sorted(known.items())))
-    return int(wrong > 0)
+    known = dict(line.split(" # ", 1) for line in LIST.read_text().splitlines()) if LIST.exists() else {}
+    keys = {room: _keys(room) for room in ROOMS}
+    gone = [key for key in known if not any(key in found for found in keys.values())]
+    rooms = {room: _drawn(keys[room], chosen) for room in chosen.rooms or ROOMS}
+    outcomes = _outcomes(set().union(*rooms.values()), verbose=chosen.verbose)
+    wrong = sum(
+        _report(room, len(keys[room]), [outcomes[key] for key in drawn], known) for room, drawn in rooms.items()
+    )
+    if gone:
+        print("In the list, but no mutants any more:", *gone, sep="\n  ")
+    return int(wrong + len(gone) > 0)
 
 
-def _outcomes(room: str, chosen: argparse.Namespace) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    counted = 0
+def _files(room: str) -> list[Path]:
+    return [PACKAGE / room / name for name in ROOMS[room]] or sorted((PACKAGE / room).rglob("*.py"))
 
-    def choose(mutant: Mutant) -> bool:
-        nonlocal counted
-        counted += chosen.only in mutant.key
-        return chosen.only in mutant.key and counted % chosen.every == 0
+
+def _keys(room: str) -> list[str]:
+    paths = [(path, path.relative_to(PACKAGE).as_posix()) for path in _files(room)]
+    return [mutant.key for path, name in paths for mutant in mutants(path, name, ast.parse(path.read_text()))]
+
+
+def _drawn(keys: list[str], chosen: argparse.Namespace) -> list[str]:
+    wanted = None if chosen.keys is None else set(chosen.keys.read_text().splitlines())
+    keys = [key for key in keys if chosen.only in key and (wanted is None or key in wanted)]
+    if chosen.sample is None or chosen.sample >= len(keys):
+        return keys
+    return random.Random(chosen.seed).sample(keys, chosen.sample)
+
+
+def _outcomes(wanted: set[str], *, verbose: bool) -> dict[str, Outcome]:
+    outcomes: dict[str, Outcome] = {}
 
     def tell(outcome: Outcome) -> None:
-        outcomes.append(outcome)
-        if chosen.verbose or outcome.verdict in ("survived", "uncovered"):
+        outcomes[outcome.mutant.key] = outcome
+        if verbose or outcome.verdict in ("survived", "uncovered"):
             spot = f"{outcome.mutant.path.relative_to(ROOT)}:{outcome.mutant.line}"
             told = f"{outcome.verdict:10} {spot}  {outcome.mutant.key.partition('::')[2]}"
             print(f"{told}  [{outcome.tests} tests, {outcome.seconds:.1f} s]", flush=True)
 
-    code = run(list(ROOMS[room]), Mutate(PACKAGE, sorted((PACKAGE / room).rglob("*.py")), choose, tell))
-    if code not in (0, 5):
-        sys.exit(f"The tests of {room} cannot be run (pytest ended with {code}).")
+    def choose(mutant: Mutant) -> bool:
+        return mutant.key in wanted
+
+    files = [path for room in ROOMS for path in _files(room)]
+    if code := run(list(TESTS), Mutate(PACKAGE, files, choose, tell)):
+        sys.exit(f"The tests cannot be run (pytest ended with {code}).")
     return outcomes
 
 
-def _survivors(outcomes: list[Outcome]) -> list[str]:
-    return [one.mutant.key for one in outcomes if one.verdict in ("survived", "uncovered")]
-
-
-def _recorded(room: str, known: dict[str, str], outcomes: list[Outcome], tried: set[str] | None) -> dict[str, str]:
-    left = {
-        key: reason
-        for key, reason in known.items()
-        if not key.startswith(f"{room}/") or (tried is not None and key not in tried)
-    }
-    return left | {key: known.get(key, OPEN) for key in _survivors(outcomes)}
-
-
-def _report(room: str, outcomes: list[Outcome], known: dict[str, str], *, whole: bool) -> int:
-    survivors = _survivors(outcomes)
+def _report(room: str, population: int, outcomes: list[Outcome], known: dict[str, str]) -> int:
+    survivors = [one.mutant.key for one in outcomes if one.verdict in ("survived", "uncovered")]
     counts = Counter(one.verdict for one in outcomes)
-    equal = [key for key in survivors if known.get(key, OPEN) != OPEN]
-    judged = len(outcomes) - counts["impossible"] - len(equal)
-    dead = counts["killed"] + counts["hung"]
     new = [key for key in survivors if key not in known]
-    gone = [key for key in known if key.startswith(f"{room}/") and key not in survivors] if whole else []
+    dead = [one.mutant.key for one in outcomes if one.mutant.key in known and one.mutant.key not in survivors]
+    killed = counts["killed"] + counts["hung"]
+    judged = killed + len(new)
     print(
-        f"{room}: {dead} of {judged} mutants are killed, {dead / max(judged, 1):.1%} ({counts['hung']} never ended); "
-        f"{len(survivors) - len(equal)} survive, {counts['uncovered']} are in lines that no test reaches; "
-        f"{len(equal)} more change nothing, {counts['impossible']} are no program; "
-        f"{sum(one.seconds for one in outcomes):.0f} s, {time.process_time():.0f} s of them here."
+        f"{room}: {killed} of {judged} mutants are killed, {killed / max(judged, 1):.1%}"
+        f"{_confidence(killed, judged) if len(outcomes) < population else ''} ({counts['hung']} never ended); "
+        f"{len(new)} survive, of which {counts['uncovered']} are in lines that no test reaches; "
+        f"{len(survivors) - len(new)} more change nothing, {counts['impossible']} are no program; "
+        f"{sum(one.seconds for one in outcomes):.0f} s, {time.process_time():.0f} s of the processor here."
     )
-    for title, keys in (("Not in the list:", new), ("In the list, but no survivors:", gone)):
-        if keys:
-            print(title, *keys, sep="\n  ")
-    return len(new) + len(gone)
+    for title, found in (("Not in the list:", new), ("In the list, but killed:", dead)):
+        if found:
+            print(title, *found, sep="\n  ")
+    return len(new) + len(dead)
+
+
+def _confidence(killed: int, judged: int) -> str:
+    """Return between which shares that of the whole room is, 19 times of 20 (Wilson's interval)."""
+    if not judged:
+        return ""
+    z = 1.96
+    share, width = killed / judged, z * z / judged
+    middle = share + width / 2
+    half = z * math.sqrt(share * (1 - share) / judged + width / (4 * judged))
+    return f" (of all, 95% sure: {(middle - half) / (1 + width):.1%} to {(middle + half) / (1 + width):.1%})"
 
 
 if __name__ == "__main__":

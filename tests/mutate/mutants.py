@@ -45,10 +45,14 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """One change. ``apply`` makes it, in the tree that it was found in; ``key`` names it whatever its line is."""
+    """One change. ``apply`` makes it, in the tree that it was found in; ``key`` names it whatever its line is.
+
+    ``line`` is where the change is, ``statement`` where the statement around it begins.
+    """
 
     path: Path
     line: int
+    statement: int
     key: str
     apply: Callable[[], None]
 
@@ -58,11 +62,29 @@ def mutants(path: Path, name: str, tree: ast.Module) -> list[Mutant]:
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
     for function, qualname in _functions(tree, ""):
-        for line, before, after, apply in _changes(function):
+        for line, statement, before, after, apply in _changes(function):
             text = f"{name}::{qualname}: {before} => {after}"
             seen[text] += 1
-            found.append(Mutant(path, line, text if seen[text] == 1 else f"{text} ({seen[text]})", apply))
+            found.append(Mutant(path, line, statement, text if seen[text] == 1 else f"{text} ({seen[text]})", apply))
     return found
+
+
+def watched(tree: ast.Module, name: str) -> ast.Module:
+    """Return a module whose statements in functions write their lines as keys into the dictionary ``name``."""
+    for function, _ in _functions(tree, ""):
+        for node in ast.walk(function):
+            for field, body in ast.iter_fields(node):
+                if isinstance(body, list) and body and isinstance(body[0], ast.stmt) and field != "decorator_list":
+                    node.__setattr__(field, [part for each in body for part in (_note(each, name), each)])
+    return ast.fix_missing_locations(tree)
+
+
+def _note(statement: ast.stmt, name: str) -> ast.stmt:
+    place = ast.Subscript(ast.Name(name, ast.Load()), ast.Constant(statement.lineno), ast.Store())
+    note = ast.Assign([place], ast.Constant(value=True))
+    for part in ast.walk(note):
+        ast.copy_location(part, statement)
+    return note
 
 
 def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
@@ -77,18 +99,21 @@ def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[ast.FunctionDef | a
             yield from _functions(child, prefix)
 
 
-Change = tuple[int, str, str, Callable[[], None]]
+Change = tuple[int, int, str, str, Callable[[], None]]
 
 
-def _changes(function: ast.AST) -> Iterator[Change]:
+def _changes(function: ast.stmt) -> Iterator[Change]:
     """Yield the changes of what runs when a function is called and that is not made for people."""
-    waiting = [function]
+    waiting = [(function, 0)]
     while waiting:
-        for child, put in _children(waiting.pop(0)):
+        node, around = waiting.pop(0)
+        for child, put in _children(node):
+            statement = child.lineno if isinstance(child, ast.stmt) else around
             # What is raised is a message; that something is raised is changed as a statement.
             if not isinstance(child, ast.Raise):
-                waiting.append(child)
-            yield from _of(child, put)
+                waiting.append((child, statement))
+            for line, before, after, apply in _of(child, put):
+                yield line, statement, before, after, apply
 
 
 def _children(node: ast.AST) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None]]]:
@@ -119,7 +144,7 @@ def _setter(owner: object, place: int | str) -> Callable[[ast.AST], None]:
     return put
 
 
-def _of(node: ast.AST, put: Callable[[ast.AST], None]) -> Iterator[Change]:
+def _of(node: ast.AST, put: Callable[[ast.AST], None]) -> Iterator[tuple[int, str, str, Callable[[], None]]]:
     """Yield the changes of a node itself, whose place ``put`` fills."""
     for new in _replacements(node):
         ast.copy_location(new, node)

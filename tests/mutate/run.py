@@ -1,8 +1,10 @@
 """Run the tests that cover a mutant, for one mutant after another: a plugin of pytest.
 
 The tests are collected once. Each mutant is tried in a child that is forked off then: it puts the changed code into the
-functions that exist already, runs the tests that reach the changed line, the quick ones first, and ends at the first
-that fails. Tests that start processes of their own do not see the change there.
+functions that exist already, runs the tests that reach the changed statement, those of its own module and the quick
+ones first, and ends at the first that fails. Tests that start processes of their own do not see the change there.
+
+What each test reaches is kept in ``.mutate_cache`` until it, or a file that it reached, is another.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import ast
 import dataclasses
 import functools
 import gc
+import hashlib
 import importlib
 import itertools
 import json
@@ -18,24 +21,27 @@ import os
 import resource
 import signal
 import sys
-import threading
 import time
 import types
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 
-from tests.mutate.mutants import Mutant, mutants
+from tests.mutate.mutants import Mutant, mutants, watched
 
 MEMORY = 6 << 30
-# A mutant may never end: a test has four times the seconds that it took, and these.
+# A mutant may never end: a test has four times the seconds that it took of the processor, and these.
 EXTRA_SECONDS = 8
-# What reaches a line is tried for so long, the quick tests first.
-MOST_SECONDS = 30
+# Or it waits for ever, which takes none of the processor's.
+WAIT_SECONDS = 60
+# The tests of a module, and all others that reach a line, are tried for so long, the quick ones first.
+MOST_SECONDS = 15
+WATCH = "__reached__"
+CACHE = Path(__file__).resolve().parents[2] / ".mutate_cache" / "reached.json"
 
 
 @dataclasses.dataclass
@@ -50,7 +56,7 @@ class Outcome:
 
 @dataclasses.dataclass
 class Covered:
-    """What one test needs: its seconds, and the lines it reaches by file."""
+    """What one test needs: its seconds, and the lines of the statements it reaches by file."""
 
     item: pytest.Item
     seconds: float
@@ -58,16 +64,20 @@ class Covered:
 
 
 class Mutate:
-    """Takes the place of pytest's loop over the tests."""
+    """Takes the place of pytest's loop over the tests.
+
+    ``watched`` are the files of which is noted what reaches them, ``files`` those that are changed.
+    """
 
     def __init__(
-        self, root: Path, files: list[Path], choose: Callable[[Mutant], bool], tell: Callable[[Outcome], None]
+        self, root: Path, watched: Sequence[Path], choose: Callable[[Mutant], bool], tell: Callable[[Outcome], None]
     ) -> None:
         self._root = root
-        self._files = {str(path): path for path in files}
+        self._files = {str(path): path for path in watched}
         self._choose = choose
         self._tell = tell
         self._failed = False
+        self._killers: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed = self._failed or report.failed
@@ -82,8 +92,8 @@ class Mutate:
             # Each mutant changes the tree of its own process.
             for mutant in mutants(path, path.relative_to(self._root).as_posix(), tree):
                 if self._choose(mutant):
-                    tests = _quick([one for one in covered if mutant.line in one.lines.get(file, ())])
-                    self._tell(self._try(mutant, tree, functions[file], tests))
+                    reached = [one for one in covered if mutant.statement in one.lines.get(file, ())]
+                    self._tell(self._try(mutant, tree, functions[file], self._ordered(path, reached)))
         return True
 
     def _functions(self) -> defaultdict[str, list[types.FunctionType]]:
@@ -104,115 +114,154 @@ class Mutate:
         gc.freeze()
         return found
 
+    def _ordered(self, path: Path, tests: list[Covered]) -> list[Covered]:
+        """Return the tests to try: those that killed in this file, those that are named as it, then all others."""
+        killers = self._killers[str(path)]
+        tests = sorted(tests, key=lambda one: (-killers[one.item.nodeid], one.seconds))
+        own = [one for one in tests if killers[one.item.nodeid] or one.item.path.stem == f"test_{path.stem}"]
+        others = [one for one in tests if one not in own]
+        return [*_affordable(own), *_affordable(others)]
+
     def _try(
         self, mutant: Mutant, tree: ast.Module, functions: list[types.FunctionType], tests: list[Covered]
     ) -> Outcome:
         begun = time.monotonic()
         if not tests:
             return Outcome(mutant, "uncovered", 0, 0)
-        status = _in_child(lambda: self._verdict(mutant, tree, functions, tests))
-        verdict = {0: "survived", 1: "killed", 3: "impossible"}.get(
-            status, "hung" if status == -signal.SIGALRM else "killed"
-        )
+        read, write = os.pipe()
+        status = _in_child(lambda: self._verdict(mutant, tree, functions, tests, write))
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            # The number of each test before it began.
+            tried = pipe.read().split()
+        verdict = {0: "survived", 3: "impossible"}.get(status, "killed")
+        if status in (-signal.SIGALRM, -signal.SIGPROF):
+            verdict = "hung"
+        if verdict == "killed" and tried:
+            self._killers[str(mutant.path)][tests[int(tried[-1])].item.nodeid] += 1
         return Outcome(mutant, verdict, len(tests), time.monotonic() - begun)
 
     def _verdict(
-        self, mutant: Mutant, tree: ast.Module, functions: list[types.FunctionType], tests: list[Covered]
+        self,
+        mutant: Mutant,
+        tree: ast.Module,
+        functions: list[types.FunctionType],
+        tests: list[Covered],
+        note: int,
     ) -> int:
         mutant.apply()
         try:
             _put(compile(tree, str(mutant.path), "exec", dont_inherit=True), functions)
         except (SyntaxError, ValueError):  # a 'return' of a generator, or other variables of a closure
             return 3
-        for one in tests:
-            signal.alarm(EXTRA_SECONDS + int(4 * one.seconds))
-            self._run(one.item)
+        for number, (one, following) in enumerate(itertools.pairwise([*tests, None])):
+            assert one is not None
+            os.write(note, b"%d " % number)
+            signal.setitimer(signal.ITIMER_PROF, EXTRA_SECONDS + 4 * one.seconds)
+            signal.alarm(WAIT_SECONDS + int(10 * one.seconds))
+            self._run(one.item, following.item if following else None)
             if self._failed:
                 return 1
         return 0
 
-    def _run(self, item: pytest.Item) -> None:
+    def _run(self, item: pytest.Item, following: pytest.Item | None) -> None:
         plugins = item.config.pluginmanager
         if plugins.has_plugin("terminalreporter"):
             plugins.unregister(name="terminalreporter")
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
     def _baseline(self, items: list[pytest.Item]) -> list[Covered]:
-        """Run all tests once, in a child: threads that they start would be missing in what is forked off later."""
+        """Return what each test reaches; those that are not known are run, and left out if they fail."""
+        cached = json.loads(CACHE.read_text()) if CACHE.exists() else {}
+        hashes: dict[str, str] = {}
+
+        def digest(path: str) -> str:
+            if path not in hashes:
+                hashes[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest() if os.path.exists(path) else ""
+            return hashes[path]
+
+        def known(item: pytest.Item) -> bool:
+            entry = cached.get(item.nodeid)
+            return entry is not None and all(digest(path) == value for path, value in entry["hashes"].items())
+
+        self._reach([item for item in items if not known(item)], cached, digest)
+        CACHE.parent.mkdir(exist_ok=True)
+        CACHE.write_text(json.dumps(cached))
+        if failed := [item.nodeid for item in items if cached[item.nodeid]["failed"]]:
+            print("These tests fail without any change and are left out:", *failed, sep="\n  ", flush=True)
+        return [
+            Covered(item, entry["seconds"], {file: set(lines) for file, lines in entry["lines"].items()})
+            for item in items
+            if not (entry := cached[item.nodeid])["failed"]
+        ]
+
+    def _reach(self, items: list[pytest.Item], cached: dict[str, Any], digest: Callable[[str], str]) -> None:
+        """Run tests in a child, as threads that they start would be missing in what is forked off later."""
         read, write = os.pipe()
 
         def trace() -> int:
+            reached = self._watch()
             with os.fdopen(write, "w") as pipe:
-                for number, item in enumerate(items):
+                for number, (item, following) in enumerate(itertools.pairwise([*items, None])):
+                    assert item is not None
                     self._failed = False
-                    lines: defaultdict[str, set[int]] = defaultdict(set)
-                    begun = time.monotonic()
-                    with _traced(set(self._files), lines):
-                        self._run(item)
-                    entry = [number, time.monotonic() - begun, self._failed, {k: sorted(v) for k, v in lines.items()}]
-                    pipe.write(json.dumps(entry) + "\n")
+                    for lines in reached.values():
+                        lines.clear()
+                    begun = time.process_time()
+                    self._run(item, following)
+                    found = {file: sorted(lines) for file, lines in reached.items() if lines}
+                    pipe.write(json.dumps([number, time.process_time() - begun, self._failed, found]) + "\n")
             return 0
 
         pid = _fork(trace)
         os.close(write)
         with os.fdopen(read) as pipe:
-            entries = [json.loads(line) for line in pipe]
+            for line in pipe:
+                number, seconds, failed, lines = json.loads(line)
+                paths = [str(items[number].path), *lines]
+                cached[items[number].nodeid] = {
+                    "hashes": {path: digest(path) for path in paths},
+                    "seconds": seconds,
+                    "failed": failed,
+                    "lines": lines,
+                }
+                if failed:
+                    # Perhaps it is the load: it is tried again in the next run.
+                    cached[items[number].nodeid]["hashes"][""] = "failed"
         os.waitpid(pid, 0)
-        if len(entries) != len(items):
-            raise pytest.UsageError(f"The tests ended after {len(entries)} of {len(items)}.")
-        if failed := [items[number].nodeid for number, _, wrong, _ in entries if wrong]:
-            raise pytest.UsageError(f"These tests fail without any change: {', '.join(failed[:5])}")
-        return [
-            Covered(items[number], seconds, {file: set(lines) for file, lines in reached.items()})
-            for number, seconds, _, reached in entries
-        ]
+        if items and number + 1 != len(items):
+            raise pytest.UsageError(f"The tests ended after {number + 1} of {len(items)}.")
+
+    def _watch(self) -> dict[str, dict[int, bool]]:
+        """Let every function note the statements that it reaches; return the notes of each file."""
+        reached: dict[str, dict[int, bool]] = {}
+        for file, functions in self._functions().items():
+            lines = reached[file] = {}
+            for function in functions:
+                function.__globals__[WATCH] = lines
+            tree = watched(ast.parse(Path(file).read_text()), WATCH)
+            _put(compile(tree, file, "exec", dont_inherit=True), functions)
+        return reached
 
 
-def _quick(tests: list[Covered]) -> list[Covered]:
-    tests = sorted(tests, key=lambda one: one.seconds)
+def _affordable(tests: list[Covered]) -> list[Covered]:
     ends = itertools.accumulate(one.seconds for one in tests)
     return [one for one, end in zip(tests, ends, strict=True) if end - one.seconds <= MOST_SECONDS]
 
 
-class _traced:
-    """Records the lines of some files that are executed, in every thread."""
-
-    def __init__(self, files: set[str], lines: dict[str, set[int]]) -> None:
-        self._files = files
-        self._lines = lines
-
-    def __enter__(self) -> None:
-        threading.settrace(self._call)
-        sys.settrace(self._call)
-
-    def __exit__(self, *error: object) -> None:
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
-
-    def _call(self, frame: types.FrameType, event: str, value: object) -> Any:
-        file = frame.f_code.co_filename
-        if file not in self._files:
-            return None
-        add = self._lines[file].add
-        add(frame.f_lineno)
-
-        def line(frame: types.FrameType, event: str, value: object) -> Any:
-            add(frame.f_lineno)
-            return line
-
-        return line
-
-
 def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> None:
     """Give functions the code that a changed module has for them."""
-    codes: dict[tuple[str, int], types.CodeType] = {}
+    codes: defaultdict[tuple[str, int], list[types.CodeType]] = defaultdict(list)
     waiting = [module]
     while waiting:
         code = waiting.pop()
-        codes[code.co_qualname, code.co_firstlineno] = code
+        codes[code.co_qualname, code.co_firstlineno].append(code)
         waiting += [value for value in code.co_consts if isinstance(value, types.CodeType)]
     for function in functions:
-        function.__code__ = codes[function.__code__.co_qualname, function.__code__.co_firstlineno]
+        found = codes[function.__code__.co_qualname, function.__code__.co_firstlineno]
+        # Two lambdas of a line cannot be told apart; a changed function is no lambda.
+        if len(found) == 1:
+            function.__code__ = found[0]
 
 
 def _in_child(function: Callable[[], int]) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import deltalake
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +23,6 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.cli.output import describe_table
 from delta_sharing_client.delta import deletion_vectors
-from delta_sharing_client.delta.log.table import DeltaLog
 from tests.regressions.hand_made import Action, HandMadeTable
 from tests.vectors import encode_inline
 from tests.versions import PYARROW
@@ -571,12 +571,19 @@ def test_no_file_is_written_without_columns_that_nobody_left_out(
         assert getattr(found.scan(["a"]), f"to_{ending}")(target) == 1
 
 
-def test_a_copy_has_the_columns_that_cannot_be_read(partly_unknown: HandMadeTable, tmp_path: pathlib.Path) -> None:
+def test_no_copy_is_made_without_columns_that_nobody_left_out(
+    partly_unknown: HandMadeTable, tmp_path: pathlib.Path
+) -> None:
+    copy = tmp_path / "copy"
     with shared(partly_unknown) as found:
-        copy = tmp_path / "copy"
-        assert found.replicate(copy).num_files == 1
-    # Neither a warning nor a loss: the files are copied as they are, and the log says what they hold.
-    snapshot = DeltaLog.open(copy).snapshot()
-    assert [item.path for item in snapshot.schema.all_left_out] == [("odd",), ("s", "odd")]
-    (file,) = snapshot.files
-    assert pq.read_table(copy / file.path)["odd"].to_pylist() == [b"q"]
+        with pytest.raises(ds.UnsupportedFeatureError, match=r"copy' is without .* 'odd' \(quaternion\), 's.odd'"):
+            found.replicate(copy)
+        assert [path.name for path in copy.iterdir()] == [".replica.lock"]
+        with pytest.raises(ds.UnsupportedFeatureError, match=r"'s.odd' has the type 'quaternion'"):
+            found.replicate(copy, columns=["a", "s.odd"])
+        # The second update changes nothing, and fetches nothing.
+        for fetched in (1, 0):
+            assert found.replicate(copy, columns=["A", "s"]).downloaded_files == fetched
+        assert found.replicate(copy, columns=["s.x"]).local_version == 1
+    rows = [deltalake.DeltaTable(copy, version).to_pyarrow_table().to_pylist() for version in (0, 1)]
+    assert rows == [[{"a": 1, "s": {"x": 1}}], [{"s": {"x": 1}}]]

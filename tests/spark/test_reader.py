@@ -23,7 +23,6 @@ from delta_sharing_client.errors import (
     AuthError,
     DataError,
     DeltaSharingError,
-    IncompleteReadWarning,
     ProfileError,
     ProtocolError,
     RequestError,
@@ -607,7 +606,7 @@ def test_micro_batch_costs_two_requests_and_a_large_snapshot_one_listing(tmp_pat
 # === Columns of types that we do not know ===
 
 
-def test_a_stream_is_refused_where_it_would_leave_out_columns_that_nobody_left_out(lake: Any) -> None:
+def test_a_read_that_would_leave_out_columns_that_nobody_left_out_is_refused(lake: Any) -> None:
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in (("id", "long"), ("odd", "quaternion"), ("b", "string"))
@@ -615,14 +614,14 @@ def test_a_stream_is_refused_where_it_would_leave_out_columns_that_nobody_left_o
     table = HandMadeTable(lake.root / "t").create(json.dumps({"type": "struct", "fields": fields}))
     table.commit(table.file(pa.table({"id": [1], "odd": [b"q"], "b": ["x"]})))
     source = DeltaSharingSource({"path": lake.url("t")})
-    with pytest.warns(IncompleteReadWarning, match=r"The read of '.*' is without .* 'odd' \(quaternion\)"):
-        schema = source.schema()
-    assert schema.names == ["id", "b"]
-    assert source.reader(schema).partitions()
-    with pytest.raises(UnsupportedFeatureError, match=r"A stream of '.*' is without .* 'odd' \(quaternion\)"):
-        pickle.loads(pickle.dumps(source)).streamReader(schema).initialOffset()
+    with pytest.raises(UnsupportedFeatureError, match=r"The DataFrame of '.*' is without .* 'odd' \(quaternion\)"):
+        source.schema()
 
     named = DeltaSharingSource({"path": lake.url("t"), "columns": "id, b"})
-    assert named.streamReader(named.schema()).initialOffset()
-    narrowed = StructType([schema["id"]])
-    assert source.streamReader(narrowed).initialOffset()
+    schema = named.schema()
+    assert schema.names == ["id", "b"]
+    # A schema of one's own names them as well.
+    for chosen in (schema, StructType([schema["id"]])):
+        for one in (named, pickle.loads(pickle.dumps(source))):
+            assert one.reader(chosen).partitions()
+            assert one.streamReader(chosen).initialOffset()

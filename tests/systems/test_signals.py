@@ -31,6 +31,31 @@ except KeyboardInterrupt:
 """
 
 
+POOL = f"""{BREAK}
+from concurrent.futures import ThreadPoolExecutor
+import delta_sharing_client as ds
+try:
+    with ThreadPoolExecutor() as pool:
+        reads = [pool.submit(ds.load_as_pandas, sys.argv[1] + "#s.d.t") for _ in range(2)]
+        reads[0].result()
+except KeyboardInterrupt:
+    print("interrupted", [len(read.result()) > 0 for read in reads])
+    sys.exit(7)
+"""
+COROUTINES = f"""{BREAK}
+import asyncio, threading
+import delta_sharing_client as ds
+async def read_all():
+    table = ds.SharingClient(sys.argv[1]).table("s.d.t")
+    await asyncio.gather(*(table.scan().to_arrow_async() for _ in range(2)))
+try:
+    asyncio.run(read_all())
+except KeyboardInterrupt:
+    print("interrupted", [thread.name for thread in threading.enumerate() if not thread.daemon])
+    sys.exit(7)
+"""
+
+
 @pytest.fixture
 def slow(server: testing.Server) -> Iterator[testing.Server]:
     server.reset_stats()
@@ -39,8 +64,9 @@ def slow(server: testing.Server) -> Iterator[testing.Server]:
     server.clear_faults()
 
 
-def test_ctrl_c_ends_a_read_that_waits(slow: testing.Server) -> None:
-    process = _started([sys.executable, "-c", READ, str(slow.profile_path)])
+@pytest.mark.parametrize("program", [READ, COROUTINES], ids=["main thread", "coroutines"])
+def test_ctrl_c_ends_a_read_that_waits(slow: testing.Server, program: str) -> None:
+    process = _started([sys.executable, "-c", program, str(slow.profile_path)])
     _wait_for_a_request(slow)
     begun = time.monotonic()
     _interrupt(process)
@@ -50,6 +76,18 @@ def test_ctrl_c_ends_a_read_that_waits(slow: testing.Server) -> None:
     assert "interrupted ['MainThread']" in output
     # Far below the 30 seconds for which the server is silent.
     assert time.monotonic() - begun < 15
+
+
+def test_ctrl_c_leaves_the_reads_of_a_pool_to_their_threads(slow: testing.Server) -> None:
+    slow.clear_faults()
+    slow.set_fault("slow=2")
+    process = _started([sys.executable, "-c", POOL, str(slow.profile_path)])
+    _wait_for_a_request(slow)
+    _interrupt(process)
+    output, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 7, errors
+    assert output.strip() == "interrupted [True, True]"
 
 
 def test_ctrl_c_ends_the_command_without_a_traceback_and_leaves_no_file(slow: testing.Server, tmp_path: Path) -> None:

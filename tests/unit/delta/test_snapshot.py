@@ -205,8 +205,8 @@ def test_a_hundred_thousand_files_replay_within_microseconds_each() -> None:
     random.Random(1).shuffle(actions)
     started = time.perf_counter()
     snapshot = Snapshot.from_actions(1, [*HEAD, *actions])
-    # Ten times what it takes on an idle machine: this guards against a step per file that is not constant.
-    assert time.perf_counter() - started < 2
+    # Hundreds of times what it takes: this guards against a step per file that is not constant, which takes hours.
+    assert time.perf_counter() - started < 60
     assert len(snapshot.files) == 100_000
 
 
