@@ -39,7 +39,7 @@ QUERIES: dict[str, tuple[str, Callable[[pl.LazyFrame], pl.LazyFrame]]] = {
         "SELECT id FROM {t} ORDER BY id DESC LIMIT 10",
         lambda frame: frame.select("id").top_k(10, by="id"),
     ),
-    "a struct's field summed": (
+    "the sum of a struct field": (
         "SELECT sum(o.x) FROM {t}",
         lambda frame: frame.select(pl.col("o").struct.field("x").sum()),
     ),
@@ -159,7 +159,7 @@ def _counting(folder: Path) -> Iterator[tuple[str, list[int]]]:
 def table(rows: list[tuple[str, ...]], size: float) -> str:
     """Return the rows as a table in Markdown."""
     lines = [
-        f"Megabytes downloaded of a table of {size:.0f} MB, {FILES} files (`python -m benchmarks.bytes_by_query`):",
+        f"Megabytes downloaded from a table of {size:.0f} MB in {FILES} files (`python -m benchmarks.bytes_by_query`):",
         "",
         "| query | `attach` | `scan_polars` | DuckDB, local files | Polars, the same files over HTTP |",
         "|---|---|---|---|---|",

@@ -1,12 +1,12 @@
-"""What can be made to go wrong on purpose: a table of named faults, each limited to a count if wished.
+"""Faults that the server can simulate, in a table. Each can be limited to a number of responses.
 
 A fault is written ``NAME[=VALUE][:COUNT][@TARGET]``::
 
-    503-first=2                 the first two answers are 503
+    503-first=2                 the first two responses are 503
     truncate-body@data          every data file's body stops half way
-    cut-connection-after=100:1  one answer is cut by a reset after 100 bytes
+    cut-connection-after=100:1  one response is cut by a reset after 100 bytes
 
-``COUNT`` says how many answers are spoilt (all, if it is left out); ``TARGET`` is ``api``, ``data`` or ``all``.
+``COUNT`` is the number of responses with the fault (without it, all); ``TARGET`` is ``api``, ``data`` or ``all``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .errors import ConfigError
 
 
 class Target(enum.Enum):
-    """Which answers a fault spoils: those of the REST API, those of data files, or both."""
+    """Which responses have the fault: those of the REST API, those of data files, or both."""
 
     API = "api"
     DATA = "data"
     ALL = "all"
 
     def covers(self, other: Target) -> bool:
-        """Whether an answer of kind ``other`` is meant."""
+        """Whether the target includes ``other``."""
         return self is Target.ALL or self is other
 
 
@@ -35,8 +35,8 @@ class Target(enum.Enum):
 class FaultKind:
     """A row of the table of faults.
 
-    ``default`` is the value if none is written; ``None`` means that the fault has no value, and ``required`` that one
-    must be written. ``counts`` says that the value *is* the number of answers to spoil.
+    ``default`` is the value if none is given; ``None`` means that the fault has no value, and ``required`` that one
+    must be given. With ``counts`` the value is the number of responses with the fault.
     """
 
     name: str
@@ -48,66 +48,66 @@ class FaultKind:
 
 
 FAULTS: tuple[FaultKind, ...] = (
-    # --- before an answer is made ---
-    FaultKind("503-first", "the first VALUE requests are answered 503", Target.ALL, 1, counts=True),
-    FaultKind("500-first", "the first VALUE requests are answered 500", Target.ALL, 1, counts=True),
-    FaultKind("429-retry-after", "requests are answered 429 with Retry-After: VALUE seconds", Target.ALL, 1),
-    FaultKind("throttle", "requests beyond VALUE at a time are answered 429 with Retry-After: 1", Target.ALL,
+    # --- before a response is made ---
+    FaultKind("503-first", "the first VALUE requests get a 503", Target.ALL, 1, counts=True),
+    FaultKind("500-first", "the first VALUE requests get a 500", Target.ALL, 1, counts=True),
+    FaultKind("429-retry-after", "requests get a 429 with Retry-After: VALUE seconds", Target.ALL, 1),
+    FaultKind("throttle", "requests beyond VALUE at a time get a 429 with Retry-After: 1", Target.ALL,
               required=True),
-    FaultKind("401-first", "the first VALUE API requests are answered 401", Target.API, 1, counts=True),
-    FaultKind("slow", "VALUE seconds pass between the headers and the body of an answer", Target.ALL, 1),
-    FaultKind("redirect", "answers are a 307 to the same address, with a body of VALUE bytes", Target.ALL, 1000),
-    FaultKind("bad-redirect", "answers are a 307 to an address that is none, http://[::1", Target.ALL),
-    FaultKind("error-body", "answers are a 503 with a body of VALUE bytes", Target.ALL, 1_000_000_000),
-    FaultKind("endless-headers", "the header lines of an answer never end", Target.ALL),
-    FaultKind("endless-continue", "100 Continue is repeated without end, and no answer follows", Target.ALL),
-    FaultKind("slow-headers", "a byte of the header lines arrives every VALUE seconds, without end", Target.ALL, 0.5),
-    FaultKind("endless-lines", "the lines of files in an answer never end"),
-    FaultKind("blank-lines", "an answer consists of blank lines without end"),
-    FaultKind("bad-chunk", "a chunk of the body says its length in 100,000 digits", Target.ALL),
-    # --- the body on its way ---
-    FaultKind("truncate-body", "the body stops after VALUE (a fraction) of it, then the connection closes",
-              Target.ALL, 0.5),
+    FaultKind("401-first", "the first VALUE API requests get a 401", Target.API, 1, counts=True),
+    FaultKind("slow", "VALUE seconds pass between the headers and the body of a response", Target.ALL, 1),
+    FaultKind("redirect", "responses are a 307 to the same address, with a body of VALUE bytes", Target.ALL, 1000),
+    FaultKind("bad-redirect", "responses are a 307 to an invalid address, http://[::1", Target.ALL),
+    FaultKind("error-body", "responses are a 503 with a body of VALUE bytes", Target.ALL, 1_000_000_000),
+    FaultKind("endless-headers", "the headers of a response never end", Target.ALL),
+    FaultKind("endless-continue", "100 Continue is repeated forever without a response", Target.ALL),
+    FaultKind("slow-headers", "headers never end, with one byte every VALUE seconds", Target.ALL, 0.5),
+    FaultKind("endless-lines", "the file lines of a response never end"),
+    FaultKind("blank-lines", "a response has endless blank lines"),
+    FaultKind("bad-chunk", "the length of a chunk has 100,000 digits", Target.ALL),
+    # --- the body ---
+    FaultKind("truncate-body", "the connection closes after a fraction (VALUE) of the body", Target.ALL, 0.5),
     FaultKind("cut-connection-after", "the connection is reset after VALUE bytes of the body", Target.ALL,
               required=True),
-    FaultKind("wrong-content-length", "Content-Length promises VALUE bytes more than there are", Target.ALL, 1),
-    FaultKind("close-delimited", "neither Content-Length nor chunks: the end of the connection ends the body",
+    FaultKind("wrong-content-length", "Content-Length is VALUE bytes too large", Target.ALL, 1),
+    FaultKind("close-delimited", "neither Content-Length nor chunks: the body ends when the connection closes",
               Target.ALL),
-    FaultKind("lose-lines", "the last VALUE lines of an NDJSON answer are lost, which nothing on the wire shows",
+    FaultKind("lose-lines", "the last VALUE lines of an NDJSON response are missing, and nothing shows it",
               Target.API, 1),
     FaultKind("trickle", "a byte of the body arrives every VALUE seconds", Target.ALL, 0.5),
-    FaultKind("cut-chunked", "the body comes in chunks, and the connection closes in the middle of one", Target.ALL),
-    FaultKind("gzip", "answers are compressed with gzip, asked or not"),
-    FaultKind("cut-gzip", "a gzip answer ends after VALUE (a fraction) of its lines, between two of them, without the "
-              "trailer; its Content-Length fits", Target.API, 0.5),
+    FaultKind("cut-chunked", "the connection closes in the middle of a chunk", Target.ALL),
+    FaultKind("gzip", "responses are compressed with gzip, requested or not"),
+    FaultKind("cut-gzip", "a gzip response ends after a fraction (VALUE) of its lines, without the trailer; its "
+              "Content-Length is right", Target.API, 0.5),
     FaultKind("corrupt-body", "one byte in the middle of the body is flipped", Target.DATA),
-    FaultKind("ignore-range", "a Range request is answered 200 with the whole file", Target.DATA),
-    FaultKind("replaced-after", "after VALUE answers about a file, the one beside it called NAME.replaced is sent",
+    FaultKind("ignore-range", "a Range request gets a 200 with the whole file", Target.DATA),
+    FaultKind("replaced-after", "after VALUE responses with a file, the file NAME.replaced next to it is sent",
               Target.DATA, 1),
-    FaultKind("no-etag", "data files come without an ETag", Target.DATA),
-    FaultKind("weak-etag", "data files come with a weak ETag", Target.DATA),
-    FaultKind("no-last-modified", "data files come without Last-Modified", Target.DATA),
+    FaultKind("no-etag", "data files have no ETag", Target.DATA),
+    FaultKind("weak-etag", "data files have a weak ETag", Target.DATA),
+    FaultKind("no-last-modified", "data files have no Last-Modified", Target.DATA),
     # --- URLs and files ---
-    FaultKind("expire-urls-now", "the URLs of an answer have already expired when it arrives"),
-    FaultKind("expired-credentials", "temporary credentials have already expired when they arrive"),
-    FaultKind("no-expiration", "answers do not say when their URLs expire"),
-    FaultKind("missing-stats", "files come without statistics"),
+    FaultKind("expire-urls-now", "the URLs in a response have already expired"),
+    FaultKind("expired-credentials", "temporary credentials have already expired"),
+    FaultKind("no-expiration", "responses do not say when their URLs expire"),
+    FaultKind("missing-stats", "files have no statistics"),
     FaultKind("wrong-size", "the sizes of the files are VALUE bytes too large", Target.API, 1),
     FaultKind("empty-partition-nulls", 'null partition values are sent as ""'),
     # --- the protocol ---
-    FaultKind("wrong-format", "the answer comes in the response format that would not have been chosen"),
-    FaultKind("drop-end-stream", "the EndStreamAction is left out although it was asked for"),
-    FaultKind("error-in-stream", "after VALUE files an EndStreamAction with an errorMessage ends the answer",
+    FaultKind("wrong-format", "the response has the wrong response format"),
+    FaultKind("drop-end-stream", "the EndStreamAction is missing although it was requested"),
+    FaultKind("error-in-stream", "after VALUE files, an EndStreamAction with an errorMessage ends the response",
               Target.API, 1),
-    FaultKind("extra-metadata", "the metadata line comes once more at the end of the answer, unasked"),
-    FaultKind("u2028-names", "names and descriptions hold U+2028, U+2029 and U+0085, raw in the JSON"),
-    FaultKind("page-size", "queries and listings come in pages of VALUE, asked or not", Target.API, required=True),
-    FaultKind("repeat-page-token", "every page carries the same nextPageToken: the pages never end"),
-    FaultKind("endless-pages", "every page carries another nextPageToken: the pages never end"),
-    FaultKind("ignore-hints", "predicates and limits do not reduce the files"),
-    FaultKind("no-version-endpoint", "GET .../version is 404; only the deprecated HEAD is there"),
-    FaultKind("no-all-tables", "GET .../all-tables is 404"),
-    FaultKind("empty-items", 'listings begin with a page without items, and end with nextPageToken ""'),
+    FaultKind("extra-metadata", "the metadata line is repeated at the end of the response"),
+    FaultKind("u2028-names", "names and descriptions contain U+2028, U+2029 and U+0085, raw in the JSON"),
+    FaultKind("page-size", "queries and listings have pages of VALUE items, even if not requested", Target.API,
+              required=True),
+    FaultKind("repeat-page-token", "every page has the same nextPageToken: the pages never end"),
+    FaultKind("endless-pages", "every page has another nextPageToken: the pages never end"),
+    FaultKind("ignore-hints", "predicates and limits have no effect"),
+    FaultKind("no-version-endpoint", "GET .../version is a 404; only the deprecated HEAD works"),
+    FaultKind("no-all-tables", "GET .../all-tables is a 404"),
+    FaultKind("empty-items", 'listings start with an empty page and end with nextPageToken ""'),
     FaultKind("async-pending", "asynchronous queries stay pending for VALUE polls", Target.API, required=True),
     FaultKind("async-failed", "asynchronous queries fail"),
 )  # fmt: skip
@@ -117,7 +117,7 @@ KINDS = {kind.name: kind for kind in FAULTS}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault in force: its kind, value, how many answers it spoils at most, and which."""
+    """An active fault: its kind, its value, how many responses have it at most, and which."""
 
     name: str
     value: float = 0.0
@@ -147,7 +147,7 @@ def parse_fault(text: str) -> Fault:
 
 
 class FaultSet:
-    """The faults in force now; counts down the limited ones. Safe to use from several threads."""
+    """The active faults. Counts the limited ones down. Thread-safe."""
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
         self._lock = threading.Lock()
@@ -156,7 +156,7 @@ class FaultSet:
             self.set(fault)
 
     def set(self, fault: Fault) -> None:
-        """Put ``fault`` in force, in place of one of the same name."""
+        """Activate ``fault``; it replaces one of the same name."""
         with self._lock:
             self._left[fault.name] = (fault, fault.count)
 
@@ -169,7 +169,7 @@ class FaultSet:
                 self._left.pop(name, None)
 
     def take(self, name: str, target: Target = Target.API) -> Fault | None:
-        """Return the fault if it is to spoil this answer, counting it."""
+        """Return the fault if this response must have it, and count it."""
         if not self._left:
             return None
         with self._lock:

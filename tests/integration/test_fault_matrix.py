@@ -31,13 +31,13 @@ VALUES = {
     "429-retry-after": "0",
     "error-body": "1000000",
 }
-# What no client can notice over plain http, and what does.
+# Faults that no client can detect over plain HTTP.
 UNNOTICED = {
-    "corrupt-body": "not noticed where the byte is part of a value; over https the connection ends instead",
-    "lose-lines": "not noticed where the server tells no number of files; over https the connection ends instead",
+    "corrupt-body": "not detected if the byte is part of a value; over HTTPS, it is an error",
+    "lose-lines": "not detected unless the server states the number of files; over HTTPS, a cut connection is an error",
 }
 COUNT = 40
-# How long each took is what it was when the table was made.
+# Durations are those of the run that made the table.
 SECONDS = r", \d+\.\d s"
 
 
