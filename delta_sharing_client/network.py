@@ -1,6 +1,7 @@
 """What REST and data share of the network: which URLs may be fetched, proxies, certificates, and how slow is too slow.
 
-``requests`` (``protocol.sessions``) speaks with sharing servers, aiohttp (``fetch.http``) with storages.
+``requests`` (``protocol.sessions``) speaks with sharing servers, aiohttp (``fetch.http``) with storages. Importing them
+takes as long as importing pandas, so each is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -17,12 +18,8 @@ from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 import certifi
-import requests.utils
-import urllib3
-import urllib3.util.ssl_
-import yarl
 
-from delta_sharing_client.errors import TransportError, UsageError
+from delta_sharing_client.errors import DeltaSharingError, TransportError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Transient
 
@@ -70,6 +67,9 @@ def _is_sendable(url: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _judged(origin: str, allow_http: bool) -> str | None:
+    import urllib3.util
+    import yarl
+
     try:
         parts, others = urlsplit(origin), urllib3.util.parse_url(origin)
         address = yarl.URL(origin, encoded=True)
@@ -144,6 +144,8 @@ class Network:
         """Return the URL of the proxy for ``url``, if any; on macOS and Windows the system's settings count as well."""
         proxy = self.proxy
         if proxy is None:
+            import requests.utils
+
             proxy = requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url))
         return proxy or None if not proxy or "://" in proxy else f"http://{proxy}"
 
@@ -158,6 +160,8 @@ class Network:
         with _contexts_lock:
             found = _contexts.get(self)
             if found is None:
+                import urllib3.util.ssl_
+
                 found = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
                 if os.path.isdir(self.trusted):
                     found.load_verify_locations(capath=self.trusted)
@@ -245,3 +249,23 @@ class Throughput:
 
     def slow(self, reason: str) -> Transient:
         return Transient(TransportError(f"{self._doing} failed: {reason}.", table=self._table))
+
+
+# === Failures ===
+
+
+def library_errors() -> tuple[type[Exception], ...]:
+    """Return what the libraries of the network raise, for ``except``, which asks once something has failed."""
+    # Imported then: nearly nothing fails, and it brings all of these libraries along.
+    from delta_sharing_client import failures
+
+    return failures.LIBRARY_ERRORS
+
+
+def network_failure(
+    error: Exception, doing: str, table: str | None, *, url: str | None = None, receiving: bool = False
+) -> Transient | DeltaSharingError:
+    """As ``failures.translated``."""
+    from delta_sharing_client import failures
+
+    return failures.translated(error, doing, table, url=url, receiving=receiving)

@@ -1,4 +1,4 @@
-"""Trying a request again: which failures may pass, how long to wait, and when to give up; for REST and for data."""
+"""Trying a request again: how long to wait, and when to give up; for REST and for data."""
 
 from __future__ import annotations
 
@@ -6,41 +6,20 @@ import asyncio
 import datetime as dt
 import email.utils
 import functools
-import http.client
 import logging
 import math
 import random
-import re
-import socket
-import ssl
 import time
-import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
-from urllib.parse import urlsplit
 
-import aiohttp
-import requests.exceptions
-import urllib3.exceptions
-
-from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.errors import DeltaSharingError, TransportError
 from delta_sharing_client.options import ReadOptions
 
 # Gateways have statuses of their own (509, 520 to 530). What is not implemented (501) will not be in a moment.
 RETRIED_STATUSES = frozenset({408, 425, 429, *range(500, 600)} - {501})
 # What storages answer once a signature has expired: S3 and Azure 403, Google 400, proxies before them 401 and 410.
 EXPIRED_STATUSES = frozenset({400, 401, 403, 410})
-# What requests, urllib3 and the standard library below them raise, by its bases. A RequestException is an OSError; a
-# malformed address or proxy is a ValueError or, from inside urllib3, a TypeError.
-LIBRARY_ERRORS = (
-    OSError,
-    ValueError,
-    TypeError,
-    http.client.HTTPException,
-    urllib3.exceptions.HTTPError,
-    zlib.error,
-    aiohttp.ClientError,
-)
 
 # The first repetition is quick, for a connection that was closed while idle; the sixth gives a server time to restart.
 _FIRST_WAIT = 0.1
@@ -259,160 +238,3 @@ def retry_after(value: str | None) -> float | None:
         # "-0000" and dates without a zone: HTTP dates are of UTC (RFC 9110, 5.6.7), whatever the zone of this machine.
         when = when.replace(tzinfo=dt.timezone.utc)
     return max(0.0, (when - dt.datetime.now(dt.timezone.utc)).total_seconds())
-
-
-# === What an exception of a library means ===
-
-
-def network_failure(
-    error: Exception, doing: str, table: str | None, *, url: str | None = None, receiving: bool = False
-) -> Transient | DeltaSharingError:
-    """Translate one of ``LIBRARY_ERRORS``: a ``Transient`` where trying again may help, else the error.
-
-    ``doing`` says what was tried ("Listing the shares"). ``url`` is that of the request, of which the host is named;
-    ``receiving``: the request went out, what is wrong is the answer. No text of the library that could hold a URL is
-    passed on.
-    """
-    causes = _causes(error)
-    reason, may_pass = _verdict(causes, _host(causes, url), receiving)
-    kind = ProtocolError if _find(causes, zlib.error, urllib3.exceptions.DecodeError) else TransportError
-    problem = kind(f"{doing} failed: {reason}.", table=table)
-    return Transient(problem) if may_pass else problem
-
-
-def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[str, bool]:
-    """Return why it failed, as the part of a sentence, and whether another try may succeed."""
-    for judge in (_names, _tls, _proxy, _addresses, _connections):
-        verdict = None if receiving and judge is _addresses else judge(causes, host)
-        if verdict is not None:
-            return verdict
-    error = causes[0]
-    if _find(causes, zlib.error, urllib3.exceptions.DecodeError, requests.exceptions.ContentDecodingError):
-        return f"the compression of the answer is broken ({type(error).__name__})", False
-    cut = (http.client.HTTPException, urllib3.exceptions.ProtocolError)
-    cut_of_aiohttp = (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, aiohttp.ServerDisconnectedError)
-    if _find(causes, *cut, *cut_of_aiohttp) or isinstance(error, (ValueError, TypeError)):
-        return f"the answer was cut off or is no HTTP ({type(causes[-1]).__name__})", True
-    if isinstance(error, requests.RequestException):
-        passing = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
-        return f"the connection broke ({_kind(causes[-1])})", isinstance(error, passing)
-    return f"the connection broke ({_kind(causes[-1])})", isinstance(
-        error, (OSError, urllib3.exceptions.HTTPError, aiohttp.ClientConnectionError)
-    )
-
-
-def _names(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    found = _find(causes, socket.gaierror)
-    if found is None:
-        return None
-    # The host in the request is not the one that was looked up where a proxy stands between.
-    host = "of the proxy" if _is_of_proxy(causes) else host.partition(":")[0]
-    unknown = found.args[:1] == (socket.EAI_NONAME,)
-    return f"the host {host} is not known here; check the endpoint, the network and the proxy", not unknown
-
-
-# Reasons of OpenSSL that tell of a broken connection and not of what the two sides want of each other.
-_BROKEN_TLS = re.compile(r"UNEXPECTED_EOF|BAD_RECORD_MAC|EOF occurred|SYSCALL|INTERNAL_ERROR", re.IGNORECASE)
-_NO_PEM = re.compile(r"NO_CERTIFICATE_OR_CRL_FOUND|NO_START_LINE|\[SSL\] PEM|KEY_VALUES_MISMATCH", re.IGNORECASE)
-_CERTIFICATE_WANTED = re.compile(r"CERTIFICATE_REQUIRED|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE", re.IGNORECASE)
-_NO_TLS = re.compile(r"WRONG_VERSION_NUMBER|HTTP_REQUEST|RECORD_LAYER_FAILURE|PACKET_LENGTH", re.IGNORECASE)
-
-
-def _tls(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    found = _find(causes, ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError, requests.exceptions.SSLError)
-    if found is None:
-        return None
-    text = str(found)
-    if isinstance(found, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or _BROKEN_TLS.search(text):
-        return f"the TLS connection to {host} was cut off", True
-    if isinstance(found, ssl.CertificateError) or "CERTIFICATE_VERIFY_FAILED" in text:
-        why = getattr(found, "verify_message", "") or "it does not fit"
-        return (
-            f"the certificate of {host} is not accepted ({why}); check the clock of this machine, the host in the "
-            "URL, and whether REQUESTS_CA_BUNDLE must name the certificates of your organisation"
-        ), False
-    if _NO_TLS.search(text):
-        return (
-            f"{host} does not speak TLS on this port; check the port, and whether the URL should begin with 'http:'"
-        ), False
-    why = getattr(found, "reason", None)
-    if _NO_PEM.search(text):
-        return "a file of ca_bundle or client_certificate holds no certificate or key that can be read", False
-    if _CERTIFICATE_WANTED.search(text):
-        return f"{host} does not accept this client's certificate; check client_certificate", False
-    return f"{host} and this client agree on no TLS ({why if isinstance(why, str) else type(found).__name__})", False
-
-
-def _proxy(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    malformed = _find(causes, requests.exceptions.InvalidProxyURL, urllib3.exceptions.ProxySchemeUnknown)
-    if malformed is not None:
-        return "the URL of the proxy cannot be used; check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", False
-    if not _is_of_proxy(causes):
-        return None
-    found = (re.search(r"Tunnel connection failed: (\d{3})", str(each)) for each in causes)
-    status = next((int(match[1]) for match in found if match is not None), None)
-    if isinstance(causes[0], aiohttp.ClientHttpProxyError):
-        status = getattr(causes[0], "status", None)
-    if status is not None:
-        passing = status in RETRIED_STATUSES
-        return f"the proxy refuses the connection (HTTP status {status}); check its URL and its password", passing
-    return f"the proxy does not answer ({type(causes[-1]).__name__}); check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", True
-
-
-def _addresses(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    if isinstance(causes[0], requests.exceptions.TooManyRedirects):
-        return "the server redirects in a circle", False
-    # A TypeError or ValueError that no library wraps comes from putting addresses and headers together.
-    if isinstance(causes[0], requests.exceptions.JSONDecodeError) or not _find(
-        causes[:1], ValueError, TypeError, urllib3.exceptions.LocationValueError
-    ):
-        return None
-    return f"an address or a header cannot be sent ({type(causes[0]).__name__}); check the URL and the proxy", False
-
-
-def _connections(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    if _find(causes, ConnectionRefusedError):
-        return f"{host} refuses the connection; check that the server is running and the endpoint right", True
-    if _find(causes, urllib3.exceptions.NewConnectionError):
-        return f"no connection to {host} ({_kind(causes[-1])}); check the network and the proxy", True
-    if _find(causes, requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError, aiohttp.ConnectionTimeoutError):
-        return f"no connection to {host} within the time limit", True
-    if _find(causes, requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError, TimeoutError):
-        return "no bytes within the time limit", True
-    return None
-
-
-def _is_of_proxy(causes: list[BaseException]) -> bool:
-    kinds = (requests.exceptions.ProxyError, urllib3.exceptions.ProxyError)
-    return _find(causes, *kinds, aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError) is not None
-
-
-def _kind(cause: BaseException) -> str:
-    """Return what the system says, or else the class: no text of a library, which may hold a URL."""
-    return (isinstance(cause, OSError) and isinstance(cause.errno, int) and cause.strerror) or type(cause).__name__
-
-
-def _find(causes: list[BaseException], *kinds: type[BaseException]) -> BaseException | None:
-    # The innermost one: what wraps it only repeats it.
-    return next((cause for cause in reversed(causes) if isinstance(cause, kinds)), None)
-
-
-def _causes(error: Exception) -> list[BaseException]:
-    seen: list[BaseException] = [error]
-    for candidate in seen:  # grows while it is walked: causes, contexts and wrapped reasons
-        inner = (candidate.__cause__, candidate.__context__, getattr(candidate, "reason", None), *candidate.args)
-        seen += [e for e in inner if isinstance(e, BaseException) and not any(e is s for s in seen)]
-    return seen
-
-
-def _host(causes: list[BaseException], url: str | None) -> str:
-    for cause in causes:
-        pool = vars(cause).get("conn") or vars(cause).get("pool")
-        if pool is not None and getattr(pool, "host", None):
-            return f"{pool.host}:{pool.port}"
-        url = url or getattr(getattr(cause, "request", None), "url", None)
-    try:
-        parts = urlsplit(url or "")
-        return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "the server"
-    except ValueError:
-        return "the server"

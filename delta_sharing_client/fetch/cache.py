@@ -31,7 +31,7 @@ import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.fetch.http import Version
+from delta_sharing_client.fetch.source import Version
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange

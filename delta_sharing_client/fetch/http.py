@@ -13,13 +13,15 @@ import socket
 import time
 import weakref
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import yarl
 
 from delta_sharing_client.errors import DataError, ProtocolError, TransportError
+from delta_sharing_client.failures import LIBRARY_ERRORS, translated
+from delta_sharing_client.fetch.source import Body, Refused, Span, Version
 from delta_sharing_client.network import (
     MAX_REDIRECTS,
     REDIRECTS,
@@ -32,7 +34,7 @@ from delta_sharing_client.network import (
 )
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.retry import LIBRARY_ERRORS, Deadline, network_failure
+from delta_sharing_client.retry import Deadline
 
 # Arguments of a request that name its proxy, and headers of its own for that.
 _Way = tuple[dict[str, Any], dict[str, str]]
@@ -45,59 +47,6 @@ _PRINTABLE = "".join(map(chr, range(33, 127)))
 # Seconds that an idle connection is kept for the next read; servers close theirs after 5 to 60.
 _KEPT_SECONDS = 30.0
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII)
-
-
-class Refused(Exception):
-    """The storage answered with ``status`` instead of data."""
-
-    def __init__(self, status: int, retry_after: str | None) -> None:
-        super().__init__(f"HTTP status {status}")
-        self.status = status
-        self.retry_after = retry_after
-
-
-class Version(NamedTuple):
-    """What tells two contents of one file apart: a strong ETag, ``Last-Modified``, the length; empty where not stated.
-
-    Parts of a file belong together only if a strong validator says so (RFC 9110, 15.3.7.3). Where there is none, the
-    other two are all there is to go by.
-    """
-
-    etag: str = ""
-    modified: str = ""
-    total: int | None = None
-
-    def agrees(self, other: Version) -> bool:
-        """Whether parts of both may be put together."""
-        if self.etag and other.etag:
-            return self.etag == other.etag
-        return (not self.modified or not other.modified or self.modified == other.modified) and (
-            self.total is None or other.total is None or self.total == other.total
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Span:
-    """What an answer holds: bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None`` where not stated)."""
-
-    start: int
-    stop: int | None
-    total: int | None
-
-
-class Body(Protocol):
-    """An open answer, positioned at its first byte."""
-
-    @property
-    def span(self) -> Span:
-        """Which bytes of the file it holds."""
-
-    @property
-    def version(self) -> Version:
-        """The version of the file that they are of."""
-
-    async def read(self) -> bytes:
-        """Return the bytes that came since, at least one; none at the end. Raises ``Transient``."""
 
 
 class _HttpBody:
@@ -119,7 +68,7 @@ class _HttpBody:
                 return data
             return await self._wait()
         except LIBRARY_ERRORS as error:
-            failure = network_failure(error, _DOING, self._http.table, receiving=True)
+            failure = translated(error, _DOING, self._http.table, receiving=True)
         # Raised here: with the library's error as its context it would keep the socket, and show the URL.
         self._deadline.check(_DOING, self._http.table)
         raise failure
@@ -202,7 +151,7 @@ class Http:
             try:
                 answer = await self._send(url, headers, deadline)
             except LIBRARY_ERRORS as error:
-                failure = network_failure(error, _DOING, self.table, url=url)
+                failure = translated(error, _DOING, self.table, url=url)
             else:
                 location = answer.headers.get("Location")
                 if answer.status not in REDIRECTS or location is None:

@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
 from delta_sharing_client.fetch.flight import Flight, Order, Seat
-from delta_sharing_client.fetch.http import Body, Http, Refused, Version
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -33,6 +32,59 @@ _EXPIRY_MARGIN_MS = 10_000
 _TOO_MANY = frozenset((429, 503))
 
 ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
+
+
+class Refused(Exception):
+    """The storage answered with ``status`` instead of data."""
+
+    def __init__(self, status: int, retry_after: str | None) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status = status
+        self.retry_after = retry_after
+
+
+class Version(NamedTuple):
+    """What tells two contents of one file apart: a strong ETag, ``Last-Modified``, the length; empty where not stated.
+
+    Parts of a file belong together only if a strong validator says so (RFC 9110, 15.3.7.3). Where there is none, the
+    other two are all there is to go by.
+    """
+
+    etag: str = ""
+    modified: str = ""
+    total: int | None = None
+
+    def agrees(self, other: Version) -> bool:
+        """Whether parts of both may be put together."""
+        if self.etag and other.etag:
+            return self.etag == other.etag
+        return (not self.modified or not other.modified or self.modified == other.modified) and (
+            self.total is None or other.total is None or self.total == other.total
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """What an answer holds: bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None`` where not stated)."""
+
+    start: int
+    stop: int | None
+    total: int | None
+
+
+class Body(Protocol):
+    """An open answer, positioned at its first byte."""
+
+    @property
+    def span(self) -> Span:
+        """Which bytes of the file it holds."""
+
+    @property
+    def version(self) -> Version:
+        """The version of the file that they are of."""
+
+    async def read(self) -> bytes:
+        """Return the bytes that came since, at least one; none at the end. Raises ``Transient``."""
 
 
 class UrlSource(Protocol):
@@ -76,7 +128,7 @@ class Stale(DataError):
 class Reader:
     """What all remote files of a read share: HTTP or a store, URL renewal, counters, requests in flight, deadline."""
 
-    http: Http | FileStore
+    http: FileStore
     urls: UrlSource | None
     report: ScanReport
     flight: Flight = dataclasses.field(init=False)

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.statistics import ColumnBounds
-from delta_sharing_client.fetch.http import Http, Version
-from delta_sharing_client.fetch.source import FileStore, Reader, RemoteFile, UrlSource
+from delta_sharing_client.fetch.source import FileStore, Reader, RemoteFile, UrlSource, Version
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.columns import Origin, ReadColumn, left_out_columns, left_out_note, needed_share
@@ -218,6 +217,9 @@ class ScanContext:
 
     def reader(self, report: ScanReport) -> Reader:
         """Return what reads the bytes of the files."""
+        # Here, as aiohttp takes a while to import.
+        from delta_sharing_client.fetch.http import Http
+
         return Reader(self.files or Http(self.options, self.allow_http, self.table), self.urls, report)
 
 

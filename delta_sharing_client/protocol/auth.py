@@ -18,16 +18,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 from urllib.parse import quote_plus
 
 import msgspec
-import requests
-import requests.auth
 
 from delta_sharing_client import optional
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError
-from delta_sharing_client.network import Network
+from delta_sharing_client.network import Network, library_errors, network_failure
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks
 from delta_sharing_client.protocol.messages import error_of
@@ -40,17 +38,18 @@ from delta_sharing_client.protocol.profile import (
     Profile,
     check_sendable,
 )
-from delta_sharing_client.protocol.sessions import Session, Watch, sending
+from delta_sharing_client.protocol.watch import Watch, sending
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.retry import (
-    LIBRARY_ERRORS,
     RETRIED_STATUSES,
     Deadline,
     Transient,
     Tries,
-    network_failure,
     retry_after,
 )
+
+if TYPE_CHECKING:
+    import requests
 
 _RENEWAL_SHARE = 0.1  # a token is renewed when a tenth of its life is left,
 _RENEWAL_SECONDS = 60.0  # but never earlier than this before its end
@@ -78,7 +77,7 @@ def make_auth(profile: Profile, options: ReadOptions) -> SharingAuth:
     return TokenAuth(credentials, options)
 
 
-class SharingAuth(requests.auth.AuthBase):
+class SharingAuth:
     """Puts the ``Authorization`` header on each request. Thread-safe; pickles with its credentials."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -312,6 +311,9 @@ class TokenAuth(SharingAuth):
         raise problem
 
     def _post(self, header: dict[str, str], form: _Form, deadline: Deadline) -> tuple[requests.Response, bytes]:
+        # Here, as requests takes a while to import.
+        from delta_sharing_client.protocol.sessions import Session
+
         given = self._credentials
         try:
             with (
@@ -329,7 +331,7 @@ class TokenAuth(SharingAuth):
                 ) as response,
             ):
                 return response, b"".join(body_chunks(response, _FETCHING, limit=_MAX_TOKEN_BYTES))
-        except LIBRARY_ERRORS as error:
+        except library_errors() as error:
             failure = network_failure(error, _FETCHING, None)
         raise failure  # out here: the library's error knows the request, and so the secret
 

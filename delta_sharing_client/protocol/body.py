@@ -8,9 +8,7 @@ import html
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
-
-import requests
+from typing import TYPE_CHECKING, NamedTuple
 
 from delta_sharing_client.errors import (
     AuthError,
@@ -20,10 +18,13 @@ from delta_sharing_client.errors import (
     RequestError,
     TransportError,
 )
-from delta_sharing_client.network import content_codings
+from delta_sharing_client.network import content_codings, library_errors, network_failure
 from delta_sharing_client.protocol.messages import error_of
 from delta_sharing_client.redact import scrub
-from delta_sharing_client.retry import LIBRARY_ERRORS, Transient, network_failure
+from delta_sharing_client.retry import Transient
+
+if TYPE_CHECKING:
+    import requests
 
 # What ``body_chunks`` decodes, for the ``Accept-Encoding`` header.
 ACCEPTED_ENCODINGS = "gzip, deflate"
@@ -96,7 +97,7 @@ def _received(response: requests.Response, doing: str, table: str | None) -> Ite
         try:
             # What is there, instead of waiting for a chunk to be full: its lines can be worked on.
             chunk = response.raw.read1(_CHUNK_BYTES, decode_content=False)
-        except LIBRARY_ERRORS as error:
+        except library_errors() as error:
             failure = network_failure(error, doing, table, receiving=True)
         # Raised out here: the library's error knows the URL.
         if failure is not None:

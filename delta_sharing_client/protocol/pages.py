@@ -13,8 +13,7 @@ import collections
 import itertools
 import re
 from collections.abc import Callable, Generator, Hashable, Iterator
-
-import requests
+from typing import TYPE_CHECKING
 
 from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.delta.listed import ListedFiles
@@ -35,10 +34,13 @@ from delta_sharing_client.protocol.lines import (
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import check_file_id_hash
 from delta_sharing_client.protocol.rest import PageTokens
-from delta_sharing_client.protocol.sessions import Interrupt
 from delta_sharing_client.protocol.transport import Request, Transport
+from delta_sharing_client.protocol.watch import Interrupt
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import Transient
+
+if TYPE_CHECKING:
+    import requests
 
 MAX_ACTIONS = 10_000_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0

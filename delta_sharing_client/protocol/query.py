@@ -21,7 +21,7 @@ from delta_sharing_client.protocol.messages import capabilities, file_id_hash
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.pages import Page, Pages
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.sessions import Interrupt
+from delta_sharing_client.protocol.watch import Interrupt
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1

@@ -13,10 +13,8 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
-
-import requests
 
 from delta_sharing_client import __version__
 from delta_sharing_client.errors import (
@@ -27,22 +25,31 @@ from delta_sharing_client.errors import (
     TransportError,
     UsageError,
 )
-from delta_sharing_client.network import MAX_REDIRECTS, REDIRECTS, Network, redirected, unfetchable
+from delta_sharing_client.network import (
+    MAX_REDIRECTS,
+    REDIRECTS,
+    Network,
+    library_errors,
+    network_failure,
+    redirected,
+    unfetchable,
+)
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, start_of_body
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.sessions import Interrupt, Session, Watch, sending
+from delta_sharing_client.protocol.watch import Interrupt, Watch, sending
 from delta_sharing_client.redact import printable, safe_url
 from delta_sharing_client.retry import (
-    LIBRARY_ERRORS,
     RETRIED_STATUSES,
     Deadline,
     Transient,
     Tries,
-    network_failure,
     retry_after,
 )
+
+if TYPE_CHECKING:
+    import requests
 
 # What a request must say itself, and what goes from one machine to the next only (RFC 9110).
 _OWN_HEADERS = frozenset(
@@ -285,7 +292,7 @@ class Transport:
             return response
         except (DeltaSharingError, Transient) as error:
             failure = error
-        except LIBRARY_ERRORS as error:
+        except library_errors() as error:
             failure = network_failure(error, request.doing, request.table)
         _log.debug("%s: %s (query id %s)", printable(request.doing), failure, query_id)
         raise failure  # out here: the library's error knows the request, and so the token
@@ -352,6 +359,9 @@ class _Server:
         return fresh
 
     def session(self) -> requests.Session:
+        # Here, as requests takes a while to import.
+        from delta_sharing_client.protocol.sessions import Session
+
         with self._lock:
             if self._session is None or self._session_pid != os.getpid():
                 # A forked child must not share sockets with its parent.
@@ -401,6 +411,8 @@ def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 @functools.lru_cache(maxsize=1)
 def _own_user_agent() -> str:
+    import requests
+
     return (
         f"delta-sharing-client/{__version__} python/{platform.python_version()} "
         f"requests/{requests.__version__} {platform.system().lower()}"

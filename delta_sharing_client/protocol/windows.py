@@ -21,8 +21,8 @@ from delta_sharing_client.protocol.lines import TableAction
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import ChangesQuery, TableAnswer, query_changes
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.sessions import Interrupt
 from delta_sharing_client.protocol.urls import RefreshingUrls
+from delta_sharing_client.protocol.watch import Interrupt
 
 FEW = 4_096
 """A feed of fewer actions is listed by one query. Its rows may as well wait for the last line."""

@@ -19,8 +19,6 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from delta_sharing_client.fetch import http
-
 T = TypeVar("T")
 
 END_SECONDS = 0.9
@@ -60,6 +58,10 @@ class Loop:
     """An event loop in a thread of its own; ``decoders`` are the threads for work that needs the processor."""
 
     def __init__(self) -> None:
+        # Here, as aiohttp takes a while to import, for which reads on the loop would wait.
+        from delta_sharing_client.fetch import http
+
+        self._close_connections = http.close_all
         self.loop = asyncio.new_event_loop()
         self.loop.set_default_executor(_daemons)
         # At its end the interpreter waits for these threads: it must not go away while one of them is inside of Arrow.
@@ -82,7 +84,7 @@ class Loop:
                 task.cancel()
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), END_SECONDS / 2)
-                await asyncio.wait_for(http.close_all(), END_SECONDS / 4)
+                await asyncio.wait_for(self._close_connections(), END_SECONDS / 4)
             self.loop.stop()
 
         with contextlib.suppress(RuntimeError):

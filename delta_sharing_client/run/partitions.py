@@ -20,9 +20,8 @@ import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, TransportError
-from delta_sharing_client.fetch.http import Version
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, UrlSource
+from delta_sharing_client.fetch.source import Reader, UrlSource, Version
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.plan.columns import needed_share

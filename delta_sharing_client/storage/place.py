@@ -20,7 +20,7 @@ import requests
 from delta_sharing_client import optional
 from delta_sharing_client.delta.log.listing import LocalDirectory, LogEntry
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
-from delta_sharing_client.fetch.http import Refused, Span, Version
+from delta_sharing_client.fetch.source import Refused, Span, Version
 from delta_sharing_client.network import is_loopback
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange

@@ -37,7 +37,7 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.paths import canonical_path, is_absolute
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.fetch.http import Body, Refused, Version
+from delta_sharing_client.fetch.source import Body, Refused, Version
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.changes import ChangeAction, plan_changes

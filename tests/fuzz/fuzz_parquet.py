@@ -35,7 +35,8 @@ from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DeltaSharingError
-from delta_sharing_client.fetch.http import Body, Http, Span, Version
+from delta_sharing_client.fetch.http import Http
+from delta_sharing_client.fetch.source import Body, Span, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.request import ScanRequest, TableState

@@ -41,7 +41,7 @@ from delta_sharing_client.predicates.hints import from_json_hints, to_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.sessions import Interrupt
+from delta_sharing_client.protocol.watch import Interrupt
 from delta_sharing_client.table import SharedTable
 from tests.fuzz.fuzz_codecs import mutate
 from tests.fuzz.wire_seeds import PROFILE, SCHEMA, SIGNATURE, TOKEN, URL, seeds

@@ -29,8 +29,8 @@ from delta_sharing_client.fetch.source import Reader, RemoteFile
 from delta_sharing_client.network import Network
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.protocol import sessions
-from delta_sharing_client.protocol.sessions import Watch
+from delta_sharing_client.protocol import watch
+from delta_sharing_client.protocol.watch import Watch
 from delta_sharing_client.retry import Deadline, Transient
 from delta_sharing_client.run import loop
 
@@ -268,7 +268,7 @@ class Unused:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(sessions.time, "monotonic", found)
+    monkeypatch.setattr(watch.time, "monotonic", found)
     return found
 
 

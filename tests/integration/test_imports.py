@@ -1,4 +1,4 @@
-"""What a process has imported after a read."""
+"""What a process has imported, after an import and after a read: what takes long to import comes when it is needed."""
 
 from __future__ import annotations
 
@@ -6,36 +6,69 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pyarrow as pa
+import pytest
 
 import mock_server
 from tests.tables import TableWriter, rows_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
-READ = """
-import sys
-import delta_sharing_client as ds
-print(len(ds.load_as_pandas(sys.argv[1])))
-print(*sorted(name for name in sys.modules if name.startswith("delta_sharing_client")))
-"""
+# What a first read never needs, though it may be installed.
+NEVER = "typer rich pydantic click sqlglot tenacity duckdb polars pyspark fsspec tqdm IPython deltalake"
+OF_REST = "requests urllib3 charset_normalizer"
+OF_DATA = "aiohttp attr"
 
 
-def test_a_plain_read_imports_nothing_of_logs_copies_and_spark(tmp_path: pathlib.Path) -> None:
+def imported(code: str, *arguments: str) -> set[str]:
+    run = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    return set(run.stdout.split())
+
+
+@pytest.fixture
+def profile(tmp_path: pathlib.Path) -> Iterator[str]:
     writer = TableWriter(tmp_path / "shared", SCHEMA)
     writer.insert(writer.file(rows_of([1, 2])))
     with mock_server.running(tables={"s.d.t": writer.path}) as server:
-        run = subprocess.run(
-            [sys.executable, "-c", READ, f"{server.profile_path}#s.d.t"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-    rows, names = run.stdout.splitlines()
+        yield str(server.profile_path)
 
-    assert rows == "2"
-    assert "delta_sharing_client.run.scan" in names.split()
-    others = [name for name in names.split() if name.split(".")[1:2] in (["replica"], ["spark"], ["cli"], ["storage"])]
-    assert [*others, *(name for name in names.split() if ".delta.log" in name)] == []
+
+def test_the_package_alone_imports_nothing_of_others() -> None:
+    found = imported("import delta_sharing_client")
+
+    assert found & set(f"{NEVER} {OF_REST} {OF_DATA} pandas pyarrow numpy msgspec yarl".split()) == set()
+
+
+def test_the_loaders_import_no_library_of_the_network() -> None:
+    found = imported("from delta_sharing_client import SharingClient, load_as_pandas")
+
+    assert found & set(f"{NEVER} {OF_REST} {OF_DATA} yarl delta_sharing_client.failures".split()) == set()
+
+
+def test_listing_imports_what_rest_needs_and_not_what_data_files_need(profile: str) -> None:
+    found = imported(
+        "import delta_sharing_client as ds\nassert ds.SharingClient(sys.argv[1]).list_all_tables()", profile
+    )
+
+    assert found.issuperset(OF_REST.split())
+    assert found & set(f"{NEVER} {OF_DATA} pandas delta_sharing_client.failures".split()) == set()
+
+
+def test_a_plain_read_imports_nothing_of_logs_copies_and_spark(profile: str) -> None:
+    found = imported(
+        "import delta_sharing_client as ds\nassert len(ds.load_as_pandas(sys.argv[1])) == 2", f"{profile}#s.d.t"
+    )
+
+    assert found.issuperset(f"{OF_REST} {OF_DATA} delta_sharing_client.run.scan".split())
+    assert found & set(f"{NEVER} delta_sharing_client.predicates.sql".split()) == set()
+    rooms = {tuple(name.split(".")[1:2]) for name in found if name.startswith("delta_sharing_client.")}
+    assert rooms.isdisjoint({("replica",), ("spark",), ("cli",), ("storage",)})
+    assert not [name for name in found if name.startswith("delta_sharing_client.delta.log")]

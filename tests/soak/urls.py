@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import yarl
 
+from delta_sharing_client.failures import LIBRARY_ERRORS
 from delta_sharing_client.network import Network, redirected, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.sessions import Session
-from delta_sharing_client.retry import LIBRARY_ERRORS
 
 HELP = "compare the host that is judged with the host that is connected to"
 

@@ -25,18 +25,17 @@ import urllib3.exceptions
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError, TransportError
+from delta_sharing_client.failures import LIBRARY_ERRORS, translated
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import (
-    LIBRARY_ERRORS,
     AsyncTries,
     Deadline,
     Transient,
     Tries,
-    network_failure,
     retry_after,
     wait_before,
 )
@@ -342,7 +341,7 @@ def test_the_same_statuses_are_tried_again_through_every_door(
     ids=repr,
 )
 def test_failures_of_the_network_may_pass(error: Exception) -> None:
-    failure = network_failure(error, "Asking", "s.d.t")
+    failure = translated(error, "Asking", "s.d.t")
 
     assert isinstance(failure, Transient)
     assert failure.error.table == "s.d.t"
@@ -369,7 +368,7 @@ def test_failures_of_the_network_may_pass(error: Exception) -> None:
     ids=repr,
 )
 def test_failures_that_stay_are_not_tried_again_and_say_what_to_check(error: Exception, said: str) -> None:
-    failure = network_failure(error, "Asking", None)
+    failure = translated(error, "Asking", None)
 
     assert isinstance(failure, TransportError)
     assert said in failure.message
@@ -377,7 +376,7 @@ def test_failures_that_stay_are_not_tried_again_and_say_what_to_check(error: Exc
 
 @pytest.mark.parametrize("error", [zlib.error("bad"), urllib3.exceptions.DecodeError("bad")])
 def test_broken_compression_is_the_servers_fault(error: Exception) -> None:
-    assert isinstance(network_failure(error, "Asking", None), ProtocolError)
+    assert isinstance(translated(error, "Asking", None), ProtocolError)
 
 
 def _exceptions() -> list[type[Exception]]:
@@ -419,7 +418,7 @@ def test_every_exception_of_a_library_becomes_one_of_ours(kind: type[Exception])
     assert issubclass(kind, LIBRARY_ERRORS)
     error = made(kind, "planted https://h/?sig=planted")
 
-    failure = network_failure(error, "Asking", "s.d.t")
+    failure = translated(error, "Asking", "s.d.t")
 
     ours = failure.error if isinstance(failure, Transient) else failure
     assert type(ours) in (TransportError, ProtocolError)
@@ -448,7 +447,7 @@ def test_unreachable_servers_are_named_in_plain_words(get: Callable[[str], objec
     with pytest.raises(LIBRARY_ERRORS) as caught:
         get(url)
 
-    failure = network_failure(caught.value, "Asking", None)
+    failure = translated(caught.value, "Asking", None)
 
     message = failure.error.message if isinstance(failure, Transient) else failure.message
     assert message.startswith(f"Asking failed: {said}")

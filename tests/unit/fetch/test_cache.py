@@ -19,8 +19,8 @@ from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.cache import _END, FileCache
-from delta_sharing_client.fetch.http import Version
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import Version
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
 from delta_sharing_client.predicates.tree import col
@@ -126,7 +126,7 @@ def test_the_limit_holds_over_processes(tmp_path: Path) -> None:
     program = (
         "import sys, pyarrow as pa\n"
         "from delta_sharing_client.fetch.cache import FileCache\n"
-        "from delta_sharing_client.fetch.http import Version\n"
+        "from delta_sharing_client.fetch.source import Version\n"
         "from delta_sharing_client.parquet.byte_ranges import Block\n"
         "cache = FileCache(sys.argv[1], 1_000_000, 'table')\n"
         "block = Block(0, pa.py_buffer(bytes(30_000)))\n"
@@ -221,7 +221,7 @@ def test_writers_in_threads_and_processes_do_not_tear_blocks(tmp_path: Path) -> 
     program = (
         "import sys, pyarrow as pa\n"
         "from delta_sharing_client.fetch.cache import FileCache\n"
-        "from delta_sharing_client.fetch.http import Version\n"
+        "from delta_sharing_client.fetch.source import Version\n"
         "from delta_sharing_client.parquet.byte_ranges import Block\n"
         "cache = FileCache(sys.argv[1], 100_000_000, 'table')\n"
         "for _ in range(30): cache.put('f', Block(0, pa.py_buffer(bytes(100_000))), 100_000, Version())\n"

@@ -18,7 +18,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.sessions import Interrupt
+from delta_sharing_client.protocol.watch import Interrupt
 
 TOKEN = "planted-bearer-token"
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]})

@@ -16,7 +16,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.sessions import Interrupt
+from delta_sharing_client.protocol.watch import Interrupt
 from tests.unit.raw_server import SOON, Raw, pause
 
 BODY = json.dumps({"items": [{"name": "whole"}]}).encode()

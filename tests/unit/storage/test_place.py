@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.fetch.http import Refused
+from delta_sharing_client.fetch.source import Refused
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.messages import (
     AwsCredentials,
