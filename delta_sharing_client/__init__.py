@@ -108,7 +108,7 @@ __all__ = [
     "scan_polars",
 ]
 
-# Imported when first asked for: an executor of Spark needs no pandas, and `delta-sharing --help` needs none of it.
+# Imported lazily: a Spark executor needs no pandas, and `delta-sharing --help` needs none of these modules.
 _HOMES = {
     "delta_sharing_client.client": ("SharingClient",),
     "delta_sharing_client.errors": (

@@ -1,7 +1,6 @@
-"""What every pyarrow that we read with can be asked: the forms in which it holds text and bytes, the trues of a
-mask, a stream of batches.
+"""Small helpers that work with every supported version of pyarrow: forms of text and bytes, masks, streams of batches.
 
-Views came with pyarrow 16; older ones never have one.
+Views are new in pyarrow 16; older versions never return one.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ _is_binary_view = getattr(pa.types, "is_binary_view", lambda _: False)
 
 
 def is_text(arrow_type: pa.DataType) -> bool:
-    """Whether values are text, of whatever form."""
+    """Whether the type is text, in any form."""
     types = pa.types
     return bool(types.is_string(arrow_type) or types.is_large_string(arrow_type) or _is_string_view(arrow_type))
 
 
 def is_bytes(arrow_type: pa.DataType) -> bool:
-    """Whether values are bytes of any length, of whatever form."""
+    """Whether the type is bytes of any length, in any form."""
     types = pa.types
     return bool(types.is_binary(arrow_type) or types.is_large_binary(arrow_type) or _is_binary_view(arrow_type))
 
 
 def is_view(arrow_type: pa.DataType) -> bool:
-    """Whether values are views into buffers, which few kernels take."""
+    """Whether the type is a view, which few kernels accept."""
     return bool(_is_string_view(arrow_type) or _is_binary_view(arrow_type))
 
 
 def count_true(mask: pa.BooleanArray) -> int:
-    """Return how many values are true. ``mask.true_count`` of what a kernel made ends the process in pyarrow 14."""
+    """Return the number of true values. ``mask.true_count`` of a kernel's result crashes pyarrow 14."""
     return pc.sum(mask).as_py() or 0
 
 
@@ -46,7 +45,7 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
 
 
 def sliced(batches: Iterable[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield the batches in pieces of at most ``rows`` rows, whole where that is ``None``."""
+    """Yield the batches in slices of at most ``rows`` rows; ``None`` yields them unchanged."""
     for batch in batches:
         size = rows or max(1, batch.num_rows)
         for start in range(0, max(1, batch.num_rows), size):

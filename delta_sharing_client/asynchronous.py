@@ -1,4 +1,4 @@
-"""The outputs of a read for coroutines: a web service reads tables without blocking its event loop."""
+"""The outputs of a read for coroutines, so that a web service can read tables without blocking its event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AsyncOutputs(abc.ABC):
-    """What ``Read`` adds to its outputs for coroutines."""
+    """The asynchronous outputs of ``Read``."""
 
     table: TableName
     options: ReadOptions
@@ -44,19 +44,18 @@ class AsyncOutputs(abc.ABC):
     def count(self) -> int: ...
 
     def to_batches_async(self) -> AsyncBatches:
-        """Return the rows as an asynchronous iterator of Arrow record batches, as ``to_batches`` does.
+        """Return the rows as an asynchronous iterator of Arrow record batches, like ``to_batches``.
 
         It works on any event loop, for one coroutine, and is an asynchronous context manager. ``aclose``, cancelling
-        whoever waits for a batch, and dropping the iterator end the read. Errors as ``to_batches``, the server's too.
+        the waiting task, and dropping the iterator end the read. Errors as ``to_batches``.
 
         Examples
         --------
         >>> import asyncio
-        >>> from delta_sharing_client import SharingClient
         >>> async def count(scan):
         ...     async with scan.to_batches_async() as batches:
         ...         return sum([batch.num_rows async for batch in batches])
-        >>> asyncio.run(count(SharingClient("demo.share").table("demo.shop.orders").scan()))
+        >>> asyncio.run(count(table.scan()))
         2755
         """
         report = ScanReport()
@@ -65,17 +64,17 @@ class AsyncOutputs(abc.ABC):
         return AsyncBatches(self._stream, report, begin)
 
     async def to_arrow_async(self) -> pa.Table:
-        """As ``to_arrow``, for a coroutine, on a thread; cancelling it ends the read. Errors as ``to_arrow``."""
+        """Like ``to_arrow``, for a coroutine; runs on a thread. Cancelling it ends the read. Errors as ``to_arrow``."""
         return await asynchronously(self.to_arrow)
 
     async def to_pandas_async(self, dtype_backend: str | None = None) -> pd.DataFrame:
-        """As ``to_pandas``, for a coroutine. Errors as ``to_pandas``."""
+        """Like ``to_pandas``, for a coroutine. Errors as ``to_pandas``."""
         return await asynchronously(lambda: self.to_pandas(dtype_backend))
 
     async def to_polars_async(self) -> pl.DataFrame:
-        """As ``to_polars``, for a coroutine. Errors as ``to_polars``."""
+        """Like ``to_polars``, for a coroutine. Errors as ``to_polars``."""
         return await asynchronously(self.to_polars)
 
     async def count_async(self) -> int:
-        """As ``count``, for a coroutine. Errors as ``count``."""
+        """Like ``count``, for a coroutine. Errors as ``count``."""
         return await asynchronously(self.count)

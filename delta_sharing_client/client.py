@@ -1,4 +1,4 @@
-"""``SharingClient``: what a profile's server shares."""
+"""``SharingClient``: lists what a profile's server shares."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class SharingClient:
     def table(self, name: str | Table | TableName) -> SharedTable:
         """Return a shared table, given by value or as ``share.schema.table`` (the share may contain dots).
 
-        This sends no request.
+        This sends no request; whether the table exists is checked when it is used.
 
         Raises
         ------
         UsageError
-            ``name`` is no full name. Whether the table exists is asked when it is used.
+            ``name`` is not a full name.
 
         Examples
         --------
@@ -85,13 +85,13 @@ class SharingClient:
         if isinstance(name, Table):
             name = TableName(name.share, name.schema, name.name)
         table = TableName.parse(name) if isinstance(name, str) else name
-        # Imported here: who only lists what is shared needs none of what reads it.
+        # Imported here, because listings do not need it.
         from delta_sharing_client.table import SharedTable
 
         return SharedTable(table, self.rest, self.rest.options)
 
     def __getitem__(self, share: str) -> Contents:
-        """Return what a share contains: ``client["share"]["schema"]["table"]``. This sends no request.
+        """Return a share, so that ``client["share"]["schema"]["table"]`` is a table. This sends no request.
 
         Examples
         --------
@@ -109,19 +109,19 @@ class SharingClient:
         Raises
         ------
         DeltaSharingError
-            The sign-in, the server or the network.
+            From the sign-in, the server or the network.
         """
         return Listed(self.rest.list_shares())
 
     def get_share(self, share: Share | str) -> Share:
-        """Return one share, by name or value; ``NotFoundError`` if there is none.
+        """Return one share, by name or value.
 
         Raises
         ------
         NotFoundError
-            There is no such share.
+            The share does not exist.
         DeltaSharingError
-            The sign-in, the server or the network.
+            From the sign-in, the server or the network.
         """
         return self.rest.get_share(_share_name(share))
 
@@ -131,9 +131,9 @@ class SharingClient:
         Raises
         ------
         NotFoundError
-            There is no such share.
+            The share does not exist.
         DeltaSharingError
-            The sign-in, the server or the network.
+            From the sign-in, the server or the network.
         """
         return Listed(self.rest.list_schemas(_share_name(share)))
 
@@ -145,9 +145,9 @@ class SharingClient:
         UsageError
             ``schema`` is neither a ``Schema`` nor ``share.schema``.
         NotFoundError
-            There is no such schema.
+            The schema does not exist.
         DeltaSharingError
-            The sign-in, the server or the network.
+            From the sign-in, the server or the network.
         """
         if isinstance(schema, Schema):
             return Listed(self.rest.list_tables(schema.share, schema.name))
@@ -162,35 +162,35 @@ class SharingClient:
         Raises
         ------
         NotFoundError
-            There is no such share.
+            The share does not exist.
         DeltaSharingError
-            The sign-in, the server or the network.
+            From the sign-in, the server or the network.
         """
         shares = [_share_name(share)] if share is not None else [s.name for s in self.rest.list_shares()]
         return Listed(table for name in shares for table in self.rest.list_all_tables(name))
 
     async def list_shares_async(self) -> list[Share]:
-        """As ``list_shares``, for a coroutine. Errors as ``list_shares``."""
+        """Like ``list_shares``, for a coroutine. Errors as ``list_shares``."""
         return await _asynchronously(self.list_shares)
 
     async def list_schemas_async(self, share: Share | str) -> list[Schema]:
-        """As ``list_schemas``, for a coroutine. Errors as ``list_schemas``."""
+        """Like ``list_schemas``, for a coroutine. Errors as ``list_schemas``."""
         return await _asynchronously(lambda: self.list_schemas(share))
 
     async def list_tables_async(self, schema: Schema | str) -> list[Table]:
-        """As ``list_tables``, for a coroutine. Errors as ``list_tables``."""
+        """Like ``list_tables``, for a coroutine. Errors as ``list_tables``."""
         return await _asynchronously(lambda: self.list_tables(schema))
 
     async def list_all_tables_async(self, share: Share | str | None = None) -> list[Table]:
-        """As ``list_all_tables``, for a coroutine. Errors as ``list_all_tables``."""
+        """Like ``list_all_tables``, for a coroutine. Errors as ``list_all_tables``."""
         return await _asynchronously(lambda: self.list_all_tables(share))
 
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """A share or a schema, by its path of names: indexing goes on to a schema, and from there to a ``SharedTable``.
+    """A share or a schema, by its path of names: indexing returns a schema, and then a ``SharedTable``.
 
-    Iterating gives the names inside, which a notebook's tab key completes.
+    Iterating yields the names inside, so the tab key completes them in a notebook.
     """
 
     client: SharingClient
@@ -220,7 +220,7 @@ def _share_name(share: Share | str) -> str:
 
 
 async def _asynchronously(call: Callable[[], T]) -> T:
-    # Imported here: who lists what is shared without coroutines needs none of what reads it.
+    # Imported here, because only coroutines need it.
     from delta_sharing_client.run.batches import asynchronously
 
     return await asynchronously(call)

@@ -1,9 +1,9 @@
-"""Names of columns: how they are written, and the one resolver that finds them in a schema.
+"""Names of columns: how they are written, and the resolver that finds them in a schema.
 
-A name is a path: ``a.b`` is the field ``b`` of the struct ``a``. Backticks keep a dot, or any other character, in a
-name (a doubled one stands for itself), and may be left out where no path of that spelling exists. Names match
-regardless of case, an exact match first, as in Spark. A schema is anything with fields that have a name and a type,
-Delta's or Arrow's.
+A name is a path: ``a.b`` is the field ``b`` of the struct ``a``. Backticks quote a name with a dot or any other
+character (a doubled backtick is one backtick); they may be omitted if no path has this spelling. Names match regardless
+of case, an exact match first, as in Spark. A schema is anything with fields that have a name and a type, from Delta or
+Arrow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from delta_sharing_client.errors import UsageError
 ColumnPath = tuple[str, ...]
 ColumnName = Union[str, Sequence[str]]
 
-# Names that a message lists at most.
+# The number of names in a message.
 _MOST_SHOWN = 8
 
 
@@ -29,14 +29,11 @@ def resolve_columns(
 ) -> tuple[ColumnPath, ...] | None:
     """Return a selection as paths in the schema's own spelling, ``None`` for ``None``.
 
-    A text is written as :func:`parse_path` has it, or is the whole name of a column; a sequence of names is a path.
-    ``extra`` names columns that a read adds to the schema (change feed, row lineage).
+    A text is a path (:func:`parse_path`) or the whole name of a column; a sequence of names is a path. ``extra`` names
+    columns that a read adds to the schema (change feed, row lineage).
 
-    Raises
-    ------
-    UsageError
-        For a name that does not exist (the nearest one is named), a path into something that is not a struct, a
-        column asked for twice, or a single text where a list is needed.
+    Raises ``UsageError`` for a name that does not exist (with the nearest one), a path into something that is not a
+    struct, a column that is selected twice, and a single text instead of a list.
     """
     if columns is None:
         return None
@@ -58,7 +55,7 @@ def resolve_columns(
 
 
 def resolve_path(path: ColumnPath, schema: Any) -> tuple[Any, ...]:
-    """Return the fields of ``schema`` along ``path``, as ``Names.resolve``; for many paths make ``Names`` once."""
+    """Return the fields of ``schema`` along ``path``, like ``Names.resolve``; for many paths create ``Names`` once."""
     return Names(schema).resolve(path)
 
 
@@ -70,7 +67,7 @@ def _selected(column: ColumnName, known: Names) -> ColumnPath:
         return _path(known.along(names, _shown(names)))
     whole = known.match(column, known.schema)
     if _PATH.fullmatch(column) is None:
-        # No spelling of a path, so it can only be a column's own name.
+        # It cannot be parsed as a path, so it can only be a column's own name.
         return (whole.name,) if whole is not None else _path(known.along((column,), f"'{column}'"))
     path = parse_path(column)
     if whole is None:
@@ -88,7 +85,7 @@ def _selected(column: ColumnName, known: Names) -> ColumnPath:
 def _ambiguous(column: str, path: ColumnPath) -> UsageError:
     return UsageError(
         f"The name '{column}' fits both the column '{quote_name(column)}' and the field {_shown(path)} of a struct. "
-        f"Write ({column!r},) for the one, {path!r} for the other."
+        f"Write ({column!r},) for the column, {path!r} for the field."
     )
 
 
@@ -97,40 +94,37 @@ def _path(fields: Iterable[Any]) -> ColumnPath:
 
 
 class _Added(NamedTuple):
-    """A column that a read adds to the table's."""
+    """A column that a read adds to the table's columns."""
 
     name: str
     type: None = None
 
 
 class Names:
-    """The names of a schema and its structs, each looked through once; ``added`` are columns beside the schema's."""
+    """The names of a schema and its structs, with an index for each; ``added`` are additional columns."""
 
     def __init__(self, schema: Any, added: Sequence[str] = ()) -> None:
         self.schema = schema
         self._added = added
-        # With the struct itself: Arrow makes a new object each time, whose identity must not be another's.
+        # With the struct itself: Arrow creates a new object on each access, and a freed object's id can be reused.
         self._fields: dict[int, tuple[Any, dict[str, list[Any]]]] = {}
 
     def resolve(self, path: ColumnPath) -> tuple[Any, ...]:
         """Return the fields along ``path``, outermost first.
 
-        Raises
-        ------
-        UsageError
-            There is no such column (the nearest is named), or several that differ in case only.
+        Raises ``UsageError`` if there is no such column (it suggests the nearest), or several that differ only in case.
         """
         return self.along(path, _shown(path))
 
     def find(self, path: ColumnPath) -> tuple[Any, ...] | None:
-        """Return what ``resolve`` does, ``None`` where it raises."""
+        """Like ``resolve``, but ``None`` instead of an error."""
         try:
             return self.resolve(path)
         except UsageError:
             return None
 
     def along(self, path: ColumnPath, shown: str) -> tuple[Any, ...]:
-        """Return the fields along ``path``; ``UsageError``, which calls it ``shown``, if there are none."""
+        """Return the fields along ``path``; the ``UsageError`` for a missing one calls the path ``shown``."""
         found: list[Any] = []
         node = self.schema
         for depth, name in enumerate(path):
@@ -146,7 +140,7 @@ class Names:
         return tuple(found)
 
     def match(self, name: str, node: Any) -> Any | None:
-        """Return the field of a schema or struct called ``name``, the exact spelling first, ``None`` for none."""
+        """Return the field called ``name`` in a schema or struct, the exact spelling first, or ``None``."""
         matches = (self._of(node) or {}).get(name.lower(), [])
         matches = [field for field in matches if field.name == name] or matches
         if len(matches) > 1:
@@ -155,7 +149,7 @@ class Names:
         return matches[0] if matches else None
 
     def _of(self, node: Any) -> dict[str, list[Any]] | None:
-        """Return the fields of a schema or a struct by folded name, ``None`` for any other type."""
+        """Return the fields of a schema or struct by case-folded name, ``None`` for other types."""
         if id(node) not in self._fields:
             if isinstance(node, (pa.Schema, pa.StructType)):
                 fields: Iterable[Any] = node
@@ -167,7 +161,7 @@ class Names:
             for field in fields:
                 known.setdefault(field.name.lower(), []).append(field)
             if node is self.schema:
-                # A table's own column of that name is another one; who reads both says so.
+                # A column of this name in the table is a different one; reading both is refused elsewhere.
                 for name in self._added:
                     known.setdefault(name.lower(), [_Added(name)])
             self._fields[id(node)] = node, known
@@ -177,7 +171,7 @@ class Names:
 def _missing(shown: str, name: str, parent: ColumnPath, known: dict[str, list[Any]] | None) -> str:
     sentence = f"The column {shown} is not in the table"
     if known is None:
-        return f"{sentence}: {_shown(parent)} is no struct, so it has no field '{name}'."
+        return f"{sentence}: {_shown(parent)} is not a struct, so it has no field '{name}'."
     if parent:
         sentence += f": the struct {_shown(parent)} has no field '{name}'"
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
@@ -204,12 +198,9 @@ _LISTED = re.compile(r"((?:[^`,]|`(?:[^`]|``)*`)+)(?:,|\Z)")
 
 
 def parse_path(name: str | Iterable[str]) -> ColumnPath:
-    """Return the path that ``name`` means: ``"a.b"`` is field ``b`` of ``a``, backticks keep a dot; a tuple is a path.
+    """Return the path that ``name`` means: ``"a.b"`` is field ``b`` of ``a``, backticks quote a dot; a tuple is a path.
 
-    Raises
-    ------
-    UsageError
-        The name is empty or its backticks do not match.
+    Raises ``UsageError`` if the name is empty or its backticks do not match.
     """
     if isinstance(name, str):
         if not _PATH.fullmatch(name):
@@ -226,7 +217,7 @@ def parse_path(name: str | Iterable[str]) -> ColumnPath:
 
 
 def split_names(text: str) -> list[str] | None:
-    """Return the names of a list with commas (``id, a.b, `c,d```), each as it is written; ``None`` if one is empty."""
+    """Split a list with commas (``id, a.b, `c,d```) into its names, unchanged; ``None`` if one is empty."""
     found: list[str] = []
     position = 0
     while match := _LISTED.match(text, position):
@@ -246,8 +237,8 @@ def _backticks(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-# Words that SQL readers may not take for a column name when they stand alone.
-_RESERVED = frozenset(  # sorted, as one text: it is read, not edited
+# Words that some SQL parsers do not accept as an unquoted column name.
+_RESERVED = frozenset(  # sorted, as one text
     """
     ALL ALTER ANALYZE AND ANTI ANY ARRAY AS ASC BEGIN BETWEEN BINARY BY CACHE CALL CASE CAST CHECK COLUMN COMMENT COMMIT
     CONNECT_BY_ROOT CONVERT COPY CREATE CROSS CURDATE CURRENT_CATALOG CURRENT_DATE CURRENT_SCHEMA CURRENT_TIME
@@ -264,8 +255,8 @@ _RESERVED = frozenset(  # sorted, as one text: it is read, not edited
 
 
 def narrowed(columns: Iterable[str | Iterable[str]] | None, names: Sequence[str]) -> list[ColumnPath]:
-    """Return the paths of a selection ``columns`` (``None`` for all) that lead into the top-level columns ``names``, in
-    the order of those."""
+    """Return the paths of the selection ``columns`` (``None`` for all) within the top-level columns ``names``, in their
+    order."""
     if columns is None:
         return [(name,) for name in names]
     paths = [parse_path(column) for column in columns]

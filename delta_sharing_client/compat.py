@@ -7,10 +7,10 @@
     client = delta_sharing.SharingClient("my.share")
     delta_sharing.load_as_pandas("my.share#share.schema.table", limit=10)
 
-What differs from ``delta_sharing_client`` itself: errors are also those that such scripts catch
-(``requests.HTTPError`` with its ``response``, ``requests.ConnectionError``, ``ValueError``), and ``_commit_timestamp``
-counts microseconds where that package does. The objects of its next release are here, too:
-``client.table(name).snapshot(limit=10).to_pandas()``. ``docs/from-delta-sharing.md`` has the rest.
+Differences from ``delta_sharing_client``: errors are also those that such scripts catch (``requests.HTTPError`` with
+its ``response``, ``requests.ConnectionError``, ``ValueError``), and ``_commit_timestamp`` is in microseconds where that
+package has them. It also has the objects of that package's next release:
+``client.table(name).snapshot(limit=10).to_pandas()``. See ``docs/from-delta-sharing.md``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-# === Errors: ours, and what scripts catch ===
+# === Errors: our classes, and those that scripts catch ===
 
 
 class ProfileError(errors.ProfileError, ValueError):
@@ -76,7 +76,7 @@ class RequestError(errors.RequestError, requests.HTTPError):
 
 
 class NotFoundError(errors.NotFoundError, RequestError):
-    """There is no such share, schema, table or version."""
+    """The share, schema, table or version does not exist."""
 
 
 class AuthError(errors.AuthError, requests.HTTPError):
@@ -84,11 +84,11 @@ class AuthError(errors.AuthError, requests.HTTPError):
 
 
 class TransportError(errors.TransportError, requests.ConnectionError):
-    """No complete answer arrived."""
+    """No complete response arrived."""
 
 
 class UnsupportedFeatureError(errors.UnsupportedFeatureError, ValueError):
-    """The table needs what this package does not read."""
+    """The table needs a feature that this package does not support."""
 
 
 _ALSO: tuple[tuple[type[errors.DeltaSharingError], type[errors.DeltaSharingError]], ...] = (
@@ -132,7 +132,7 @@ def _raising_as_before(function: F) -> F:
 
 @dataclasses.dataclass(frozen=True)
 class DeltaSharingProfile:
-    """The fields of a profile. Secrets are not shown; a profile of version 2 may have any of its types."""
+    """The fields of a profile; its ``repr`` masks secrets. A profile of version 2 may have any of its types."""
 
     CURRENT: ClassVar[int] = NEWEST_VERSION
 
@@ -158,14 +158,14 @@ class DeltaSharingProfile:
     @staticmethod
     @_raising_as_before
     def read_from_file(profile: str | os.PathLike[str] | IO[str] | IO[bytes]) -> DeltaSharingProfile:
-        """Read a profile from a path, URL or open file. ``ValueError`` if it cannot be used."""
+        """Read a profile from a path, URL or open file. ``ValueError`` if it is invalid."""
         content = read_profile(os.fspath(profile)) if isinstance(profile, (str, os.PathLike)) else profile.read()
         return DeltaSharingProfile.from_json(content)
 
     @staticmethod
     @_raising_as_before
     def from_json(json: str | bytes | bytearray | Mapping[str, Any]) -> DeltaSharingProfile:
-        """Read a profile from JSON text or its object. ``ValueError`` if it cannot be used."""
+        """Read a profile from JSON text or a mapping. ``ValueError`` if it is invalid."""
         if isinstance(json, Mapping):
             fields, loaded = json, Profile.load(json)
         else:
@@ -181,7 +181,7 @@ class DeltaSharingProfile:
 
     @_raising_as_before
     def load(self) -> Profile:
-        """Return the same as a ``delta_sharing_client.Profile``."""
+        """Return the profile as a ``delta_sharing_client.Profile``."""
         fields = {theirs: getattr(self, ours) for ours, theirs in _FIELDS.items()}
         given = {"shareCredentialsVersion": self.share_credentials_version, "endpoint": self.endpoint}
         return Profile.load({**given, **fields, "auth": fields})
@@ -207,7 +207,7 @@ _FIELDS = {
 
 
 class _Outputs(reads.Read):
-    """The outputs of that package's reads; those of ours are there, too."""
+    """The outputs of that package's reads, in addition to ours."""
 
     to_arrow = _raising_as_before(reads.Read.to_arrow)
     to_batches = _raising_as_before(reads.Read.to_batches)
@@ -218,7 +218,7 @@ class _Outputs(reads.Read):
             with self.to_batches() as batches:
                 yield from batches
         except errors.DeltaSharingError:
-            # Not around the whole: Python 3.10 leaves a generator that is given up to the garbage collection there.
+            # Not around the whole generator: the garbage collector may close it in another context.
             with _as_before():
                 raise
 
@@ -230,27 +230,27 @@ class _Outputs(reads.Read):
 
 
 class TableSnapshot(_Outputs, reads.Scan):
-    """A snapshot of a table, made by ``DeltaSharingTable.snapshot``; a ``delta_sharing_client.Scan``."""
+    """A snapshot of a table, from ``DeltaSharingTable.snapshot``; a ``delta_sharing_client.Scan``."""
 
     to_pandas = _raising_as_before(reads.Scan.to_pandas)
 
 
 class TableChanges(_Outputs, reads.Changes):
-    """A change data feed, made by ``DeltaSharingTable.changes``; a ``delta_sharing_client.Changes``."""
+    """A change data feed, from ``DeltaSharingTable.changes``; a ``delta_sharing_client.Changes``."""
 
     @_raising_as_before
     def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
-        """As ``load_table_changes_as_pandas``."""
+        """Like ``load_table_changes_as_pandas``."""
         return _in_microseconds(loaders.changes_as_pandas(reads.Changes.to_pandas(self, dtype_backend), self))
 
     @_raising_as_before
     def to_arrow(self) -> pa.Table:
-        """As ``load_table_changes_as_arrow``."""
+        """Like ``load_table_changes_as_arrow``."""
         return _arrow_in_microseconds(super().to_arrow())
 
 
 class DeltaSharingTable(table.SharedTable):
-    """A table of a client, as that package's next release has it; a ``delta_sharing_client.SharedTable``."""
+    """A table of a client, as in that package's next release; a ``delta_sharing_client.SharedTable``."""
 
     version = _raising_as_before(table.SharedTable.version)
     metadata = _raising_as_before(table.SharedTable.metadata)
@@ -291,12 +291,12 @@ class DeltaSharingTable(table.SharedTable):
         return TableChanges(rest=feed.rest, table=feed.table, options=feed.options, request=feed.request)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the latest snapshot, whole, as a pandas frame."""
+        """Return the complete latest snapshot as a pandas frame."""
         return self.snapshot().to_pandas()
 
 
 class SharingClient(our_client.SharingClient):
-    """As ``delta_sharing_client.SharingClient``; takes a ``DeltaSharingProfile``, too."""
+    """Like ``delta_sharing_client.SharingClient``; also accepts a ``DeltaSharingProfile``."""
 
     @_raising_as_before
     def __init__(
@@ -313,7 +313,7 @@ class SharingClient(our_client.SharingClient):
 
     @_raising_as_before
     def table(self, name: str | Table | TableName) -> DeltaSharingTable:
-        """Return a table, given by value or as ``share.schema.table``. Nothing is asked of the server yet."""
+        """Return a table, given by value or as ``share.schema.table``. This sends no request."""
         found = super().table(name)
         return DeltaSharingTable(found.name, found.rest, found.options)
 
@@ -346,7 +346,7 @@ def _in_microseconds(frame: pd.DataFrame) -> pd.DataFrame:
 
     from delta_sharing_client.outputs.pandas import HAS_UNITS
 
-    # What pandas casts to a unit that it does not have is broken.
+    # pandas breaks when it casts to a unit that it does not have.
     if HAS_UNITS and isinstance(frame.dtypes.get(COMMIT_TIMESTAMP), pd.DatetimeTZDtype):
         frame[COMMIT_TIMESTAMP] = frame[COMMIT_TIMESTAMP].astype("datetime64[us, UTC]")
     return frame

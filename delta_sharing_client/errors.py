@@ -7,14 +7,14 @@
     ├── ProfileError                  the recipient: the profile file is missing, malformed or expired
     ├── AuthError                     the recipient or the provider: credentials were refused
     ├── RequestError                  the provider: the server answered with an error status
-    │   └── NotFoundError             ... that the share, schema, table or version does not exist
-    ├── TransportError                the network: no complete answer arrived within the retry limit
-    ├── ProtocolError                 the server: its answer breaks the Delta Sharing protocol
-    ├── UnsupportedFeatureError       us: the table needs a feature that this client refuses by name
-    └── DataError                     the data: bytes, checksums, lengths or types do not fit together
+    │   └── NotFoundError             ... because the share, schema, table or version does not exist
+    ├── TransportError                the network: no complete response arrived within the retry limits
+    ├── ProtocolError                 the server: its response violates the Delta Sharing protocol
+    ├── UnsupportedFeatureError       us: the table needs a feature that this client does not support
+    └── DataError                     the data: bytes, checksums, lengths or types are wrong
         └── SchemaChangeError         ... a schema changed in a way that one read cannot span
 
-    IncompleteReadWarning (UserWarning)   what a read returns may not be all of the table
+    IncompleteReadWarning (UserWarning)   a read may not return the whole table
 
 Every message says what was expected, what was found and what to do. Identifiers (table, file id, version) may appear;
 URLs with their query strings, tokens, passwords and keys never do.
@@ -29,24 +29,23 @@ from delta_sharing_client.redact import printable, scrub
 
 
 class DeltaSharingError(Exception):
-    """Root of all errors raised by this package.
+    """The base class of all errors raised by this package.
 
     Parameters
     ----------
     message:
-        One sentence: expected, found, what to do. The signatures of URLs in it are masked, and what a terminal would
-        obey is written out, wherever it took them from.
+        One sentence: expected, found, what to do. Signatures of URLs are masked and control characters are escaped.
     table:
-        ``share.schema.table`` the error is about, if any.
+        The table, as ``share.schema.table``.
     version:
-        Table version the error is about, if any.
+        The version of the table.
     file_id:
-        The server's id of the data file the error is about, if any; a signature in it is masked.
+        The server's id of the data file; a signature in it is masked.
 
     Attributes
     ----------
     query_id:
-        The id that the requests of the read carried, if it is known: what a provider finds them by.
+        The id in the requests of the read, if known; the provider can find the read with it.
     """
 
     query_id: str | None = None
@@ -67,12 +66,12 @@ class DeltaSharingError(Exception):
 
     @property
     def file_id(self) -> str | None:
-        """The server's id of the data file, without a signature in it."""
+        """The server's id of the data file, with signatures masked."""
         return self._file_id
 
     @file_id.setter
     def file_id(self, value: str | None) -> None:
-        # A server may use a signed URL as the id of a file.
+        # A server may use a signed URL as a file id.
         self._file_id = None if value is None else scrub(value)
 
     def __str__(self) -> str:
@@ -86,17 +85,17 @@ class DeltaSharingError(Exception):
         return _shown(f"{self.message} ({', '.join(where)})") if where else self.message
 
     def add(self, sentence: str) -> None:
-        """Put ``sentence`` behind the message: what to do, where only the caller's caller knows it."""
+        """Append ``sentence`` to the message, for advice that only an outer caller knows."""
         self.message = f"{self.message} {_shown(sentence)}"
         self.args = (self.message,)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Spark ships exceptions from executors by pickle; keyword-only fields would be lost by the default reduce.
+        # Spark pickles exceptions on executors; the default reduce would lose keyword-only fields.
         return (rebuild, (type(self), self.message, {k: v for k, v in vars(self).items() if k != "message"}))
 
 
 def rebuild(cls: type[DeltaSharingError], message: str, fields: dict[str, object]) -> DeltaSharingError:
-    """Return an error of ``cls`` as it was, or as ``cls`` would have been: ``fields`` are its attributes."""
+    """Recreate a pickled error of ``cls``; ``fields`` are its attributes."""
     error = cls.__new__(cls)
     Exception.__init__(error, message)
     error.message = message
@@ -110,10 +109,7 @@ def _shown(text: str) -> str:
 
 @contextlib.contextmanager
 def about_table(table: str, query_id: str | None = None) -> Iterator[None]:
-    """Name ``table``, and the read's query id, in the errors of a block that do not name one.
-
-    Not in a ``UsageError``, which is the caller's.
-    """
+    """Add ``table`` and the read's query id to errors of a block that lack them, except to a ``UsageError``."""
     try:
         yield
     except DeltaSharingError as error:
@@ -124,24 +120,24 @@ def about_table(table: str, query_id: str | None = None) -> Iterator[None]:
 
 
 class UsageError(DeltaSharingError, ValueError):
-    """An argument, option, name, filter or column that cannot be used as given."""
+    """An argument, option, name, filter or column cannot be used as given."""
 
 
 class ProfileError(DeltaSharingError):
-    """A profile that cannot be found, read or used (missing field, newer version, expired token)."""
+    """A profile cannot be found, read or used (missing field, newer version, expired token)."""
 
 
 class AuthError(DeltaSharingError):
-    """The server or the token endpoint refused the credentials (401) or what was asked with them (403).
+    """The server or the token endpoint refused the credentials (401) or the request (403).
 
     Attributes
     ----------
     status:
-        The HTTP status code, if there was an answer.
+        The HTTP status code, if there was a response.
     error_code:
-        The protocol's ``errorCode``, or the ``error`` of an OAuth token endpoint, if the body had one.
+        The protocol's ``errorCode``, or the ``error`` of an OAuth token endpoint, if the body has one.
     server_message:
-        What the server said, whole up to 16,384 characters: the error's own message shows less of it.
+        The server's message, up to 16,384 characters; the error's own message shows less of it.
     """
 
     def __init__(
@@ -169,9 +165,9 @@ class RequestError(DeltaSharingError):
     status:
         The HTTP status code, or the ``httpStatusErrorCode`` of an end-of-stream action.
     error_code:
-        The protocol's ``errorCode`` (for example ``INVALID_PARAMETER_VALUE``), if the body had one.
+        The protocol's ``errorCode`` (for example ``INVALID_PARAMETER_VALUE``), if the body has one.
     server_message:
-        What the server said, whole up to 16,384 characters: the error's own message shows less of it.
+        The server's message, up to 16,384 characters; the error's own message shows less of it.
     """
 
     def __init__(
@@ -194,25 +190,25 @@ class RequestError(DeltaSharingError):
 class NotFoundError(RequestError):
     """The share, schema, table, version or file does not exist, or is not shared with this recipient."""
 
-    # Whether the message already tells the nearest name that exists, or that there is none.
+    # Whether the message already suggests the nearest existing name, or says that there is none.
     advised = False
 
 
 class TransportError(DeltaSharingError):
-    """No complete answer arrived: connection, timeout or a truncated body, after all retries."""
+    """No complete response arrived (connection, timeout, truncated body) after all retries."""
 
 
 class ProtocolError(DeltaSharingError):
-    """The server's answer breaks the Delta Sharing protocol or the Delta log protocol."""
+    """The server's response violates the Delta Sharing protocol or the Delta log protocol."""
 
 
 class UnsupportedFeatureError(DeltaSharingError):
-    """The table needs something this client does not read.
+    """The table needs a feature that this client does not support.
 
     Attributes
     ----------
     feature:
-        The Delta table feature, type or protocol version, as the specification spells it.
+        The Delta table feature, type or protocol version, as spelled in the specification.
     """
 
     def __init__(
@@ -229,20 +225,20 @@ class UnsupportedFeatureError(DeltaSharingError):
 
 
 class DataError(DeltaSharingError):
-    """Bytes that do not decode: a wrong length, checksum or type, or a value that does not fit the schema.
+    """The data is wrong: a length, a checksum, a type, or a value that does not fit the schema.
 
     Attributes
     ----------
     status:
-        The HTTP status of the storage, where it is what was wrong: 404 for a file that is gone.
+        The HTTP status of the storage, if that was the problem: 404 for a missing file.
     """
 
     status: int | None = None
 
 
 class SchemaChangeError(DataError):
-    """The schema changed inside the asked range in a way that one read or one stream cannot span."""
+    """The schema changed within the range in a way that one read or stream cannot span."""
 
 
 class IncompleteReadWarning(UserWarning):
-    """What a read returns may not be all of the table; the message says why, and so does the report of the read."""
+    """A read may not return the whole table; the message and the report of the read say why."""

@@ -1,4 +1,6 @@
-"""One process at a time: a lock on a file, which the operating system drops when its holder ends."""
+"""A lock on a file, so that only one process at a time holds it. The operating system releases it when the process
+ends.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(descriptor: int) -> None:
-        # To close it is not enough where a process was forked off meanwhile: it has the file open, too.
+        # Closing is not enough: a process that was forked meanwhile has the file open too.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file until it is closed, and say whether nobody else had."""
+    """Lock an open file until it is closed. Return whether it was free."""
     try:
         _lock(descriptor)
     except OSError:
@@ -37,9 +39,9 @@ def try_lock(descriptor: int) -> bool:
 
 
 class FileLock:
-    """A context manager that holds ``path`` locked; ``UsageError`` with ``taken`` where somebody else does.
+    """A context manager that holds a lock on ``path``; raises ``UsageError(taken)`` if it is already locked.
 
-    The file stays: to remove it would let two holders lock two files of one name.
+    The file is not removed; otherwise two processes could lock two files with the same name.
     """
 
     def __init__(self, path: Path, taken: str) -> None:
@@ -48,7 +50,7 @@ class FileLock:
         self._descriptor = -1
 
     def __enter__(self) -> FileLock:
-        # Behind a symbolic link is somebody else's file.
+        # A symbolic link could lead to someone else's file.
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         if not try_lock(descriptor):
             os.close(descriptor)

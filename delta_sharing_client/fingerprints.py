@@ -1,11 +1,11 @@
-"""Names that were met, by the million: of each a few bytes are kept, which tell it from all others."""
+"""A memory-efficient map for millions of names: it stores a hash of each instead of the text."""
 
 from __future__ import annotations
 
 import array
 from collections.abc import Iterator
 
-# Each part grows on its own, so that growing takes little memory beside what is there.
+# Each part grows on its own, so growing needs little extra memory.
 _PARTS = 64
 _FIRST_WORDS = 32
 _MANY_WORDS = 512
@@ -14,7 +14,7 @@ Fingerprint = tuple[int, int]
 
 
 def fingerprint(name: str) -> Fingerprint:
-    """Return 128 bits that tell ``name`` from every other, in this process; the second word is not 0."""
+    """Return a 128-bit hash of ``name``, unique within this process; the second word is not 0."""
     return hash(name), hash(f"{name}.") or 1
 
 
@@ -27,18 +27,18 @@ def fingerprints(names: list[str]) -> array.array[int]:
 
 
 class Fingerprints:
-    """A map from names to what they stand for, in 24 to 36 bytes each, where texts take some 180. For one thread.
+    """A map from names to integers in 24 to 36 bytes per entry; texts need about 180. Not thread-safe.
 
-    An item is the hash of a name and a number that is not 0. Two names of one hash are one in 2^64.
+    An item is the hash of a name and a number other than 0. The probability that two names have the same hash is 2^-64.
     """
 
     def __init__(self) -> None:
-        # Open addressing: items in a circle; the second word is 0 where nothing is.
+        # Open addressing in a ring; the second word of a free slot is 0.
         self._parts = [_words(_FIRST_WORDS) for _ in range(_PARTS)]
         self._left = [_room(_FIRST_WORDS)] * _PARTS
 
     def add(self, item: Fingerprint) -> int:
-        """Take ``item`` in and return 0, or return what its name stands for already."""
+        """Add ``item`` and return 0, or return the number already stored for its name."""
         part = item[0] & (_PARTS - 1)
         words = self._parts[part]
         place = _place(words, item[0])
@@ -65,8 +65,8 @@ class Fingerprints:
 
 
 def _moved(old: array.array[int], new: array.array[int]) -> list[Fingerprint]:
-    """Move what stands in ``old`` to ``new``, and return what would lie beyond its end."""
-    # A short listing needs no NumPy.
+    """Move the items of ``old`` to ``new``, and return those that would lie beyond its end."""
+    # Imported here, because a short listing does not need NumPy.
     import numpy as np
 
     items = np.frombuffer(old, np.int64).reshape(-1, 2)
@@ -74,7 +74,7 @@ def _moved(old: array.array[int], new: array.array[int]) -> list[Fingerprint]:
     places = np.frombuffer(new, np.int64).reshape(-1, 2)
     home = items[:, 0] // _PARTS % len(places)
     order = np.argsort(home, kind="stable")
-    # In order of their homes, each stands at home or right behind the one before.
+    # In order of their hash slots, each item is at its slot or directly behind the previous item.
     rank = np.arange(len(items))
     at = np.maximum.accumulate(home[order] - rank) + rank
     fits = at < len(places)
@@ -83,7 +83,7 @@ def _moved(old: array.array[int], new: array.array[int]) -> list[Fingerprint]:
 
 
 def _place(words: array.array[int], first: int) -> int:
-    """Return where the name of the hash ``first`` stands, or the free place where it belongs."""
+    """Return the slot of the hash ``first``, or the free slot where it belongs."""
     end = len(words)
     place = first // _PARTS % (end >> 1) << 1
     while words[place + 1] and words[place] != first:
@@ -94,7 +94,7 @@ def _place(words: array.array[int], first: int) -> int:
 
 
 def pairs(words: array.array[int]) -> Iterator[Fingerprint]:
-    """Yield the fingerprints whose words stand in ``words`` one after the other."""
+    """Yield the fingerprints in ``words``."""
     return zip(words[::2], words[1::2], strict=True)
 
 
@@ -103,5 +103,5 @@ def _words(count: int) -> array.array[int]:
 
 
 def _room(words: int) -> int:
-    # More than two thirds full, the way to a free place gets long.
+    # Beyond two thirds, searches for a free slot get slow.
     return words // 3

@@ -1,14 +1,14 @@
-"""Dates and timestamps: the one reader of what people write, and the civil calendar under it.
+"""Parsing of dates and timestamps, and the calendar for it.
 
-What is read is the union of ISO 8601 and of what Spark's ``CAST(text AS TIMESTAMP)`` takes, so that an argument, a
-filter, a Spark option, the command line and a profile mean the same by the same text:
+The accepted texts are those of ISO 8601 and of Spark's ``CAST(text AS TIMESTAMP)``, so the same text means the same in
+an argument, a filter, a Spark option, the command line and a profile:
 
-- a year, or a year and month, or a date; after ``T`` or a blank an hour, minute, second and fraction, each optional
+- a year, a year and month, or a date; after ``T`` or a blank an hour, minute, second and fraction, each optional
   (``2024-1-31 8:5``, ``2024-01-31T08:05:00,5Z``, ISO 8601's basic form ``20240131T080500Z``);
 - then a zone: ``Z``, ``UTC``, ``GMT``, an offset of up to 18 hours (``+2``, ``+2:00``, ``+0200``, ``UTC+02:00``) or the
   name of a region (``Europe/Berlin``).
 
-A fraction is cut after nine digits. Days are those of the proleptic Gregorian calendar, of any year.
+A fraction is cut after nine digits. The calendar is proleptic Gregorian, for any year.
 """
 
 from __future__ import annotations
@@ -55,19 +55,16 @@ _EXAMPLE = (
 
 
 class Timestamp(NamedTuple):
-    """A timestamp that was read: nanoseconds since 1970, in UTC where the text is ``zoned``, else on a wall's clock."""
+    """A parsed timestamp: nanoseconds since 1970, in UTC if the text is ``zoned``, otherwise in local time."""
 
     nanoseconds: int
     zoned: bool
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """Read a timestamp in any of the forms that this module's description lists; missing parts are the first ones.
+    """Parse a timestamp in any form listed in the module's docstring; missing parts have their lowest value.
 
-    Raises
-    ------
-    UsageError
-        ``text`` is none, or names a day, time or zone that does not exist.
+    Raises ``UsageError`` for other texts, and for a day, time or zone that does not exist.
     """
     stripped = text.strip()
     match = _EXTENDED.fullmatch(stripped) or _BASIC.fullmatch(stripped)
@@ -82,12 +79,9 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def parse_date(text: str) -> int:
-    """Read ``yyyy-mm-dd`` (or ``yyyy-mm``, ``yyyy``: its first day) as days since 1970-01-01.
+    """Parse ``yyyy-mm-dd`` (or ``yyyy-mm``, ``yyyy``: its first day) as days since 1970-01-01.
 
-    Raises
-    ------
-    UsageError
-        ``text`` is anything else, or a day that does not exist.
+    Raises ``UsageError`` for other texts, and for a day that does not exist.
     """
     match = _EXTENDED.fullmatch(text.strip())
     days = None if match is None or match["hour"] is not None else _days(match)
@@ -97,9 +91,9 @@ def parse_date(text: str) -> int:
 
 
 def parse_instant(text: str) -> datetime.datetime:
-    """Return the instant that ``text`` names, in UTC and cut to microseconds; without a zone it is in UTC already.
+    """Return ``text`` as a UTC time with microseconds; a text without a zone is in UTC.
 
-    Raises ``UsageError`` for what :func:`parse_timestamp` does not read, and for years other than 1 to 9999.
+    Raises ``UsageError`` for texts that :func:`parse_timestamp` refuses, and for years other than 1 to 9999.
     """
     return _moment(parse_timestamp(text).nanoseconds // 1000, text)
 
@@ -107,25 +101,13 @@ def parse_instant(text: str) -> datetime.datetime:
 def to_instant(value: str | datetime.datetime | datetime.date, name: str, *, up: bool = False) -> str:
     """Return ``value`` in the protocol's "Timestamp Format", such as ``2022-01-01T00:00:00Z``.
 
-    Commits have milliseconds, and servers cut instants to them; so a finer one is moved to the whole millisecond that
-    means the same of all commits.
-
-    Parameters
-    ----------
-    value:
-        Text (see :func:`parse_timestamp`), a ``datetime`` or a ``date`` (its midnight). Without a zone it is UTC.
-    name:
-        The argument's name, for the error.
-    up:
-        Move to the next millisecond, for the start of a range, instead of the one before.
-
-    Raises
-    ------
-    UsageError
-        If the value is none of these.
+    ``value`` is text (see :func:`parse_timestamp`), a ``datetime`` or a ``date`` (midnight); without a zone it is in
+    UTC. ``name`` is the argument's name, for the error. Commits have milliseconds and servers truncate to them, so a
+    finer time is moved to the millisecond that selects the same commits: the one before, or with ``up``, for the start
+    of a range, the one after. Raises ``UsageError`` for other values.
     """
     if isinstance(value, datetime.datetime):
-        # pandas.Timestamp is a datetime with nanoseconds beyond the microseconds.
+        # pandas.Timestamp is a datetime with additional nanoseconds.
         whole = (value if value.tzinfo else value.replace(tzinfo=_UTC)) - EPOCH
         nanoseconds = whole // datetime.timedelta(microseconds=1) * 1000 + int(getattr(value, "nanosecond", 0))
     elif isinstance(value, datetime.date):
@@ -149,7 +131,7 @@ def _moment(micros: int, value: object) -> datetime.datetime:
     try:
         return EPOCH + datetime.timedelta(microseconds=micros)
     except OverflowError:
-        raise UsageError(f"The timestamp {str(value)!r} is not of the years 1 to 9999, which instants are.") from None
+        raise UsageError(f"The timestamp {str(value)!r} is outside the years 1 to 9999.") from None
 
 
 def _days(match: re.Match[str]) -> int | None:
@@ -166,7 +148,7 @@ def _local_nanoseconds(match: re.Match[str]) -> int | None:
 
 
 def _offset_seconds(zone: str, local: int) -> int | None:
-    """Return by how much ``zone`` is ahead of UTC at a local time, ``None`` if there is no such zone."""
+    """Return the seconds that ``zone`` is ahead of UTC at a local time, ``None`` if there is no such zone."""
     match = _OFFSET.fullmatch(zone)
     if match is None:
         return _region_offset(zone, local)
@@ -183,7 +165,7 @@ def _region_offset(zone: str, local: int) -> int | None:
     try:
         region = zoneinfo.ZoneInfo(zone)
         moment = EPOCH_NTZ + datetime.timedelta(seconds=local // 1_000_000_000)
-        # As Java: of a time that the clock shows twice the first is meant, one that it skips is moved on by the gap.
+        # As in Java: an ambiguous local time means the first one; a time in a gap is moved forward by the gap.
         offset = moment.replace(tzinfo=region).utcoffset()
     except (KeyError, ValueError, OSError, OverflowError):
         return None
@@ -193,7 +175,7 @@ def _region_offset(zone: str, local: int) -> int | None:
 # === The civil calendar ===
 
 _DAYS_0000_TO_1970 = 719_528
-_MARCH = 60  # days before 1 March of the year 0; years are counted from there, so that a leap day is the last
+_MARCH = 60  # days before 1 March of the year 0; years start there, so that a leap day is the last day
 
 
 def days_of(year: int, month: int, day: int) -> int | None:
@@ -223,13 +205,13 @@ def civil_of(days: Any) -> tuple[Any, Any, Any]:
 
 
 def format_date(days: int) -> str:
-    """Return ``yyyy-mm-dd`` for days since 1970-01-01; years beyond four digits carry a sign."""
+    """Return ``yyyy-mm-dd`` for days since 1970-01-01; years with more than four digits have a sign."""
     year, month, day = civil_of(days)
     return f"{year:04d}-{month:02d}-{day:02d}" if 0 <= year <= 9999 else f"{year:+05d}-{month:02d}-{day:02d}"
 
 
 def format_millis(milliseconds: int) -> str:
-    """Return an instant, in milliseconds since 1970, for people: ``2024-01-31 08:00:00.250 UTC``, of any year."""
+    """Return a time, in milliseconds since 1970, in the form ``2024-01-31 08:00:00.250 UTC``, for any year."""
     days, rest = divmod(milliseconds, 86_400_000)
     seconds, millis = divmod(rest, 1000)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}" + (f".{millis:03}" if millis else "")

@@ -101,8 +101,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan().select("order_id", "country").schema.names
         ['order_id', 'country']
         """
@@ -118,8 +116,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> import delta_sharing_client as ds
         >>> table.scan(filter="amount > 100").where(ds.col("country") == "DE")
         Scan(demo.shop.orders, filter="amount > 100 AND country = 'DE'")
@@ -139,8 +135,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan().limit(3).to_arrow().num_rows
         3
         """
@@ -152,8 +146,7 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> SharingClient("demo.share").table("demo.shop.orders").scan(limit=3).limit_rows
+        >>> table.scan(limit=3).limit_rows
         3
         """
         return self.request.limit
@@ -174,8 +167,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> len(table.scan(filter="country = 'DE'").plan().tasks) < table.metadata().num_files
         True
         """
@@ -195,8 +186,7 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> scan = SharingClient("demo.share").table("demo.shop.orders").scan(filter="country = 'DE'")
+        >>> scan = table.scan(filter="country = 'DE'")
         >>> rows = scan.to_arrow()
         >>> scan.report.rows == rows.num_rows
         True
@@ -213,8 +203,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan(columns=["order_id"]).explain().splitlines()[0]
         'Scan of demo.shop.orders, version 6'
         """
@@ -236,8 +224,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> with table.scan(columns=["order_id"]).to_batches() as batches:
         ...     sum(batch.num_rows for batch in batches)
         2755
@@ -264,8 +250,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> parts = table.scan(columns=["order_id"]).partitions(2)
         >>> sum(batch.num_rows for part in parts for batch in part.read())
         2755
@@ -285,8 +269,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan(columns=["order_id"]).to_reader().read_all().num_rows
         2755
         """
@@ -304,8 +286,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan(columns=["order_id"], limit=2).to_arrow().to_pydict()
         {'order_id': [9, 10]}
         """
@@ -331,8 +311,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan(columns=["order_id", "country"], limit=2).to_pandas()
            order_id country
         0         9      US
@@ -376,8 +354,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan(columns=["order_id"], limit=2).to_polars()["order_id"].to_list()
         [9, 10]
         """
@@ -402,8 +378,6 @@ class Read(AsyncOutputs, abc.ABC):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan().to_geopandas()
         Traceback (most recent call last):
             ...
@@ -432,8 +406,6 @@ to_pandas().
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> import duckdb
         >>> relation = table.scan().to_duckdb(duckdb.connect())
         >>> relation.aggregate("count(*)").fetchall()
@@ -458,11 +430,7 @@ to_pandas().
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
-        >>> import pathlib, tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> table.scan(limit=2).to_parquet(pathlib.Path(folder.name) / "orders.parquet")
+        >>> table.scan(limit=2).to_parquet("orders.parquet")
         2
         """
         return self._to_file(path, FileFormat.PARQUET)
@@ -477,14 +445,9 @@ to_pandas().
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
-        >>> import pathlib, tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = pathlib.Path(folder.name) / "orders.csv"
-        >>> table.scan(columns=["order_id", "country"], limit=1).to_csv(path)
+        >>> table.scan(columns=["order_id", "country"], limit=1).to_csv("orders.csv")
         1
-        >>> print(path.read_text().strip())
+        >>> print(open("orders.csv").read().strip())
         "order_id","country"
         9,"US"
         """
@@ -500,11 +463,7 @@ to_pandas().
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
-        >>> import pathlib, tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> table.scan(limit=2).to_ipc(pathlib.Path(folder.name) / "orders.arrow")
+        >>> table.scan(limit=2).to_ipc("orders.arrow")
         2
         """
         return self._to_file(path, FileFormat.ARROW)
@@ -519,14 +478,9 @@ to_pandas().
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
-        >>> import pathlib, tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = pathlib.Path(folder.name) / "orders.jsonl"
-        >>> table.scan(columns=["order_id", "country"], limit=1).to_jsonl(path)
+        >>> table.scan(columns=["order_id", "country"], limit=1).to_jsonl("orders.jsonl")
         1
-        >>> print(path.read_text().strip())
+        >>> print(open("orders.jsonl").read().strip())
         {"order_id":9,"country":"US"}
         """
         return self._to_file(path, FileFormat.JSONL)
@@ -547,8 +501,6 @@ to_pandas().
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan().to_dataset().count_rows()
         2755
         """
@@ -568,8 +520,6 @@ to_pandas().
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan().count()
         2755
         """
@@ -592,8 +542,6 @@ to_pandas().
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan(columns=["order_id"]).to_spark().count()
         2755
         """
@@ -622,7 +570,7 @@ to_pandas().
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Scan(Read):
-    """A read of one snapshot of a table."""
+    """A read of one snapshot of a table. In the examples, ``table`` is a ``SharedTable``."""
 
     request: ScanRequest
 
@@ -636,8 +584,6 @@ class Scan(Read):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan().at_version(0).count() < table.scan().count()
         True
         """
@@ -657,8 +603,6 @@ class Scan(Read):
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan(columns=["order_id"]).schema.field("order_id").type
         DataType(int64)
         """

@@ -252,8 +252,6 @@ class SharedTable:
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.head(2, columns=["order_id", "country"])
            order_id country
         0         9      US
@@ -299,8 +297,6 @@ class SharedTable:
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.scan(columns=["order_id"], filter="amount > 100", limit=5)
         Scan(demo.shop.orders, columns=('order_id',), filter='amount > 100', limit=5)
         """
@@ -340,8 +336,6 @@ class SharedTable:
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> table.changes(3, 4).count()
         419
         """
@@ -371,8 +365,6 @@ class SharedTable:
 
         Examples
         --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
         >>> [(one.version, one.inserts, one.deletes) for one in table.history(2, 3)]
         [(2, 600, 0), (3, 0, 245)]
         """

@@ -72,6 +72,8 @@ def test_examples_of_docstrings_run(
 ) -> None:
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
+    # As the example of the class SharedTable makes it.
+    EXAMPLES[name].globs["table"] = ds.SharingClient("demo.share").table("demo.shop.orders")
     told: list[str] = []
     result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(EXAMPLES[name], out=told.append)
 

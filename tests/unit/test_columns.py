@@ -80,7 +80,7 @@ MISTYPED = {
     "Idd": "The column 'Idd' is not in the table. Did you mean 'Id'?",
     "b.cc": "The column 'b.cc' is not in the table: the struct 'b' has no field 'cc'. Did you mean 'b.c'?",
     "bb.c": "The column 'bb.c' is not in the table. Did you mean 'b'?",
-    "Id.x": "The column 'Id.x' is not in the table: 'Id' is no struct, so it has no field 'x'.",
+    "Id.x": "The column 'Id.x' is not in the table: 'Id' is not a struct, so it has no field 'x'.",
     "zzz": "The column 'zzz' is not in the table. Its columns are 'Id', 'b', '`dotted.name`', 'list'.",
     "`dotted.nam`": "The column '`dotted.nam`' is not in the table. Did you mean '`dotted.name`'?",
 }
@@ -155,7 +155,7 @@ def test_columns_that_a_read_adds_can_be_selected() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (["list.c"], "'list' is no struct, so it has no field 'c'"),
+        (["list.c"], "'list' is not a struct, so it has no field 'c'"),
         (["Id", "id"], "twice"),
         (["b", "b.c"], "twice"),
         ("Id", r"Write columns=\['Id'\]"),

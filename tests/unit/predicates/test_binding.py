@@ -126,7 +126,7 @@ def test_nanoseconds_are_not_lost():
             "Nest.x = 1",
             "the struct 'Nest' has no field 'x'. Its fields are 'Nest.n', 'Nest.Deep'",
         ),
-        ("i64.x = 1", "'i64' is no struct, so it has no field 'x'"),
+        ("i64.x = 1", "'i64' is not a struct, so it has no field 'x'"),
         ("i64 = 'x'", "The column 'i64' is long and does not compare with string 'x'"),
         ("i64 = TRUE", "The column 'i64' is long and does not compare with boolean True"),
         ("text = 5", "The column 'text' is string and does not compare with integer 5. Write it in quotes"),
