@@ -41,7 +41,8 @@ WAIT_SECONDS = 60
 # The tests of a module, and all others that reach a line, are tried for so long, the quick ones first.
 MOST_SECONDS = 15
 WATCH = "__reached__"
-CACHE = Path(__file__).resolve().parents[2] / ".mutate_cache" / "reached.json"
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".mutate_cache" / "reached.json"
 
 
 @dataclasses.dataclass
@@ -177,26 +178,33 @@ class Mutate:
 
         def digest(path: str) -> str:
             if path not in hashes:
-                hashes[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest() if os.path.exists(path) else ""
+                place = ROOT / path
+                hashes[path] = hashlib.sha256(place.read_bytes()).hexdigest() if place.is_file() else ""
             return hashes[path]
 
         def known(item: pytest.Item) -> bool:
             entry = cached.get(item.nodeid)
             return entry is not None and all(digest(path) == value for path, value in entry["hashes"].items())
 
-        self._reach([item for item in items if not known(item)], cached, digest)
+        unknown = [item for item in items if not known(item)]
+        while unknown:
+            # One that never ends ends the process; the others follow in the next.
+            unknown = unknown[self._reach(unknown, cached, digest) :]
         CACHE.parent.mkdir(exist_ok=True)
         CACHE.write_text(json.dumps(cached))
         if failed := [item.nodeid for item in items if cached[item.nodeid]["failed"]]:
             print("These tests fail without any change and are left out:", *failed, sep="\n  ", flush=True)
         return [
-            Covered(item, entry["seconds"], {file: set(lines) for file, lines in entry["lines"].items()})
+            Covered(item, entry["seconds"], {str(ROOT / file): set(lines) for file, lines in entry["lines"].items()})
             for item in items
             if not (entry := cached[item.nodeid])["failed"]
         ]
 
-    def _reach(self, items: list[pytest.Item], cached: dict[str, Any], digest: Callable[[str], str]) -> None:
-        """Run tests in a child, as threads that they start would be missing in what is forked off later."""
+    def _reach(self, items: list[pytest.Item], cached: dict[str, Any], digest: Callable[[str], str]) -> int:
+        """Run tests in a child, as threads that they start would be missing in what is forked off later.
+
+        Returns how many have been run: all, or up to one that never ended.
+        """
         read, write = os.pipe()
 
         def trace() -> int:
@@ -208,29 +216,31 @@ class Mutate:
                     for lines in reached.values():
                         lines.clear()
                     begun = time.process_time()
+                    signal.alarm(WAIT_SECONDS)
                     self._run(item, following)
-                    found = {file: sorted(lines) for file, lines in reached.items() if lines}
-                    pipe.write(json.dumps([number, time.process_time() - begun, self._failed, found]) + "\n")
+                    signal.alarm(0)
+                    found = {os.path.relpath(file, ROOT): sorted(lines) for file, lines in reached.items() if lines}
+                    pipe.write(json.dumps([time.process_time() - begun, self._failed, found]) + "\n")
+                    pipe.flush()
             return 0
 
         pid = _fork(trace)
         os.close(write)
         with os.fdopen(read) as pipe:
-            for line in pipe:
-                number, seconds, failed, lines = json.loads(line)
-                paths = [str(items[number].path), *lines]
-                cached[items[number].nodeid] = {
-                    "hashes": {path: digest(path) for path in paths},
-                    "seconds": seconds,
-                    "failed": failed,
-                    "lines": lines,
-                }
-                if failed:
-                    # Perhaps it is the load: it is tried again in the next run.
-                    cached[items[number].nodeid]["hashes"][""] = "failed"
+            found = [json.loads(line) for line in pipe]
         os.waitpid(pid, 0)
-        if items and number + 1 != len(items):
-            raise pytest.UsageError(f"The tests ended after {number + 1} of {len(items)}.")
+        if len(found) < len(items):
+            found.append([0, True, {}])
+        for item, (seconds, failed, lines) in zip(items, found, strict=False):
+            paths = [os.path.relpath(item.path, ROOT), *lines]
+            cached[item.nodeid] = {
+                # What fails, perhaps because of the load, is tried again in the next run.
+                "hashes": {"": "failed"} if failed else {path: digest(path) for path in paths},
+                "seconds": seconds,
+                "failed": failed,
+                "lines": lines,
+            }
+        return len(found)
 
     def _watch(self) -> dict[str, dict[int, bool]]:
         """Let every function note the statements that it reaches; return the notes of each file."""
