@@ -150,6 +150,18 @@ def test_no_module_is_the_half_of_a_noun() -> None:
     assert alone == set(NOUNS_WITH_ONE_READER)
 
 
+def test_every_property_counts_what_it_meets() -> None:
+    """One whose examples never hold what it is about passes for nothing (``tests.quota``)."""
+    uncounted = []
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.parse(path.read_text()).body:
+            decorators = {ast.unparse(one).partition("(")[0] for one in getattr(node, "decorator_list", ())}
+            if "given" in decorators and "meets" not in decorators:
+                uncounted.append(f"{path.relative_to(ROOT)}: {node.name}")  # type: ignore[attr-defined]
+
+    assert uncounted == []
+
+
 def test_what_docstrings_refer_to_exists() -> None:
     """``room.module`` and ``room.module.name`` in any comment or docstring, as a reader would look for it."""
     package = ROOT / "delta_sharing_client"

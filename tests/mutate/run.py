@@ -210,7 +210,7 @@ class Mutate:
         def trace() -> int:
             reached = self._watch()
             with os.fdopen(write, "w") as pipe:
-                for number, (item, following) in enumerate(itertools.pairwise([*items, None])):
+                for item, following in itertools.pairwise([*items, None]):
                     assert item is not None
                     self._failed = False
                     for lines in reached.values():

@@ -19,6 +19,7 @@ from delta_sharing_client.spark.types import (
     target_schema,
     to_spark_field,
 )
+from tests.quota import meets, met
 
 FIELDS = {
     "string": spark.StringType(),
@@ -161,11 +162,14 @@ ITEM = st.one_of(
 )
 
 
+@meets(cut=1, items=1)
 @given(st.lists(st.one_of(st.none(), st.lists(ITEM, max_size=3)), max_size=8), st.data())
 def test_nested_values_survive_whatever_slice_they_come_in(rows: list[object], data: st.DataObject) -> None:
     array = pa.array(rows, STRICT)
+    met("items", any(rows))
     start = data.draw(st.integers(0, len(rows)))
     length = data.draw(st.integers(0, len(rows) - start))
+    met("cut", start > 0 and length)
     found = conform_array(array.slice(start, length), LOOSE)
     found.validate(full=True)
     expected = [

@@ -6,10 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerprints, pairs
+from tests.quota import meets, met
 
 
+@meets(twice=13, other=10)
 @given(st.lists(st.text(max_size=3), max_size=200), st.lists(st.text(max_size=3)))
 def test_it_is_a_set(names: list[str], others: list[str]) -> None:
+    met("twice", len(set(names)) < len(names))
+    met("other", set(others) - set(names))
     found, expected = Fingerprints(), set[str]()
     for name in names:
         assert found.add(fingerprint(name)) == (fingerprint(name)[1] if name in expected else 0)
@@ -35,6 +39,9 @@ def test_a_name_that_is_known_tells_what_it_stands_for() -> None:
     assert (7, 2) not in found
 
 
+@meets(several=22, wide=22)
 @given(st.lists(st.text()))
 def test_those_of_many_names_are_those_of_each(names: list[str]) -> None:
+    met("several", len(names) > 1)
+    met("wide", not "".join(names).isascii())
     assert list(pairs(fingerprints(names))) == [fingerprint(name) for name in names]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from delta_sharing_client.predicates.hints import from_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Comparison
 from delta_sharing_client.protocol.profile import Profile
+from tests.quota import meets, met
 
 UTC = datetime.timezone.utc
 ONE_HOUR_EAST = datetime.timezone(datetime.timedelta(hours=1))
@@ -183,37 +183,59 @@ def test_instants_beyond_the_years_of_the_protocol_are_refused(text: str) -> Non
         to_instant(text, "timestamp")
 
 
+@meets(fraction=15, past=8)
 @given(st.datetimes(timezones=st.just(UTC), min_value=datetime.datetime(1000, 1, 1)))
 def test_every_instant_survives(moment: datetime.datetime) -> None:
+    met("fraction", moment.microsecond >= 1000)
+    met("past", moment.year < 1970)
     moment = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
     text = to_instant(moment, "timestamp")
     assert parse_instant(text) == moment
     assert to_instant(text, "timestamp") == to_instant(text, "timestamp", up=True) == text
 
 
-@given(st.text(alphabet="0123456789-+:.,TZ UTCGM/Eu", max_size=30))
+LIKE_INSTANTS = st.from_regex(
+    r"[0-9]{4}-[01][0-9]-[0-3][0-9]([ T][0-2][0-9]:[0-5][0-9](Z|[+-]0[0-9]:00)?)?", fullmatch=True
+)
+
+
+@meets(read=7, refused=18)
+@given(LIKE_INSTANTS | st.text(alphabet="0123456789-+:.,TZ UTCGM/Eu", max_size=30))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    with contextlib.suppress(UsageError):
-        assert 1 <= parse_instant(text).year <= 9999
+    try:
+        moment = parse_instant(text)
+    except UsageError:
+        met("refused")
+    else:
+        met("read")
+        assert 1 <= moment.year <= 9999
 
 
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
+@meets(past=16, leap=5)
 @given(st.dates())
 def test_days_agree_with_the_standard_library(day):
+    met("past", day.year < 1970)
+    met("leap", day.year % 4 == 0 and day.month > 2)
     days = day.toordinal() - EPOCH
     assert days_of(day.year, day.month, day.day) == days
     assert civil_of(days) == (day.year, day.month, day.day)
 
 
+@meets(before=4, after=1)
 @given(st.integers(-(2**31), 2**31 - 1))
 def test_days_and_dates_are_inverse_far_from_today(days):
+    met("before", civil_of(days)[0] < 1)
+    met("after", civil_of(days)[0] > 9999)
     assert days_of(*civil_of(days)) == days
 
 
+@meets(other=21)
 @given(st.dates(), st.integers(-5, 5))
 def test_the_calendar_repeats_every_400_years(day, cycles):
+    met("other", cycles)
     days = days_of(day.year + 400 * cycles, day.month, day.day)
     assert days == day.toordinal() - EPOCH + 146_097 * cycles
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
+from tests.quota import meets, met
 from tests.regressions.hand_made import HandMadeTable
 
 PROFILE = {"shareCredentialsVersion": 1, "endpoint": "http://127.0.0.1:1/", "bearerToken": "planted-token"}
@@ -41,8 +42,11 @@ changes = st.builds(
 )
 
 
+@meets(filter=12, snapshot=10, changes=14)
 @given(snapshots | changes)
 def test_no_fluent_method_loses_a_field(request: ScanRequest | ChangesRequest) -> None:
+    met("filter", request.filter is not None)
+    met("snapshot" if isinstance(request, ScanRequest) else "changes")
     table = ds.SharingClient(PROFILE).table("s.s.t")
     options = ds.ReadOptions(batch_rows=7)
     read = (

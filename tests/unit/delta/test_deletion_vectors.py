@@ -27,6 +27,7 @@ from delta_sharing_client.delta.deletion_vectors import (
     z85_encode,
 )
 from delta_sharing_client.errors import DataError, UsageError
+from tests.quota import meets, met
 from tests.unit.delta.native_bitmaps import native_inline
 from tests.vectors import encode_inline, in_padded_text
 
@@ -181,18 +182,25 @@ def test_bytes_of_a_real_file_decode_to_rows_0_and_9():
 # === Round trips ===
 
 
+@meets(several=13, beyond=6, empty=1)
 @settings(deadline=None, max_examples=60)
 @given(position_sets(), st.sampled_from([encode_inline, native_inline, partial(encode_inline, text_padding=True)]))
 def test_inline_vectors_survive_and_agree_with_an_independent_decoder(values, encode):
+    met("several", len(values) > 1)
+    met("beyond", any(value >> 32 for value in values))
+    met("empty", not values)
     descriptor = encode(DeletionVector.from_positions(values))
     assert descriptor.cardinality == len(values)
     assert set(decode_inline(descriptor).positions().tolist()) == values
     assert read_bits(z85_decode(descriptor.path_or_inline_dv)[: descriptor.size_in_bytes]) == values
 
 
+@meets(several=6, beyond=6)
 @settings(deadline=None, max_examples=40)
 @given(st.lists(position_sets(), min_size=1, max_size=4), st.booleans())
 def test_vectors_of_one_file_decode_by_offset_from_the_file_or_their_range(sets, by_uuid):
+    met("several", len(sets) > 1)
+    met("beyond", any(value >> 32 for values in sets for value in values))
     vectors = [DeletionVector.from_positions(values) for values in sets]
     name = uuid.UUID(int=7) if by_uuid else "https://host/dv.bin"
     blob, descriptors = encode_file(vectors, name, prefix="x1" if by_uuid else "")
@@ -203,9 +211,11 @@ def test_vectors_of_one_file_decode_by_offset_from_the_file_or_their_range(sets,
         assert decode_file(memoryview(blob), descriptor) == decode_file(bytearray(blob), descriptor)
 
 
+@meets(runs=5, plain=4)
 @settings(deadline=None, max_examples=40)
 @given(position_sets(), st.booleans())
 def test_bitmaps_of_pyroaring_decode(values, with_runs):
+    met("runs" if with_runs and len(values) > 1 else "plain")
     bitmap = pyroaring.BitMap64(values)
     if with_runs:
         bitmap.run_optimize()
@@ -245,11 +255,13 @@ def test_empty_buckets_of_other_writers_are_read():
 # === Masks and sets ===
 
 
+@meets(deleted=6, kept=18)
 @settings(deadline=None, max_examples=100)
 @given(position_sets(), st.integers(0, 200_000), st.integers(0, 3000))
 def test_keep_mask_is_false_exactly_for_deleted_rows(values, start, length):
     vector = DeletionVector.from_positions(values)
     mask = vector.keep_mask(start, length)
+    met("kept" if mask is None else "deleted")
     expected = [position not in values for position in range(start, start + length)]
     assert mask is None if all(expected) else mask.to_pylist() == expected
     assert vector.count_in(start, length) == expected.count(False)
@@ -270,9 +282,12 @@ def test_keep_mask_does_not_visit_rows_one_by_one():
     assert mask.null_count == 0
 
 
+@meets(common=5, left=6)
 @given(position_sets(), position_sets())
 @settings(deadline=None, max_examples=40)
 def test_difference_and_equality_are_those_of_sets(left, right):
+    met("common", left & right)
+    met("left", left - right)
     first, second = DeletionVector.from_positions(left), DeletionVector.from_positions(right)
     assert set((first - second).positions().tolist()) == left - right
     assert (first == second) == (left == right)
@@ -503,6 +518,7 @@ def test_text_without_a_uuid_is_refused(storage, text):
         relative_path(DeletionVectorDescriptor(storage, text, 40, 6, 4))
 
 
+@meets(refused=66, read=8)
 @settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_damaged_bitmaps_decode_to_their_cardinality_or_are_data_errors(data):
@@ -514,6 +530,8 @@ def test_damaged_bitmaps_decode_to_their_cardinality_or_are_data_errors(data):
     try:
         vector = decode_inline(inline(bytes(blob), len(values)))
     except DataError:
+        met("refused")
         return
+    met("read", values)
     assert len(vector.positions()) == len(values)
     assert read_bits(bytes(blob)) == set(vector.positions().tolist())

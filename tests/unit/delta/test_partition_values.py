@@ -14,6 +14,7 @@ from delta_sharing_client.delta.data_types import TYPES, ArrayType, DecimalType,
 from delta_sharing_client.delta.partition_values import binary_text, parse_partition_value, partition_scalar
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import EPOCH, EPOCH_NTZ, MICROS_PER_DAY, format_date
+from tests.quota import meets, met
 
 MICROSECOND = datetime.timedelta(microseconds=1)
 ALL_TYPES = [
@@ -301,29 +302,39 @@ def written(value, data_type):
     return str(value)
 
 
+@meets(text=2, numbers=15, other=6)
 @given(typed_values())
 def test_written_values_parse_to_themselves(case):
     data_type, value = case
+    met("text" if isinstance(value, str) else "numbers" if isinstance(value, (int, float)) else "other")
     assert parse_partition_value(written(value, data_type), data_type) == value
 
 
+@meets(past=17)
 @given(st.dates())
 def test_dates_agree_with_the_standard_library(day):
+    met("past", day.year < 1970)
     assert parse_partition_value(day.isoformat(), kind("date")) == (day - EPOCH.date()).days
 
 
+@meets(offset=22, fraction=22)
 @given(st.datetimes(timezones=st.timezones()))
 def test_zoned_datetimes_keep_their_instant(moment):
+    met("offset", moment.utcoffset())
+    met("fraction", moment.microsecond)
     found = parse_partition_value(moment.isoformat(" "), kind("timestamp"))
     assert found == (moment - EPOCH) // MICROSECOND
 
 
+@meets(read=4, refused=17)
 @given(st.text(max_size=30), st.sampled_from(ALL_TYPES))
 def test_any_text_parses_or_is_a_data_error(text, data_type):
     try:
         parse_partition_value(text, data_type)
     except DataError:
+        met("refused")
         return
+    met("read", text)
     assert text or parse_partition_value(text, data_type) is None
 
 

@@ -9,23 +9,28 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.delta.paths import canonical_path, is_absolute, is_url, resolve
 from delta_sharing_client.errors import DataError
+from tests.quota import meets, met
 
 segments = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=10).filter(
     lambda text: text not in (".", "..")
 )
 
 
+@meets(quoted=24)
 @given(st.lists(segments, min_size=1, max_size=4))
 def test_any_relative_file_name_survives_the_log(parts: list[str]) -> None:
     name = "/".join(parts)
     encoded = quote(name)
+    met("quoted", encoded != name)
     assert not is_absolute(encoded)
     assert canonical_path(encoded) == name
     assert resolve("/table", encoded) == Path("/table") / name
 
 
+@meets(quoted=24)
 @given(st.lists(segments, min_size=1, max_size=4))
 def test_any_absolute_file_name_survives_the_log(parts: list[str]) -> None:
+    met("quoted", quote("".join(parts)) != "".join(parts))
     name = "/" + "/".join(parts)
     encoded = "file://" + quote(name)
     assert is_absolute(encoded)

@@ -26,6 +26,7 @@ from delta_sharing_client.delta.schema import (
     to_arrow_type,
 )
 from delta_sharing_client.errors import ProtocolError, UsageError
+from tests.quota import meets, met
 
 SIMPLE = [
     *("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date"),
@@ -68,16 +69,21 @@ def _field(name: str, type_: object, **extra: object) -> dict[str, object]:
     return {"name": name, "type": type_, "nullable": True, "metadata": {}, **extra}
 
 
+@meets(nested=11, empty=1)
 @given(_structs(types))
 def test_any_schema_survives_the_way_to_text_and_back(schema: StructType) -> None:
+    met("nested", any(isinstance(field.type, StructType) for field in schema.fields))
+    met("empty", not schema.fields)
     text = schema_to_json(schema)
     assert parse_schema(text) == schema
     assert "\n" not in text
     assert pickle.loads(pickle.dumps(schema)) == schema
 
 
-@given(st.text(max_size=200))
+@meets(json=17, other=7)
+@given(st.text(max_size=200) | st.recursive(st.none() | st.integers() | st.text(max_size=9), st.lists).map(json.dumps))
 def test_text_that_is_no_schema_is_refused_as_a_protocol_error(text: str) -> None:
+    met("json" if text.startswith(("{", "[")) else "other")
     with pytest.raises(ProtocolError):
         parse_schema(text)
 

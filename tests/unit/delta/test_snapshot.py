@@ -23,6 +23,7 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.delta.paths import logical_file_key
 from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+from tests.quota import meets, met
 
 SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
 HEAD: list[Action] = [Protocol(1, 2), Metadata(id="t", schema_string=SCHEMA)]
@@ -110,7 +111,8 @@ def test_a_shared_file_is_known_by_its_id_not_by_its_signature() -> None:
 keys = st.tuples(st.sampled_from("abcd"), st.sampled_from([None, "x", "y"]))
 
 
-@given(st.lists(st.tuples(st.booleans(), keys), max_size=30), st.lists(st.integers(0, 30), max_size=4))
+@meets(removed=5, cut=3)
+@given(st.lists(st.tuples(st.booleans(), keys), min_size=1, max_size=30), st.lists(st.integers(0, 30), max_size=4))
 def test_replay_equals_a_plain_dictionary_however_the_stream_is_cut(
     steps: list[tuple[bool, tuple[str, str | None]]], cuts: list[int]
 ) -> None:
@@ -123,7 +125,8 @@ def test_replay_equals_a_plain_dictionary_however_the_stream_is_cut(
             expected[path, name] = number
         else:
             actions.append(RemoveFile(path, deletion_vector=vector))
-            expected.pop((path, name), None)
+            met("removed", expected.pop((path, name), None) is not None)
+    met("cut", any(0 < cut < len(actions) for cut in cuts))
     replay = Replay()
     replay.apply(HEAD)
     bounds = [0, *sorted(min(cut, len(actions)) for cut in cuts), len(actions)]
@@ -132,8 +135,10 @@ def test_replay_equals_a_plain_dictionary_however_the_stream_is_cut(
     assert sorted(f.size for f in replay.snapshot(1).files) == sorted(expected.values())
 
 
+@meets(reordered=24)
 @given(st.permutations(range(6)))
 def test_reconciled_actions_may_come_in_any_order(order: list[int]) -> None:
+    met("reordered", order != sorted(order))
     actions: list[Action] = [*HEAD, AddFile("a", size=1), AddFile("b", size=1, deletion_vector=_vector("x"))]
     actions += [RemoveFile("b"), RemoveFile("c")]
     assert is_reconciled(actions)

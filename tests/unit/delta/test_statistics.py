@@ -22,6 +22,7 @@ from delta_sharing_client.delta.data_types import (
     StructType,
 )
 from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
+from tests.quota import meets, met
 
 
 def field(name: str, data_type: str | DataType, **metadata: object) -> StructField:
@@ -142,10 +143,13 @@ def test_floats_have_no_upper_bound_because_nan_is_largest():
     assert bounds("double", 1, "NaN") == ColumnBounds(1.0, None, 0, 10)
 
 
+@meets(inexact=17, negative=7)
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_float_bounds_hold_for_the_value_whose_shortest_text_was_written(value):
     shortest = json.loads(repr(float(f"{value:.9g}")))
     found = bounds("float", shortest, shortest)
+    met("inexact", shortest != value)
+    met("negative", value < 0)
     assert found.lower <= value <= found.upper_without_nan
 
 
@@ -173,17 +177,23 @@ def test_doubles_beyond_every_float_are_their_own_bounds_in_a_column_that_was_on
 # === What writers cut off ===
 
 
+@meets(cut=1, wide=22)
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=5))
 def test_text_bounds_hold_for_values_cut_at_32_characters(values):
     values = [value for value in values if not any("\ud800" <= c <= "\udfff" for c in value)] or [""]
+    met("cut", any(len(value) > 32 for value in values))
+    met("wide", not "".join(values).isascii())
     found = bounds("string", min(values)[:32], max(values)[:32])
     for value in values:
         assert found.lower <= value
         assert found.upper is None or value <= found.upper
 
 
+@meets(cut=23, past=3)
 @given(st.lists(st.datetimes(datetime.datetime(1800, 1, 1)), min_size=1, max_size=5))
 def test_timestamp_bounds_hold_for_values_cut_to_milliseconds(values):
+    met("cut", any(value.microsecond % 1000 for value in values))
+    met("past", any(value.year < 1970 for value in values))
     epoch = datetime.datetime(1970, 1, 1)
 
     def cut(moment: datetime.datetime) -> str:
@@ -196,8 +206,11 @@ def test_timestamp_bounds_hold_for_values_cut_to_milliseconds(values):
             assert found.lower <= nanos <= found.upper
 
 
+@meets(long=1, fraction=15)
 @given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
 def test_decimal_bounds_hold_for_values_written_through_a_double(unscaled, scale):
+    met("long", abs(unscaled) > 1 << 53)
+    met("fraction", scale and unscaled % 10)
     value = Decimal(unscaled).scaleb(-scale) if abs(unscaled) < 10**28 else Decimal(f"{unscaled}E-{scale}")
     text = json.dumps(
         {"numRecords": 1, "minValues": {"c": float(value)}, "maxValues": {"c": float(value)}, "nullCount": {"c": 0}}
@@ -384,10 +397,17 @@ JSON_VALUES = st.recursive(
 )
 
 
+OF_EACH_COLUMN = ("minValues", "maxValues", "nullCount")
+OF_THE_COLUMN = st.fixed_dictionaries({"c": JSON_VALUES | st.sampled_from([1, -2.5, "x", "2024-01-01", True])})
+
+
+@meets(read=3, nothing=10)
 @given(
-    st.dictionaries(st.sampled_from(["numRecords", "tightBounds", "minValues", "maxValues", "nullCount"]), JSON_VALUES),
+    st.dictionaries(st.sampled_from(["numRecords", "tightBounds", "minValues", "maxValues", "nullCount"]), JSON_VALUES)
+    | st.fixed_dictionaries({"numRecords": st.just(3)}, optional=dict.fromkeys(OF_EACH_COLUMN, OF_THE_COLUMN)),
     st.sampled_from(["long", "string", "double", "float", "date", "timestamp", "timestamp_ntz", "boolean", "binary"]),
 )
 def test_no_statistics_raise(stats, data_type):
     found = read(data_type, stats).bounds(("c",))
+    met("nothing" if found is None else "read")
     assert found is None or isinstance(found, ColumnBounds)

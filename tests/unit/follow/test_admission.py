@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.delta.actions import AddFile
 from delta_sharing_client.follow.admission import Budget, Position, VersionFiles, admit
+from tests.quota import meets, met
 
 
 def offered(version: int, sizes: tuple[int, ...] = (), units: tuple[int, ...] = ()) -> VersionFiles:
@@ -124,6 +125,7 @@ def test_start_in_the_middle_of_a_version() -> None:
 SIZES = st.lists(st.integers(0, 50), max_size=5)
 
 
+@meets(batches=13, units=14)
 @given(
     st.lists(st.tuples(SIZES, st.booleans()), min_size=1, max_size=8),
     st.one_of(st.none(), st.integers(1, 6)),
@@ -132,6 +134,7 @@ SIZES = st.lists(st.integers(0, 50), max_size=5)
 def test_batches_cover_each_file_once_and_never_split_a_unit(
     versions: list[tuple[list[int], bool]], files: int | None, size: int | None
 ) -> None:
+    met("units", any(together and len(sizes) > 1 for sizes, together in versions))
     waiting = [
         offered(v, tuple(sizes), (0,) * len(sizes) if together else tuple(range(len(sizes))))
         for v, (sizes, together) in enumerate(versions)
@@ -140,6 +143,7 @@ def test_batches_cover_each_file_once_and_never_split_a_unit(
     while position.version < len(waiting):
         reached = admit(position, waiting[position.version :], Budget(files, size))
         assert reached > position
+        met("batches", position > Position(0))
         batch = [(v.version, i) for v in waiting for i in range(len(v.files)) if position < (v.version, i) <= reached]
         for version in waiting:
             whole = {i for v, i in batch if v == version.version}

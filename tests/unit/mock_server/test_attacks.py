@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from mock_server.parameters import MAX_BODY_BYTES
 from mock_server.running import RunningServer
+from tests.quota import meets, met
 from tests.unit.mock_server.helpers import DELTA, Api, stamp
 
 TABLES = "shares/default/schemas/default/tables"
@@ -102,6 +103,7 @@ _HINTS = st.recursive(
 )
 
 
+@meets(refused=12, signed_in=6)
 @given(
     method=st.sampled_from(["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "X"]),
     start=st.sampled_from(
@@ -137,9 +139,12 @@ def test_any_request_line_header_and_body(
         lines.append(f"Content-Length: {len(body)}")
     sent = "\r\n".join(lines).encode("utf-8", "surrogateescape") + b"\r\n\r\n" + body
     status, content = _send(api.server, sent)
+    met("refused", 400 <= status < 500)
+    met("signed_in", with_token and status != 401)
     _check(method, status, content, api)
 
 
+@meets(answered=1, refused=23)
 @given(
     name=st.sampled_from(["plain", "vectors", "feed"]),
     fields=st.dictionaries(_FIELDS, st.one_of(_JSON, _TEXTS, st.integers(-2, 9)), max_size=4),
@@ -156,9 +161,11 @@ def test_any_body_of_a_query(
         fields["jsonPredicateHints"] = json.dumps(hints)
     for path in (f"{TABLES}/{name}/query", f"{TABLES}/{name}/temporary-table-credentials"):
         response = api.post(path, fields, capabilities)
+        met("answered" if response.status_code == 200 else "refused")
         _check("POST", response.status_code, response.content, api)
 
 
+@meets(answered=4, refused=7)
 @given(
     name=st.sampled_from(["plain", "feed"]),
     what=st.sampled_from(["changes", "metadata", "version"]),
@@ -168,9 +175,11 @@ def test_any_body_of_a_query(
 def test_any_query_string_of_a_table(api: Api, name: str, what: str, query: list[tuple[str, str]]) -> None:
     text = "&".join(f"{key}={quote(value.encode('latin-1', 'replace'))}" for key, value in query)
     response = api.get(f"{TABLES}/{name}/{what}?{text}", DELTA)
+    met("answered" if response.status_code == 200 else "refused")
     _check("GET", response.status_code, response.content, api)
 
 
+@meets(answered=2, refused=9)
 @given(
     range_=_TEXTS.map(lambda text: f"bytes={text}-{text}") | st.text(st.characters(codec="latin-1"), max_size=12),
     tail=st.lists(
@@ -185,6 +194,7 @@ def test_any_data_url(api: Api, range_: str, tail: list[tuple[str, str]], path: 
     range_ = range_.replace("\r", "").replace("\n", "")
     head = f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nRange: {range_}\r\n\r\n"
     status, _ = _send(api.server, head.encode("latin-1", "replace"))
+    met("answered" if status < 300 else "refused")
     assert status in (200, 206, 400, 403, 404, 416)
     assert _answers(api)
 

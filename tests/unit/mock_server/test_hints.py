@@ -16,6 +16,7 @@ from delta_sharing_client.delta.snapshot import Snapshot
 from mock_server import hints
 from mock_server.hints import NotUnderstood
 from mock_server.parameters import QueryRequest
+from tests.quota import meets, met
 
 COLUMNS = {"i": "long", "s": "string", "f": "double", "d": "date", "t": "timestamp", "b": "boolean", "p": "integer"}
 VALUE_TYPES = {"i": "long", "s": "string", "f": "double", "d": "date", "t": "timestamp", "b": "bool", "p": "int"}
@@ -146,11 +147,13 @@ def kept(add: AddFile, **request: Any) -> bool:
     return bool(hints.select(one.files, one, QueryRequest(**request), sql=True, json_=True, with_stats=True))
 
 
+@meets(matching=12)
 @given(TREES, st.lists(ROW, min_size=1, max_size=4), st.none() | VALUES["p"])
 def test_a_file_with_a_matching_row_is_never_left_out(tree: Any, rows: list[dict[str, Any]], partition: Any) -> None:
     add = file_of(rows, partition)
     hints.parse_json(json.dumps(to_json(tree)), snapshot(add).schema)  # it is understood, not ignored
     if any(meaning(tree, {**row, "p": partition}) for row in rows):
+        met("matching")
         assert kept(add, json_predicate_hints=json.dumps(to_json(tree)))
 
 

@@ -12,6 +12,7 @@ from mock_server.capabilities import Capabilities, Format, parse_capabilities
 from mock_server.errors import ApiError
 from mock_server.parameters import parse_changes, parse_query, parse_timestamp
 from mock_server.tokens import Tokens
+from tests.quota import meets, met
 
 
 @pytest.mark.parametrize(
@@ -40,8 +41,12 @@ def test_the_capabilities_header(header: str | None, expected: Capabilities) -> 
     assert parse_capabilities(header) == expected
 
 
+@meets(utc=1, past=17, fraction=23)
 @given(st.datetimes(datetime.datetime(1, 1, 2), datetime.datetime(9999, 12, 30)), st.integers(-18 * 60, 18 * 60))
 def test_a_timestamp_with_any_offset_is_its_instant(moment: datetime.datetime, minutes: int) -> None:
+    met("utc", minutes == 0)
+    met("past", moment.year < 1970)
+    met("fraction", moment.microsecond % 1000)
     zone = datetime.timezone(datetime.timedelta(minutes=minutes))
     text = moment.replace(tzinfo=zone).isoformat()
     expected = (moment - datetime.datetime(1970, 1, 1) - zone.utcoffset(None)) // datetime.timedelta(milliseconds=1)
@@ -80,8 +85,10 @@ def test_a_field_of_the_wrong_type_is_malformed(body: bytes) -> None:
     assert (caught.value.status, caught.value.code) == (400, "MALFORMED_REQUEST")
 
 
+@meets(ascii=4, other=20)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode()))
 def test_a_token_that_this_server_did_not_make_is_400(raw: bytes) -> None:
+    met("ascii" if raw and raw.isascii() else "other")
     tokens = Tokens()
     for text in (raw.decode("latin-1"), raw.hex(), tokens.make("other", {}, 60), Tokens().make("kind", {}, 60)):
         with pytest.raises(ApiError):

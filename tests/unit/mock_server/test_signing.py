@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mock_server.signing import SignatureProblem, Signer, Use
+from tests.quota import meets, met
 
 PATHS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(
     lambda path: path.strip("/.") != ""
@@ -21,8 +22,10 @@ def parts(url: str) -> tuple[bytes, bytes]:
     return split.path.encode(), split.query.encode()
 
 
+@meets(quoted=21)
 @given(PATHS, st.sampled_from(list(Use)))
 def test_a_signed_path_is_granted_and_can_be_encoded_anew(path: str, use: Use) -> None:
+    met("quoted", quote(path) != path)
     url = SIGNER.grant("http://h:1", "t").url(path, use)
     assert url.isascii()
     raw_path, query = parts(url)
@@ -32,8 +35,10 @@ def test_a_signed_path_is_granted_and_can_be_encoded_anew(path: str, use: Use) -
     assert SIGNER.check(again, query) is None
 
 
+@meets(other=13)
 @given(PATHS, PATHS)
 def test_another_path_is_refused(path: str, other: str) -> None:
+    met("other", path != other)
     grant = SIGNER.grant("http://h:1", "t")
     _, query = parts(grant.url(path, Use.ADD))
     raw_path, _ = parts(grant.url(other, Use.ADD))

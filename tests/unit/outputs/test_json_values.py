@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.outputs.file_formats import compact_json
 from delta_sharing_client.outputs.files import json_rows, json_values
+from tests.quota import meets, met
 
 
 @pytest.mark.parametrize(
@@ -39,12 +40,15 @@ def test_values_of_each_type_become_exact_json(kind: pa.DataType, raw: list[obje
     assert json.loads(compact_json(values)) == expected
 
 
+@meets(nested=4, cut=2)
 @given(
     rows=st.lists(st.none() | st.lists(st.none() | st.lists(st.tuples(st.text(), st.none() | st.integers(0, 9))))),
     cut=st.tuples(st.integers(0, 8), st.integers(0, 8)),
 )
 def test_a_slice_of_nested_values_equals_the_slice_of_the_values(rows: list[object], cut: tuple[int, int]) -> None:
     array = pa.array(rows, pa.list_(pa.map_(pa.string(), pa.int8())))
+    met("nested", any(rows[cut[0] : cut[0] + cut[1]]))
+    met("cut", 0 < cut[0] < len(rows) and cut[1])
 
     assert json_values(array.slice(*cut)) == json_values(array)[cut[0] : cut[0] + cut[1]]
 

@@ -21,6 +21,7 @@ from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.parquet.thrift import list_of, number, read_struct, skip_struct
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.read.align import checker
+from tests.quota import meets, met
 from tests.unit.storages import Table, parquet_bytes
 from tests.versions import PYARROW
 
@@ -88,19 +89,22 @@ def test_a_chunk_that_the_footer_does_not_have_is_refused() -> None:
             chunks.get(*place)
 
 
+@meets(read=5, refused=10)
 @given(data=st.data())
 def test_any_damage_of_a_footer_is_read_or_refused(data: st.DataObject) -> None:
     blob = parquet_bytes(ROWS, row_group_size=2)
     footer = bytearray(parse_footer(pa.py_buffer(blob), len(blob)).data.to_pybytes())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(footer) - 1))
-        footer[at : at + 1] = data.draw(st.binary(max_size=3))
-    cut = data.draw(st.integers(0, len(footer)))
+        footer[at : at + 1] = data.draw(st.binary(min_size=1, max_size=1) | st.binary(max_size=3))
+    cut = data.draw(st.just(len(footer)) | st.integers(0, len(footer)))
     chunks = Chunks(pa.py_buffer(bytes(footer[:cut])), range(14), 10_000)
     try:
         found = chunks.get(0, 0)
     except DataError:
+        met("refused")
         return
+    met("read")
     assert 0 <= found.start <= found.start + found.length <= 10_000
 
 
@@ -145,12 +149,16 @@ VALUES = st.recursive(
 STRUCTS = st.builds(as_struct, st.lists(st.tuples(st.integers(0, 15), VALUES), max_size=120))
 
 
+@meets(fields=24, many=17)
 @given(STRUCTS, st.binary(max_size=9))
 def test_a_struct_is_skipped_to_its_end_and_no_further(struct: bytes, after: bytes) -> None:
+    met("fields", len(struct) > 1)
+    met("many", len(struct) > 100)
     assert skip_struct(struct + after, 0) == len(struct)
     assert read_struct(struct + after, 0)[1] == len(struct)
 
 
+@meets(refused=10, read=13)
 @given(st.binary(max_size=200) | STRUCTS, st.data())
 def test_skipping_a_damaged_struct_ends_where_reading_it_ends(struct: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(struct)))
@@ -158,9 +166,11 @@ def test_skipping_a_damaged_struct_ends_where_reading_it_ends(struct: bytes, dat
     try:
         expected = read_struct(damaged, 0)[1]
     except (ValueError, IndexError):
+        met("refused")
         with pytest.raises((ValueError, IndexError)):
             skip_struct(damaged, 0)
         return
+    met("read", expected > 1)
     assert skip_struct(damaged, 0) == expected
 
 
@@ -274,8 +284,12 @@ def test_a_decimal_of_too_many_digits_is_refused() -> None:
         check(pa.array([Decimal(12345)], pa.decimal128(5, 0)).view(pa.decimal128(3, 0)))
 
 
+@meets(text=6, null=11, cut=9)
 @given(st.lists(st.none() | st.text(max_size=6), max_size=20), st.integers(0, 10), st.integers(0, 10))
 def test_text_passes_however_it_is_sliced(values: list[str | None], start: int, length: int) -> None:
+    met("text", any(values[start : start + length]))
+    met("null", None in values[start : start + length])
+    met("cut", 0 < start < len(values) and length)
     check = checker(pa.string())
     assert check is not None
     check(pa.array(values, pa.string()).slice(start, length))

@@ -14,6 +14,7 @@ from hypothesis import given
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.byte_ranges import Block, SparseFile
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
+from tests.quota import meets, met
 from tests.unit.storages import parquet_bytes
 
 
@@ -43,8 +44,10 @@ def test_what_is_no_footer_is_a_data_error(tail: bytes, size: int) -> None:
         parse_footer(pa.py_buffer(tail), size)
 
 
+@meets(noise=5)
 @given(st.binary(max_size=200))
 def test_random_tails_are_a_data_error_or_a_footer(noise: bytes) -> None:
+    met("noise", len(noise) > 8)
     tail = noise + len(noise).to_bytes(4, "little") + b"PAR1"
     with contextlib.suppress(DataError):
         assert isinstance(parse_footer(pa.py_buffer(tail), 10_000).metadata, pq.FileMetaData)

@@ -20,6 +20,7 @@ from delta_sharing_client.parquet.pages import (
     read_page_header,
     walk_pages,
 )
+from tests.quota import meets, met
 
 PLAIN, DELTA_LENGTH, DELTA, RLE_DICTIONARY = 0, 6, 7, 8
 CODECS = ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]
@@ -83,26 +84,41 @@ def test_a_page_of_negative_size_is_no_page() -> None:
         read_page_header(header, 0)
 
 
+@meets(known=21, several=19)
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=20))
 def test_the_longest_text_is_right_or_not_known(texts: list[bytes]) -> None:
+    met("known", longest(texts) is not None)
+    met("several", len(set(map(len, texts))) > 1)
     assert longest(texts) in (max(map(len, texts)), None)
 
 
+@meets(several=15, wide=23)
 @given(st.lists(st.text(st.characters(min_codepoint=1), max_size=60), min_size=1, max_size=20, unique=True))
 def test_the_longest_of_ordinary_texts_is_known(texts: list[str]) -> None:
+    met("several", len(texts) > 2)
+    met("wide", not "".join(texts).isascii())
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     assert longest(encoded) == max(map(len, encoded))
 
 
+@meets(several=20, long=2)
 @given(st.integers(0, 400).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1)))
 def test_texts_of_one_length_are_known_whatever_they_hold(texts: list[bytes]) -> None:
+    met("several", len(texts) > 1)
+    met("long", len(texts[0]) > 255)
     assert longest(texts) == len(texts[0])
 
 
-@given(st.binary(max_size=60), st.integers(-1, 20))
-def test_any_bytes_are_a_dictionary_or_not(data: bytes, values: int) -> None:
+@meets(known=10, unknown=10)
+@given(
+    st.tuples(st.binary(max_size=60), st.integers(-1, 20))
+    | st.lists(st.binary(max_size=30)).map(lambda texts: (bytes(dictionary_of(texts)), len(texts)))
+)
+def test_any_bytes_are_a_dictionary_or_not(given: tuple[bytes, int]) -> None:
+    data, values = given
     page = PageHeader(DICTIONARY_PAGE, len(data), len(data), values)
     found = longest_short_text(memoryview(data), (page, 0), 0)
+    met("unknown" if found is None else "known")
     assert found is None or 0 <= found <= len(data)
 
 

@@ -398,9 +398,11 @@ def test_arrow_computes_what_the_reference_does(expression: Expression, found: l
     assert columns(bound) <= set(PATHS)
 
 
+@meets(calls=9)
 @settings(max_examples=examples(120), deadline=None)
 @given(_predicates())
 def test_text_is_read_back_as_the_same(expression: Expression) -> None:
+    met("calls", has_calls(expression))
     assert parse_filter(str(expression)) == expression
 
 

@@ -274,11 +274,13 @@ _PIECES = st.sampled_from(
 )
 
 
+@meets(read=3)
 @settings(max_examples=examples(250))
 @given(st.lists(_PIECES, max_size=12).map(" ".join) | st.text(max_size=20))
 def test_any_text_is_either_read_or_refused_with_a_usage_error(text):
     with contextlib.suppress(UsageError):
         expression = parse_filter(text)
+        met("read")
         assert parse_filter(str(expression)) == expression
 
 

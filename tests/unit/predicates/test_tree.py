@@ -17,32 +17,42 @@ from delta_sharing_client.predicates.tree import (
     In,
     Like,
     Literal,
+    Not,
     Op,
+    Or,
     all_of,
     any_of,
     col,
     columns,
 )
 from tests.effort import examples
+from tests.quota import meets, met
 from tests.unit.predicates.strategies import SCHEMA, TEXT, predicates
 
 
+@meets(nested=8)
 @settings(max_examples=examples(120))
 @given(predicates(max_leaves=8))
 def test_text_of_a_predicate_reads_back_as_the_same(expression):
+    met("nested", isinstance(expression, (And, Or, Not)))
     assert parse_filter(str(expression)) == expression
 
 
+@meets(nested=8)
 @settings(max_examples=examples(100))
 @given(predicates())
 def test_text_of_a_bound_predicate_binds_to_the_same(expression):
+    met("nested", isinstance(expression, (And, Or, Not)))
     bound = bind(expression, SCHEMA)
     assert bind(parse_filter(str(bound)), SCHEMA) == bind(bound, SCHEMA)
     assert pickle.loads(pickle.dumps(bound)) == bound
 
 
+@meets(wide=17, odd=20)
 @given(st.lists(TEXT.filter(bool), min_size=1, max_size=3), TEXT)
 def test_any_name_and_any_text_survive(path, text):
+    met("wide", not "".join(path).isascii())
+    met("odd", not all(name.isidentifier() for name in path))
     expression = Comparison(Op.EQ, Column(tuple(path)), Literal(text))
     assert parse_filter(str(expression)) == expression
     assert parse_filter([(tuple(path), "=", text)]) == expression

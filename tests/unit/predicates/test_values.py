@@ -22,25 +22,34 @@ from delta_sharing_client.predicates.values import (
     parse_date,
     parse_moment,
 )
+from tests.quota import meets, met
 
 UTC = datetime.timezone.utc
 
 
+@meets(past=18)
 @given(st.dates())
 def test_dates_agree_with_python(value):
+    met("past", value.year < 1970)
     day = normalise(value)
     assert str(day) == value.isoformat()
     assert parse_date(value.isoformat()) == day
     assert day.days == (value - datetime.date(1970, 1, 1)).days
 
 
+@meets(past=11, beyond=5)
 @given(st.integers(-(1 << 31), (1 << 31) - 1))
 def test_dates_of_any_year_print_and_read_back(days):
+    met("past", days < 0)
+    met("beyond", abs(days) > 3_000_000)
     assert parse_date(format_date(days)) == Day(days)
 
 
+@meets(past=15, fraction=22)
 @given(st.datetimes())
 def test_datetimes_agree_with_python(value):
+    met("past", value.year < 1970)
+    met("fraction", value.microsecond)
     moment = normalise(value)
     assert moment == Moment(
         (value - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1) * 1000, Zone.LOCAL
@@ -49,11 +58,14 @@ def test_datetimes_agree_with_python(value):
     assert parse_moment(str(moment)) == moment
 
 
+@meets(offset=23, fraction=23)
 @given(
     st.datetimes(min_value=datetime.datetime(2, 1, 1), max_value=datetime.datetime(9998, 1, 1)),
     st.integers(-1080, 1080),
 )
 def test_aware_datetimes_are_instants(value, minutes):
+    met("offset", minutes)
+    met("fraction", value.microsecond)
     aware = value.replace(tzinfo=datetime.timezone(datetime.timedelta(minutes=minutes)))
     moment = normalise(aware)
     assert moment == Moment(
@@ -63,8 +75,11 @@ def test_aware_datetimes_are_instants(value, minutes):
     assert parse_moment(str(moment)) == moment
 
 
+@meets(past=11, finer=24)
 @given(st.integers(-(1 << 63) * 1000, ((1 << 63) - 1) * 1000))
 def test_moments_print_and_read_back(nanoseconds):
+    met("past", nanoseconds < 0)
+    met("finer", nanoseconds % 1000)
     for zone in Zone:
         assert parse_moment(str(Moment(nanoseconds, zone))) == Moment(nanoseconds, zone)
 

@@ -13,6 +13,7 @@ from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.protocol import lines as wire_lines
 from delta_sharing_client.protocol.body import split_blocks
 from delta_sharing_client.protocol.lines import Line
+from tests.quota import meets, met
 
 decode = msgspec.json.Decoder(Line).decode
 # Whole lines, and pieces of which some make a line, or two lines, or half of one.
@@ -44,12 +45,15 @@ PARTS = [
 pieces = st.lists(st.sampled_from([b"a", b"{}", b"\n", b"\r\n", b"\r", "\u2028".encode(), b"\x85", b"", b" "]))
 
 
+@meets(split=18, incomplete=18)
 @given(chunks=st.lists(pieces.map(b"".join)))
 def test_lines_are_those_of_the_whole_body_however_it_arrives(chunks):
     blocks = list(split_blocks(chunks))
 
     body = b"".join(chunks)
     lines = [line for block in blocks for line in block.lines]
+    met("split", len(blocks) > 1 and len(lines) > 1)
+    met("incomplete", body and not body.endswith(b"\n"))
     assert lines == (body.split(b"\n")[:-1] if body.endswith(b"\n") or not body else body.split(b"\n"))
     assert all(block.complete for block in blocks[:-1])
     assert not blocks or blocks[-1].complete == body.endswith(b"\n")
@@ -76,13 +80,18 @@ def test_line_over_the_limit_is_refused_as_soon_as_it_is_known(chunks):
     assert list(split_blocks([b"x" * 10 + b"\n" + b"y" * 10], max_line_bytes=10))
 
 
-@given(lines=st.lists(st.lists(st.sampled_from([*WHOLE, *PARTS, b"\n"]), max_size=4).map(b"".join), min_size=1))
+@meets(read=8, refused=8)
+@given(
+    lines=st.lists(st.sampled_from(WHOLE), min_size=1)
+    | st.lists(st.lists(st.sampled_from([*WHOLE, *PARTS, b"\n"]), max_size=4).map(b"".join), min_size=1)
+)
 def test_lines_decoded_at_once_are_those_decoded_one_by_one(lines):
     text = b"\n".join(lines)
     try:
         expected = [decode(line) for line in text.split(b"\n")]
     except (msgspec.MsgspecError, UnicodeDecodeError):
         expected = None
+    met("refused" if expected is None else "read")
     assert wire_lines._decoded_at_once(text) == expected
 
 

@@ -19,6 +19,7 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.effort import examples
+from tests.quota import meets, met
 from tests.unit.read.eager import make_eager
 from tests.unit.storages import (
     Storage,
@@ -92,6 +93,7 @@ def shared_storage() -> Iterator[Storage]:
 TRACKED = {"delta.enableRowTracking": "true"}
 
 
+@meets(filtered=11, kept=11, all_removed=9)
 @settings(max_examples=examples(240), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, data: st.DataObject) -> None:
@@ -114,6 +116,8 @@ def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, 
     request: dict[str, Any] = {"limit": data.draw(st.none() | st.integers(0, 5))}
     texts = data.draw(st.lists(st.sampled_from(FILTERS), max_size=2))
     condition = f" {data.draw(st.sampled_from(['AND', 'OR']))} ".join(f"({text})" for text in texts)
+    met("filtered", texts)
+    met("kept" if kept else "all_removed")
     request["filter"] = parse_filter(condition) if texts else None
     request["columns"] = data.draw(st.sampled_from([None, ["s"], ["d", "i"], []]))
     options = fast_options(batch_rows=data.draw(st.sampled_from([3, 11, 65_536])))

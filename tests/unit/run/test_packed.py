@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.run import packed
 from delta_sharing_client.run.packed import PackedTasks, pack_tasks, packed_if_many
+from tests.quota import meets, met
 
 
 def task(number: int, size: int = 100, rows: int | None = 7) -> FileTask:
@@ -23,8 +24,11 @@ def task(number: int, size: int = 100, rows: int | None = 7) -> FileTask:
     )
 
 
-@given(st.lists(st.integers(-1, 1000), max_size=700), st.integers(1, 20_000))
+@meets(several=2, unknown=2)
+@given(st.lists(st.integers(-1, 1000), max_size=70).map(lambda sizes: sizes * 50), st.integers(1, 20_000))
 def test_what_is_packed_comes_out_as_it_was(sizes: list[int], most: int) -> None:
+    met("several", len(sizes) > 250)
+    met("unknown", -1 in sizes)
     tasks = [task(number, size) for number, size in enumerate(sizes)]
     found = pickle.loads(pickle.dumps(pack_tasks(iter(tasks), lambda one: one.size + 10, most)))
     assert list(found) == tasks

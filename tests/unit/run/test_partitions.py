@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.run.partitions import OPEN_COST, Partition, Piece, SharedUrls, equal_shares, pack
+from tests.quota import meets, met
 
 MB = 1024 * 1024
 
@@ -32,9 +33,11 @@ def test_nothing_is_no_partition() -> None:
     assert pack([], 2) == []
 
 
+@meets(several=19)
 @given(st.lists(st.integers(OPEN_COST, 300 * MB), min_size=1, max_size=40), st.integers(1, 16))
 def test_every_file_is_in_one_part_in_order_and_no_part_is_empty_or_too_large(costs: list[int], count: int) -> None:
     packed = pack(pieces(costs), count)
+    met("several", len(packed) > 1)
     assert [int(piece.task.key) for part in packed for piece in part] == list(range(len(costs)))
     assert len(packed) <= count
     assert all(packed)
@@ -43,9 +46,12 @@ def test_every_file_is_in_one_part_in_order_and_no_part_is_empty_or_too_large(co
         assert sum(inside) <= sum(costs) / count + max(inside)
 
 
+@meets(several=15, fewer=7)
 @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 9))
 def test_every_row_group_belongs_to_one_part_and_no_part_is_empty(sizes: list[int], parts: int) -> None:
     shares = equal_shares(sizes, parts)
+    met("several", len(shares) > 1)
+    met("fewer", 0 < len(shares) < parts)
     assert [ordinal for share in shares for ordinal in share] == list(range(len(sizes)))
     assert len(shares) <= parts
     assert all(shares)

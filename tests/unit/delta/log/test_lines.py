@@ -18,6 +18,7 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.log.lines import parse_commit_info, read_actions
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError
+from tests.quota import meets, met
 
 ADD = {"path": "p", "partitionValues": {"d": None}, "size": 3, "modificationTime": 4, "dataChange": False}
 VECTOR = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1, "sizeInBytes": 4, "cardinality": 1}
@@ -86,12 +87,24 @@ def test_a_malformed_line_is_refused_by_file_and_number(line: bytes) -> None:
         list(read_actions([b'{"txn":{"appId":"a","version":1}}', line], "7.json"))
 
 
-@given(st.binary(max_size=60))
+LIKE_FILES = st.fixed_dictionaries(
+    {"path": st.text(max_size=5)},
+    optional={
+        name: st.none() | st.integers(-5, 5) | st.text(max_size=3) | st.booleans() | st.just({})
+        for name in ("size", "partitionValues", "modificationTime", "dataChange", "stats", "add", "deletionVector")
+    },
+).map(lambda fields: json.dumps(fields).encode())
+
+
+@meets(refused=20, read=4)
+@given(st.binary(max_size=60) | LIKE_FILES)
 def test_any_bytes_give_actions_or_one_of_our_errors(line: bytes) -> None:
     try:
         list(read_actions([line, b'{"add":' + line + b"}"], "f"))
     except DeltaSharingError:
+        met("refused")
         return
+    met("read")
 
 
 def test_a_commit_info_with_free_text_keeps_what_is_understood() -> None:

@@ -17,6 +17,7 @@ from delta_sharing_client.delta.log.listing import (
     hinted_checkpoint,
     json_checksum,
 )
+from tests.quota import meets, met
 
 # The test vector of the protocol, "JSON checksum".
 SAMPLE = (
@@ -52,8 +53,11 @@ def test_each_rule_of_the_canonical_form(text: str, expected: str) -> None:
     assert canonical_json(text) == expected
 
 
+@meets(several=19, wide=22)
 @given(st.dictionaries(st.text(max_size=4), st.one_of(st.integers(), st.text(max_size=4), st.none())))
 def test_the_checksum_does_not_depend_on_order_or_spacing(document: dict[str, object]) -> None:
+    met("several", len(document) > 1)
+    met("wide", not json.dumps(document, ensure_ascii=False).isascii())
     backwards = dict(reversed(document.items()))
     assert json_checksum(json.dumps(document)) == json_checksum(json.dumps(backwards, indent=2))
 

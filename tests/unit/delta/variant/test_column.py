@@ -4,6 +4,7 @@ import base64
 import datetime
 import json
 import math
+import re
 import struct
 import uuid
 from decimal import Decimal
@@ -17,6 +18,7 @@ from delta_sharing_client.delta.data_types import VARIANT_ARROW_TYPE
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json, variant_to_python
 from delta_sharing_client.delta.variant.encoding import MAX_DEPTH
 from delta_sharing_client.errors import DataError
+from tests.quota import meets, met
 from tests.unit.delta.variant_encoder import (
     EMPTY,
     container,
@@ -131,13 +133,18 @@ def test_nan_is_a_string_in_json_and_a_float_in_python():
     assert math.isnan(variant_to_python(double(math.nan), EMPTY))
 
 
+@meets(fraction=6, negative=11)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_doubles_keep_their_value_in_json(value):
+    met("fraction", value % 1)
+    met("negative", value < 0)
     assert json.loads(as_json(double(value))) == value
 
 
+@meets(fraction=17, whole=7)
 @given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
 def test_decimals_keep_their_value_in_json(unscaled, scale):
+    met("fraction" if scale else "whole")
     shown = as_json(decimal_(10, scale, unscaled))
     assert "E" not in shown
     assert Decimal(shown) == variant_to_python(decimal_(10, scale, unscaled), EMPTY) == Decimal(f"{unscaled}E-{scale}")
@@ -151,6 +158,7 @@ TREES = st.recursive(
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8"), max_size=70)
+    | st.text(st.characters(codec="utf-8"), min_size=20, max_size=30).map(lambda text: 3 * text)
     | st.binary(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=4)
@@ -169,9 +177,13 @@ def plain(value: object) -> object:
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 
+@meets(objects=8, lists=10, texts=3)
 @settings(max_examples=150)
 @given(TREES, st.integers(0, 3), st.booleans(), st.booleans(), st.integers(1, 4))
 def test_trees_of_every_layout_decode(tree, extra, large, backwards, width):
+    met("objects", isinstance(tree, dict) and tree)
+    met("lists", isinstance(tree, list) and tree)
+    met("texts", re.search(r'"[^"]{64}', json.dumps(plain(tree), ensure_ascii=False)))
     names = sorted(keys_of(tree))[::-1]
     metadata = dictionary(names, width)
     value = encode(tree, names, extra=extra, large=large, backwards=backwards)
@@ -319,6 +331,7 @@ def test_repeated_long_names_cannot_multiply():
         as_json(encode(tree, names), dictionary(names))
 
 
+@meets(refused=65, read=9)
 @settings(max_examples=300)
 @given(TREES, st.data())
 def test_damaged_trees_decode_or_are_data_errors(tree, data):
@@ -330,9 +343,11 @@ def test_damaged_trees_decode_or_are_data_errors(tree, data):
     try:
         found = variant_to_python(*parts)
     except DataError:
+        met("refused")
         with pytest.raises(DataError):
             as_json(bytes(parts[0]), bytes(parts[1]))
         return
+    met("read")
     shown = json.loads(as_json(bytes(parts[0]), bytes(parts[1])))
     assert isinstance(found, dict) == isinstance(shown, dict)
 
@@ -581,9 +596,12 @@ SCALAR = st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(co
 OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), SCALAR | st.lists(SCALAR, max_size=3), max_size=4)
 
 
+@meets(objects=11, others=22)
 @settings(max_examples=100)
 @given(st.lists(OBJECTS | SCALAR, max_size=6))
 def test_values_shredded_by_the_book_come_back(values):
+    met("objects", any(isinstance(value, dict) and value for value in values))
+    met("others", any(not isinstance(value, dict) for value in values))
     names = ["d", "c", "b", "a"]
 
     def shred(value: object, wanted: type) -> dict[str, object]:
