@@ -4,9 +4,10 @@ import asyncio
 import random
 
 import hypothesis.strategies as st
-from hypothesis import event, given
+from hypothesis import given
 
 from delta_sharing_client.read.budget import Budget, Grant
+from tests.quota import meets, met
 
 
 async def granted(budget: Budget, *wanted: tuple[tuple[int, int], int]) -> list[asyncio.Task[Grant]]:
@@ -79,6 +80,7 @@ def test_whoever_was_cancelled_holds_nothing() -> None:
     asyncio.run(check())
 
 
+@meets(waited=10)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 30)), min_size=1, max_size=12), st.randoms())
 def test_files_consumed_in_order_always_end(files: list[tuple[int, int]], chance: random.Random) -> None:
     """Files ask for their parts at any time, one after another; a consumer takes all parts in order."""
@@ -106,6 +108,6 @@ def test_files_consumed_in_order_always_end(files: list[tuple[int, int]], chance
         reads = [read(number, *files[number]) for number in numbers]
         await asyncio.wait_for(asyncio.gather(consume(), *reads), 20)
         assert budget.has_room(20)
-        event("some waited" if waited else "none waited")
+        met("waited", waited)
 
     asyncio.run(check())
