@@ -240,7 +240,9 @@ class FollowedTable:
         words = self.request.words
         what = f"Detected incompatible schema change in version {changed_in}"
         if found is None:
-            message = f"{what}: columns were added; {words.again}, and it goes on with the new schema."
+            widened = first_difference(stream.metadata, seen, {Kind.WIDENED})
+            added = "columns were added" if widened is None else str(widened)
+            message = f"{what}: {added}; {words.again}, and it goes on with the new schema."
         else:
             left = ""
             if changed_in == first + 1:
@@ -366,11 +368,12 @@ def _as_insert(file: FileAction, version: int) -> FileAction:
 
 # === Whether files written under one schema can be read in a stream with another one ===
 
-# What was *seen* in the log must exist in the stream's schema, spelled the same and of equal type. Columns that the
-# stream has in addition are null in older files. Whether a column may hold nulls makes no difference: the columns of a
-# stream always may (the JVM connector refuses a column that became NOT NULL).
+# What was *seen* in the log must exist in the stream's schema, spelled the same, and of the same type or a narrower one.
+# Columns that the stream has in addition are null in older files. Whether a column may hold nulls makes no difference:
+# the columns of a stream always may (the JVM connector refuses a column that became NOT NULL).
 _BREAKS_A_STREAM = frozenset(
-    set(Kind) - {Kind.ADDED, Kind.ADDED_NOT_NULL, Kind.NOT_NULL, Kind.ELEMENTS_NOT_NULL, Kind.VALUES_NOT_NULL}
+    set(Kind)
+    - {Kind.ADDED, Kind.ADDED_NOT_NULL, Kind.NOT_NULL, Kind.ELEMENTS_NOT_NULL, Kind.VALUES_NOT_NULL, Kind.WIDENED}
 )
 
 

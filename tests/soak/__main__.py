@@ -6,7 +6,7 @@ import argparse
 import sys
 from types import ModuleType
 
-from tests.soak import early_ends, engines, faults, listing, positions, spark_kills, urls
+from tests.soak import early_ends, engines, faults, listing, positions, spark_kills, streams, urls
 
 # A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 SOAKS: dict[str, ModuleType] = {
@@ -16,6 +16,7 @@ SOAKS: dict[str, ModuleType] = {
     "listing": listing,
     "positions": positions,
     "spark-kills": spark_kills,
+    "streams": streams,
     "urls": urls,
 }
 

@@ -173,3 +173,55 @@ def _idle() -> int:
     kept = 0 if asyncio.all_tasks(running) else sum(sock.fileno() >= 0 for sock in list(http._sockets))
     waiting = [connection for pool in list(_pools) if pool.pool is not None for connection in list(pool.pool.queue)]
     return kept + sum(connection is not None and connection.sock is not None for connection in waiting)
+
+
+class PeakOfPython(threading.Thread):
+    """Finds the most memory that a process of Python below this one had: Spark starts its planners and workers there.
+
+    Attributes
+    ----------
+    bytes:
+        The largest resident size of one of them so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True, name="peak-of-python")
+        self._over = threading.Event()
+        self.bytes = 0
+
+    def __enter__(self) -> PeakOfPython:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._over.wait(0.1):
+            parents = {int(process.name): _parent(process) for process in Path("/proc").glob("[0-9]*")}
+            for process in parents:
+                if process != os.getpid() and _is_below(process, os.getpid(), parents):
+                    self.bytes = max(self.bytes, _peak_of_python(process))
+
+
+def _is_below(process: int, ancestor: int, parents: dict[int, int]) -> bool:
+    while process in parents:
+        process = parents[process]
+        if process == ancestor:
+            return True
+    return False
+
+
+def _parent(process: Path) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def _peak_of_python(process: int) -> int:
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        if "python" in lines[0]:
+            return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return 0

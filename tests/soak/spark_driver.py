@@ -90,6 +90,7 @@ def by_hand(stream: dict[str, Any]) -> None:
                 for batch in worker.read(pickle.loads(pickle.dumps(part)))
                 for row in batch.to_pylist()
             ]
+            check_again(str(out), last, rows)
             _write(out / f"{last}.json", rows)
             _write(commits / str(last), {})
             planner.commit(end)
@@ -120,14 +121,27 @@ def sink(out: str) -> Any:
     """Return the sink: a file for each batch, which a batch that comes again replaces."""
 
     def write(frame: Any, batch: int) -> None:
-        # Spark Connect sends this function to its server: what it needs is in it.
+        # Spark Connect sends this function to its server, which has this package.
+        from tests.soak.spark_driver import check_again
+
         rows = [(row["id"], row.asDict().get("_change_type", "insert")) for row in frame.collect()]
+        check_again(out, batch, rows)
         part = os.path.join(out, f"{batch}.part")
         with open(part, "w") as file:
             json.dump(rows, file)
         os.replace(part, os.path.join(out, f"{batch}.json"))
 
     return write
+
+
+def check_again(out: str, batch: int, rows: list[tuple[int, str]]) -> None:
+    """Refuse a batch that came before with other rows, and leave a mark of one that came with the same."""
+    before = Path(out) / f"{batch}.json"
+    if not before.exists():
+        return
+    if sorted(map(tuple, json.loads(before.read_text()))) != sorted(rows):
+        raise RuntimeError(f"Batch {batch} came again with other rows: {sorted(rows)} after {before.read_text()}.")
+    before.with_suffix(".again").touch()
 
 
 if __name__ == "__main__":

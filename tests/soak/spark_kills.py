@@ -2,8 +2,8 @@
 
 Each driver has the streams of some modes and is killed with SIGKILL, its Python workers with it, at a random moment;
 the tables grow meanwhile. One mode's server goes away for a minute in one of the lives, and that stream must outlast
-it. Then the streams run to the end of their tables, and the rows in their sinks are compared with those written. Needs
-PySpark 4.2 or newer and a JDK.
+it. A batch that reaches its sink twice must hold the same rows both times. Then the streams run to the end of their
+tables, and the rows in their sinks are compared with those written. Needs PySpark 4.2 or newer and a JDK.
 """
 
 from __future__ import annotations
@@ -320,6 +320,7 @@ class _Soak:
     def _compare(self, name: str) -> None:
         found, expected, due = self._rows(name), self._expected(name), self._expected(name, committed=True)
         self.counts[name]["rows"] = sum(found.values())
+        self.counts[name]["batches that came twice, the same"] = len(list((self._places[name] / "out").glob("*.again")))
         if due != expected:
             self.wrong.append(f"{name}: not at the end of its table after {_END_SECONDS:.0f} s; compared up to there")
         for what, rows in (("lost", due - found), ("doubled or strange", found - expected)):

@@ -444,6 +444,32 @@ def test_column_dropped_under_a_running_stream_is_null_from_then_on_and_a_restar
     assert restarted(lambda: stream_reader(lake, startingVersion="0"), end) == [{"id": 3}]
 
 
+@limited
+@pytest.mark.parametrize("wire", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", [{}, {"readChangeFeed": "true"}])
+@pytest.mark.parametrize(("before", "after"), [(pa.int32(), pa.int64()), (pa.int8(), pa.float64())])
+def test_widened_column_stops_a_stream_once_and_older_files_come_in_the_wider_type(
+    lake: Any, wire: str, kind: dict[str, str], before: pa.DataType, after: pa.DataType
+) -> None:
+    table = TableWriter(lake.root / "t", pa.schema([("id", pa.int64()), ("number", before)]), properties=FEED)
+    table.insert([{"id": 1, "number": 1}])
+    options = {"startingVersion": "0", "responseFormat": wire, **kind}
+    running = stream_reader(lake, **options)
+    table.insert([{"id": 2, "number": 2}])
+    table.schema = pa.schema([("id", pa.int64()), ("number", after)])
+    assert table.commit(metadata=True) == 3
+    table.insert([{"id": 4, "number": 2**40}])
+    end = running.latestOffset(running.initialOffset(), running.getDefaultReadLimit())
+    found = rows(running, running.initialOffset(), end)
+    assert [(row["id"], row["number"]) for row in found] == [(1, 1), (2, 2)]
+    with pytest.raises(SchemaChangeError, match=r"in version 3: column 'number' was widened .*; restart the query"):
+        running.latestOffset(end, running.getDefaultReadLimit())
+    again = restarted(lambda: stream_reader(lake, **options), end)
+    assert [(row["id"], row["number"]) for row in again] == [(4, 2**40)]
+    anew = restarted(lambda: stream_reader(lake, **options), running.initialOffset())
+    assert [(row["id"], row["number"]) for row in anew] == [(1, 1), (2, 2), (4, 2**40)]
+
+
 def test_drop_and_addition_in_one_commit_under_a_running_stream(lake: Any) -> None:
     table = TableWriter(lake.root / "t", WIDER)
     table.insert([{"id": 1, "extra": "x"}])
