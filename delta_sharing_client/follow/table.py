@@ -368,7 +368,7 @@ def _as_insert(file: FileAction, version: int) -> FileAction:
 
 # === Whether files written under one schema can be read in a stream with another one ===
 
-# What was *seen* in the log must exist in the stream's schema, spelled the same, and of the same type or a narrower one.
+# What was *seen* in the log must exist in the stream's schema, spelled the same, of the same type or a narrower one.
 # Columns that the stream has in addition are null in older files. Whether a column may hold nulls makes no difference:
 # the columns of a stream always may (the JVM connector refuses a column that became NOT NULL).
 _BREAKS_A_STREAM = frozenset(
