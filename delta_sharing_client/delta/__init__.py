@@ -1,1 +1,1 @@
-"""What a Delta table is: actions, schema, features, log, deletion vectors. No network."""
+"""Delta tables: actions, schema, features, log, deletion vectors. No network."""

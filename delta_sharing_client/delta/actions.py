@@ -1,11 +1,11 @@
-"""The actions of the Delta log, as typed values (Delta Transaction Log Protocol, "Actions").
+"""The actions of the Delta log as typed values (Delta Transaction Log Protocol, "Actions").
 
-Both response formats of Delta Sharing and the commits and checkpoints of a local log are read into these. A shared
-file carries four more facts that only a sharing server knows (``file_id`` and the ``shared_*`` fields); they are
-``None`` in a local log and are never written to one.
+Both response formats of Delta Sharing, and the commits and checkpoints of a local log, are decoded into these. A shared
+file has four more fields that only a sharing server sends (``file_id`` and the ``shared_*`` fields); in a local log
+they are ``None``, and they are never written to one.
 
-Field names are the specification's in snake case; JSON uses the specification's camel case. The structs are
-not garbage-collector tracked (``gc=False``), because a snapshot may hold a million of them; they hold no cycles.
+Field names are the specification's in snake case; JSON has them in camel case. The structs are not tracked by the
+garbage collector (``gc=False``), because a snapshot can have a million of them; they contain no cycles.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import msgspec
 StorageType = Literal["u", "i", "p"]
 _LONG_MAX = 2**63 - 1
 Long = Annotated[int, msgspec.Meta(ge=-_LONG_MAX, le=_LONG_MAX)]
-"""A 64-bit number; JSON can spell larger ones, which are malformed and do not decode."""
+"""A 64-bit number; larger ones in JSON are malformed and do not decode."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=_LONG_MAX)]
 """A number of bytes or rows, or a position: a negative one is malformed and does not decode."""
 
 
 class Format(msgspec.Struct, rename="camel", frozen=True):
-    """``metaData.format``: the encoding of the data files; only ``parquet`` exists."""
+    """``metaData.format``: the encoding of the data files, always ``parquet``."""
 
     provider: str = "parquet"
     options: dict[str, str] = {}
 
 
 class Protocol(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """``protocol``: the reader and writer versions, and the table features, that a client must understand.
+    """``protocol``: the reader and writer versions, and the table features, that a client must support.
 
-    ``reader_features`` is a list if and only if ``min_reader_version`` is 3; likewise writers at 7.
+    ``reader_features`` is a list if and only if ``min_reader_version`` is 3; likewise for writers with 7.
     """
 
     min_reader_version: Long
@@ -55,16 +55,16 @@ class Metadata(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
 
     @property
     def properties(self) -> dict[str, str]:
-        """``configuration``, an empty dict where the log or the server left it out."""
+        """``configuration``, or an empty dict if it is missing."""
         return self.configuration or {}
 
 
 class DeletionVectorDescriptor(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
-    """``deletionVector``: where the deleted row positions of one data file lie.
+    """``deletionVector``: the location of the deleted row positions of one data file.
 
-    ``storage_type`` is ``u`` (file named by a UUID, relative to the table), ``i`` (inline, Z85 text) or ``p``
-    (absolute path or URL). ``size_in_bytes`` is the length of the serialized bitmap, without its 4-byte length prefix
-    and 4-byte checksum. ``offset`` is the byte at which the length prefix lies in the file; ``None`` for inline.
+    ``storage_type`` is ``u`` (file named by a UUID, relative to the table), ``i`` (inline, Z85 text) or ``p`` (absolute
+    path or URL). ``size_in_bytes`` is the length of the serialized bitmap, without its 4-byte length prefix and 4-byte
+    checksum. ``offset`` is the position of the length prefix in the file; ``None`` for inline.
     """
 
     storage_type: StorageType
@@ -83,7 +83,7 @@ class DeletionVectorDescriptor(msgspec.Struct, rename="camel", frozen=True, omit
 class AddFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     """``add``: a data file of the table.
 
-    ``path`` is the percent-encoded path of the log, or the pre-signed URL of a sharing answer (used verbatim).
+    ``path`` is the percent-encoded path of the log, or the pre-signed URL of a sharing response (used verbatim).
     ``partition_values`` maps *physical* partition column names to serialized values.
     """
 
@@ -98,7 +98,7 @@ class AddFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     base_row_id: Union[Count, None] = None
     default_row_commit_version: Union[Long, None] = None
     clustering_provider: Union[str, None] = None
-    # --- what only the sharing server says of it ---
+    # --- only from a sharing server ---
     file_id: Union[str, None] = None
     shared_deletion_vector_id: Union[str, None] = None
     shared_version: Union[int, None] = None
@@ -120,7 +120,7 @@ class RemoveFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     deletion_vector: Union[DeletionVectorDescriptor, None] = None
     base_row_id: Union[Count, None] = None
     default_row_commit_version: Union[Long, None] = None
-    # --- what only the sharing server says of it ---
+    # --- only from a sharing server ---
     file_id: Union[str, None] = None
     shared_deletion_vector_id: Union[str, None] = None
     shared_version: Union[int, None] = None
@@ -129,14 +129,14 @@ class RemoveFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
 
 class AddCdcFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
-    """``cdc``: a file of change data, holding a physical ``_change_type`` column."""
+    """``cdc``: a file of change data, with a physical ``_change_type`` column."""
 
     path: str
     partition_values: dict[str, Union[str, None]] = {}
     size: Annotated[int, msgspec.Meta(ge=-1, le=_LONG_MAX)] = -1
     data_change: bool = False
     tags: Union[dict[str, Union[str, None]], None] = None
-    # --- what only the sharing server says of it ---
+    # --- only from a sharing server ---
     file_id: Union[str, None] = None
     shared_version: Union[int, None] = None
     shared_timestamp: Union[int, None] = None
@@ -144,7 +144,7 @@ class AddCdcFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
 
 class Transaction(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """``txn``: the last version that a streaming application wrote."""
+    """``txn``: the last version written by a streaming application."""
 
     app_id: str
     version: Long
@@ -160,13 +160,13 @@ class DomainMetadata(msgspec.Struct, rename="camel", frozen=True):
 
 
 class RowIdHighWaterMark(msgspec.Struct, rename="camel", frozen=True):
-    """``rowIdHighWaterMark``: the highest row id given out, in the first form of row tracking."""
+    """``rowIdHighWaterMark``: the highest assigned row id, in the first form of row tracking."""
 
     high_water_mark: Long
 
 
 class CommitInfo(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """The fields of ``commitInfo`` that a reader needs; everything else in it is free text of the writer."""
+    """The fields of ``commitInfo`` that a reader needs; the others are free text of the writer."""
 
     timestamp: Union[Long, None] = None
     in_commit_timestamp: Union[Long, None] = None
@@ -208,15 +208,15 @@ Action = Union[
 
 
 class VersionedMetadata(NamedTuple):
-    """A ``metaData`` inside a change feed or a ``startingVersion`` answer; ``version`` is None if the server left it
-    out."""
+    """A ``metaData`` in a change feed or a ``startingVersion`` response; ``version`` is ``None`` if it is not
+    stated."""
 
     version: int | None
     metadata: Metadata
 
 
 class VersionedProtocol(NamedTuple):
-    """A ``protocol`` inside a change feed or a ``startingVersion`` answer; ``version`` as in VersionedMetadata."""
+    """A ``protocol`` in a change feed or a ``startingVersion`` response; ``version`` as in VersionedMetadata."""
 
     version: int | None
     protocol: Protocol

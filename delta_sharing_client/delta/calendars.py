@@ -1,10 +1,9 @@
-"""Dates and timestamps that Spark counted in the hybrid calendar, which is the Julian one before 15 October 1582.
+"""Dates and timestamps in Spark's hybrid calendar, which is Julian before 15 October 1582.
 
-Spark 2 counted so, Spark 3 and later do where ``spark.sql.parquet.datetimeRebaseModeInWrite`` asks for it; the footer
-of the file tells which (keys ``org.apache.spark.*``). Delta's calendar is the Gregorian one of ISO 8601 at all times,
-so the same date has another number in such a file. Dates are converted exactly. Timestamps from before 1900 are only
-converted where the writer worked in UTC: for any other zone the conversion depends on the offsets that its Java had for
-that zone, so they are refused.
+Spark 2 used it, and later versions do if ``spark.sql.parquet.datetimeRebaseModeInWrite`` requests it; the footer of the
+file states this (keys ``org.apache.spark.*``). Delta always uses the Gregorian calendar of ISO 8601, so such a file
+stores other numbers for the same date. Dates are converted exactly. Timestamps before 1900 are converted only if the
+writer worked in UTC: for other zones the conversion depends on the offsets in the writer's Java, so they are refused.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ _LEGACY_INT96 = b"org.apache.spark.legacyINT96"
 _ZONE = b"org.apache.spark.timeZone"
 _UTC = ("UTC", "Etc/UTC", "GMT", "Z", "Etc/GMT", "UTC+0", "+00:00")
 _SWITCH = -141_427  # 15 October 1582, in days since 1970
-_AGREED_MICROS = -2_208_988_800_000_000  # 1900: from then on both counts agree in every time zone
+_AGREED_MICROS = -2_208_988_800_000_000  # 1900: later timestamps are the same in both calendars, in every time zone
 _JULIAN_MARCH = 719_470  # days from 1 March of the Julian year 0 to 1970
 
 
 @dataclass(frozen=True, slots=True)
 class HybridCalendar:
-    """What of one file is counted in the hybrid calendar: numbers (INT32, INT64), INT96; and its writer's time zone."""
+    """Which values of a file use the hybrid calendar: numbers (INT32, INT64), INT96; and the writer's time zone."""
 
     numbers: bool
     int96: bool
     zone: str | None
 
     def concerns(self, found: pa.DataType) -> bool:
-        """Whether a column that the Parquet reader gives as ``found`` holds such dates or timestamps.
+        """Whether a column that the Parquet reader returns as ``found`` uses the hybrid calendar.
 
         Spark's own numbers have a time zone, INT96 has none.
         """
@@ -50,21 +49,18 @@ class HybridCalendar:
         return self.numbers and pa.types.is_date32(found)
 
     def instants(self, array: pa.TimestampArray) -> pa.TimestampArray:
-        """Return timestamps in microseconds as ISO 8601 counts them.
+        """Convert timestamps in microseconds to ISO 8601.
 
-        Raises
-        ------
-        DataError
-            One is from before 1900, and the writer's zone is not UTC.
+        Raises ``DataError`` if one is before 1900 and the writer's zone is not UTC.
         """
         oldest = pc.min(array.view(pa.int64())).as_py()
         if oldest is None or oldest >= _AGREED_MICROS:
             return array
         if self.zone not in _UTC:
             raise DataError(
-                "The file holds timestamps from before 1900 that Spark counted in the hybrid calendar of "
-                f"{f'the time zone {self.zone!r}' if self.zone else 'a time zone that it does not name'}; which "
-                "instants they are is not certain. Ask the provider to write the file again with a newer Spark."
+                "The file has timestamps before 1900 in the hybrid calendar and "
+                f"{f'the time zone {self.zone!r}' if self.zone else 'an unknown time zone'}, so the "
+                "points in time are ambiguous. Ask the provider to rewrite the file with a newer Spark."
             )
         micros = _numbers(array, pa.int64())
         days, rest = np.divmod(micros, MICROS_PER_DAY)
@@ -72,7 +68,7 @@ class HybridCalendar:
 
 
 def hybrid_calendar(keys: Mapping[bytes, bytes] | None) -> HybridCalendar | None:
-    """Return what is counted in the hybrid calendar in a file with these footer keys, ``None`` for nothing."""
+    """Return what uses the hybrid calendar in a file with these footer keys, ``None`` for nothing."""
     if not keys:
         return None
     if _VERSION in keys:
@@ -80,7 +76,7 @@ def hybrid_calendar(keys: Mapping[bytes, bytes] | None) -> HybridCalendar | None
         numbers = version < (3, 0) or _LEGACY_DATES in keys
         int96 = version < (3, 1) or _LEGACY_INT96 in keys
     else:
-        # Spark named itself from 2.4.6 on; before that it left only the schema of its rows.
+        # Spark states its version from 2.4.6 on; before, it only wrote the schema of its rows.
         numbers = int96 = _ROW_SCHEMA in keys
     if not numbers and not int96:
         return None
@@ -89,9 +85,9 @@ def hybrid_calendar(keys: Mapping[bytes, bytes] | None) -> HybridCalendar | None
 
 
 def gregorian_dates(array: pa.Date32Array) -> pa.Date32Array:
-    """Return dates that were counted in the hybrid calendar as ISO 8601 counts them: the same year, month and day.
+    """Convert dates from the hybrid calendar to ISO 8601: the same year, month and day.
 
-    29 February of a year that has none in the Gregorian calendar (1500, 1400, 1300, 1100, ...) becomes 1 March, as in
+    29 February of a year without one in the Gregorian calendar (1500, 1400, 1300, 1100, ...) becomes 1 March, as in
     Spark.
     """
     oldest = pc.min(array.view(pa.int32())).as_py()
@@ -101,8 +97,8 @@ def gregorian_dates(array: pa.Date32Array) -> pa.Date32Array:
 
 
 def _gregorian(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    # Years begin in March, so that a leap day is the last of its year and the calendars part on 1 March, by the leap
-    # days that three of four centuries do not have. Their first of March of the year 200 is the same day.
+    # Years start in March, so that a leap day is the last day of its year. The calendars differ by the leap days that
+    # three of four centuries do not have; 1 March of the year 200 is the same day in both.
     year = (4 * (days + _JULIAN_MARCH) + 3) // 1461
     drift = year // 100 - year // 400 - 2
     return np.where(days < _SWITCH, days - drift, days)
@@ -121,5 +117,5 @@ def _with_numbers(array: pa.Array, numbers: npt.NDArray[np.generic]) -> pa.Array
 
 def _version(text: bytes) -> tuple[int, int]:
     match = re.match(rb"(\d{1,4})\.(\d{1,4})", text)
-    # A version that says nothing is not taken for an old one.
+    # A missing version does not mean an old one.
     return (int(match[1]), int(match[2])) if match else (1 << 30, 0)

@@ -1,4 +1,4 @@
-"""Column mapping: from the names people see to the names in files (Delta log protocol, "Column Mapping")."""
+"""Column mapping: from display names to the names in files (Delta log protocol, "Column Mapping")."""
 
 from __future__ import annotations
 
@@ -29,21 +29,14 @@ class ColumnMappingMode(enum.Enum):
     ID = "id"
 
     def stored_name(self, field: StructField) -> str:
-        """Return the name by which data files, statistics and partition values know ``field`` (Delta log protocol,
-        "Column Mapping")."""
+        """Return the name of ``field`` in data files, statistics and partition values."""
         return field.name if self is ColumnMappingMode.NONE else field.physical_name
 
 
 def mapping_mode(metadata: Metadata) -> ColumnMappingMode:
-    """Return the mapping mode of a table.
+    """Return the mapping mode of a table. ``features.check_readable`` checks whether the protocol allows it.
 
-    Whether the table's protocol allows a mode other than ``NONE`` is checked by
-    :func:`~delta_sharing_client.delta.features.check_readable`.
-
-    Raises
-    ------
-    ProtocolError
-        The property ``delta.columnMapping.mode`` is none of ``none``, ``name`` and ``id``.
+    Raises ``ProtocolError`` if ``delta.columnMapping.mode`` is none of ``none``, ``name`` and ``id``.
     """
     text = metadata.properties.get(MODE_PROPERTY, "none")
     try:
@@ -55,26 +48,18 @@ def mapping_mode(metadata: Metadata) -> ColumnMappingMode:
 
 
 def check_mapping(struct: StructType, mode: ColumnMappingMode) -> None:
-    """Refuse a schema that leaves open which column of a data file is which column of the table.
+    """Refuse a schema that does not say which column of a data file is which column of the table.
 
-    Every column, nested ones too, needs a physical name, which no other column beside it has; in mode ``ID`` also a
-    column id, which no other column of the table has (Delta log protocol, "Column Mapping"). Reading on without them
-    would give nulls for columns that have values, or one column's values for another.
-
-    Raises
-    ------
-    ProtocolError
-        A name or id is missing or given twice; the error names the column.
+    Every column, including nested ones, needs a physical name that is unique among its siblings; in mode ``ID`` also a
+    column id that is unique in the table (Delta log protocol, "Column Mapping"). Without this check, a read could
+    return nulls, or another column's values. Raises ``ProtocolError`` with the name of the column.
     """
     if mode is not ColumnMappingMode.NONE:
         _check_fields(struct, mode, (), {})
 
 
 def without_mapping(struct: StructType) -> StructType:
-    """Return ``struct`` without physical names and column ids.
-
-    A table in mode ``NONE`` may keep them in its schema from an earlier mode; its files use the display names.
-    """
+    """Return ``struct`` without physical names and column ids, which a table in mode ``NONE`` may have kept."""
     return StructType(tuple(_plain_field(item) for item in struct.fields), struct.left_out)
 
 

@@ -1,5 +1,5 @@
-"""The types of a table's columns as values (Delta log protocol, "Schema Serialization Format"), and the one row of each
-type that says all that is known of it."""
+"""The types of columns as values (Delta log protocol, "Schema Serialization Format"), and one row per type with
+everything that the package needs to know about it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _GEOGRAPHY = re.compile(r"geography(?:\(\s*(?P<crs>[^(),]+?)\s*(?:,\s*(?P<edges>
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveType:
-    """A type without parameters that we interpret; ``name`` is the text of the schema (``"long"``, ``"char(5)"``)."""
+    """A type without parameters that we support; ``name`` is its text in the schema (``"long"``, ``"char(5)"``)."""
 
     name: str
 
     @property
     def base(self) -> str:
-        """The kind to switch on, a key of ``TYPES``: ``"string"`` for every text type (char, varchar, collated),
-        ``"day_time_interval"`` and ``"year_month_interval"`` for the interval types, ``name`` for most others."""
+        """The kind of the type, a key of ``TYPES``: ``"string"`` for every text type (char, varchar, collated),
+        ``"day_time_interval"`` and ``"year_month_interval"`` for intervals, ``name`` for most others."""
         return self.name if self.name in TYPES else _spelled(self.name) or "string"
 
     @property
     def coordinates(self) -> tuple[str, str | None] | None:
-        """The coordinate reference system of ``geometry`` and ``geography``, and the algorithm of the latter's edges;
-        ``None`` for all others."""
+        """The coordinate reference system of ``geometry`` and ``geography``, and the edge algorithm of the latter;
+        ``None`` for other types."""
         if (match := _GEOMETRY.match(self.name)) is not None:
             return match["crs"] or _DEFAULT_CRS, None
         if (match := _GEOGRAPHY.match(self.name)) is not None:
@@ -50,7 +50,7 @@ class PrimitiveType:
 
 @dataclass(frozen=True, slots=True)
 class DecimalType:
-    """An exact decimal of ``precision`` digits (1 to 38), ``scale`` of them after the point."""
+    """A decimal with ``precision`` digits (1 to 38), ``scale`` of them after the decimal point."""
 
     precision: int
     scale: int
@@ -84,21 +84,21 @@ class StructField:
 
     @property
     def physical_name(self) -> str:
-        """The name in data files, partition values and statistics under column mapping; ``name`` if none is given."""
+        """The name in data files, partition values and statistics under column mapping; ``name`` if there is none."""
         physical = self.metadata.get(PHYSICAL_NAME_KEY)
         return physical if isinstance(physical, str) else self.name
 
     @property
     def field_id(self) -> int | None:
-        """The column id of column mapping (``field_id`` in Parquet), ``None`` where none is given."""
+        """The column id of column mapping (``field_id`` in Parquet), or ``None``."""
         value = self.metadata.get(FIELD_ID_KEY)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     @property
     def collation(self) -> str | None:
-        """The collation of a string column other than plain byte order, as the schema spells it, or ``None``.
+        """The collation of a string column other than byte order, as spelled in the schema, or ``None``.
 
-        It changes what comparisons mean, not what the values are.
+        It affects comparisons, not values.
         """
         if isinstance(self.type, PrimitiveType) and (match := COLLATED.match(self.type.name)):
             return _unless_binary(match[1])
@@ -111,8 +111,8 @@ class StructField:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A column of a type that we cannot decode: its path, its type as the schema spells it, the table feature that the
-    type belongs to (or the type itself), and why and what to do, in a sentence."""
+    """A column of an unsupported type: its path, its type as spelled in the schema, the table feature of the type (or
+    the type itself), and a sentence with the reason and what to do."""
 
     path: ColumnPath
     type: str
@@ -124,7 +124,7 @@ class LeftOut:
 class StructType:
     """A record: the table's columns, or a nested struct. Names are unique regardless of case.
 
-    ``left_out`` are further columns, which keep nobody from reading the others.
+    ``left_out`` has the columns of unsupported types; the others can be read.
     """
 
     fields: tuple[StructField, ...]
@@ -148,7 +148,7 @@ class StructType:
 
     @property
     def all_left_out(self) -> tuple[LeftOut, ...]:
-        """What is left out here and at every level below."""
+        """The columns left out here and at every level below."""
         below = (found for item in self.fields for found in _left_out(item.type))
         return (*self.left_out, *below)
 
@@ -162,34 +162,34 @@ class StructType:
 DataType = Union[PrimitiveType, DecimalType, ArrayType, MapType, StructType]
 
 
-# === One row a type ===
+# === One row per type ===
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeRow:
-    """All that the package knows of a type that is not nested.
+    """Everything that the package knows about a type that is not nested.
 
-    How values compare in filters, and what pandas makes of them, follows from ``arrow`` (``predicates.values.kind_of``,
+    How filters compare values and how pandas shows them follows from ``arrow`` (``predicates.values.kind_of``,
     ``outputs.pandas``).
 
     Attributes
     ----------
     arrow:
-        The Arrow type in which values are handed out; of a decimal that depends on its digits (``to_arrow_type``).
+        The Arrow type of returned values; for a decimal it depends on its digits (``to_arrow_type``).
     width:
-        Bytes that a value takes in a file, about, for shares of a file that is not read yet.
+        Approximate bytes per value in a file, to estimate a column's share of a file before it is read.
     text:
-        Reads a partition value; ``None`` where a column of the type cannot partition a table.
+        Parses a partition value; ``None`` if columns of the type cannot partition a table.
     statistics:
-        How the log's minimum and maximum of a column become bounds.
+        Converts a column's minimum and maximum in the log to bounds.
     footer:
-        The same of a Parquet file's own.
+        The same for a Parquet footer.
     stored:
-        How values of other types in files become this one, exactly.
+        Converts values of other types in files to this type, exactly.
     spark:
-        The class in ``pyspark.sql.types``; ``None`` where Spark takes no such values from Python.
+        The class in ``pyspark.sql.types``; ``None`` if Spark does not accept such values from Python.
     spelled:
-        Whether a name in a schema means the type, beside its key in ``TYPES``.
+        Whether a name in a schema means the type, in addition to its key in ``TYPES``.
     """
 
     arrow: pa.DataType
@@ -354,7 +354,7 @@ TYPES: dict[str, TypeRow] = {
     ),
     "void": TypeRow(arrow=pa.null(), width=0.0, text=value_texts.void, spark="NullType"),
     "variant": TypeRow(arrow=VARIANT_ARROW_TYPE, width=40.0, spark="VariantType"),
-    # Well-known binary. A bounding box is no range of the bytes, so nothing is skipped by it.
+    # Well-known binary. A bounding box is not a range of the bytes, so it cannot skip files.
     "geometry": TypeRow(
         arrow=pa.binary(),
         width=40.0,
@@ -380,7 +380,7 @@ def row_of(data_type: DataType) -> TypeRow | None:
 
 
 def is_primitive(name: str) -> bool:
-    """Whether a schema's ``name`` is that of a type without parameters, or one whose text we keep as it is."""
+    """Whether ``name`` is a type without parameters, or one whose text we keep unchanged."""
     simple = name in TYPES and not name.endswith("_interval") and name != "decimal"
     return simple or _spelled(name) is not None
 

@@ -11,13 +11,12 @@ A serialized bitmap is a 64-bit Roaring bitmap ("Deletion Vector Format"; Roarin
     native     magic u32    1681511376 | buckets u32    | (size u32   | bitmap)*        key = index of the bucket
     bitmap     cookie | types and counts | offsets | containers                            always little-endian
 
-The native form is the one Delta wrote first and still writes inline in places. Its three integers are big-endian in the
+Delta wrote the native form first, and still writes it inline in places. Its three integers are big-endian in the
 example of the log protocol and little-endian in files; the magic number tells which.
 
-Nothing is believed: size, checksum, layout and cardinality must agree with each other and with the descriptor, and
-memory stays in proportion to the bytes that were actually sent. ``pyroaring`` checks what lies inside a bitmap: bounds,
-order and counts of every container. Its versions before 1.2 do not, and damaged bytes end the process. Checked here is
-what it leaves open: where the bytes end, the order of the keys, and that row positions are 63 bits.
+Nothing is trusted: size, checksum, layout and cardinality must match each other and the descriptor, and memory is
+proportional to the bytes received. ``pyroaring`` 1.2 checks the inside of a bitmap: bounds, order and counts of every
+container. This module checks the rest: the end of the bytes, the order of the keys, and that positions have 63 bits.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from delta_sharing_client.errors import DataError, UsageError
 BytesLike = Union[bytes, bytearray, memoryview]
 MAX_POSITION = (1 << 63) - 1
 FILE_VERSION = 1
-_FIRST_OFFSET = 1  # right after the version byte; what an absent offset of a stored vector means
+_FIRST_OFFSET = 1  # after the version byte; the default of a stored vector without offset
 _SIZE_BYTES = 4
 _CHECKSUM_BYTES = 4
 _LARGEST_SIZE = (1 << 31) - 1  # sizeInBytes and offset are Java ints
@@ -57,12 +56,9 @@ class DeletionVector:
 
     @classmethod
     def from_positions(cls, positions: Iterable[int]) -> DeletionVector:
-        """Return the vector of ``positions``, in any order, repeated or not.
+        """Return the vector of ``positions``, in any order, with or without duplicates.
 
-        Raises
-        ------
-        UsageError
-            A position is negative or not below 2^63.
+        Raises ``UsageError`` if a position is negative or not below 2^63.
         """
         values = [int(position) for position in positions]
         if values and not 0 <= min(values) <= max(values) <= MAX_POSITION:
@@ -73,12 +69,12 @@ class DeletionVector:
 
     @property
     def cardinality(self) -> int:
-        """How many rows are deleted."""
+        """The number of deleted rows."""
         return len(self._bitmap)
 
     @property
     def last_position(self) -> int:
-        """The greatest deleted position, -1 if there is none."""
+        """The greatest deleted position, or -1."""
         return int(self._bitmap.max()) if self._bitmap else -1
 
     def positions(self) -> npt.NDArray[np.uint64]:
@@ -86,10 +82,7 @@ class DeletionVector:
         return _to_array(self._bitmap)
 
     def keep_mask(self, start: int, length: int) -> pa.BooleanArray | None:
-        """Return which of the rows ``[start, start + length)`` stay.
-
-        ``True`` is a row that stays. ``None`` if all of them do, so that a caller need not filter.
-        """
+        """Return a mask of the rows ``[start, start + length)`` that are not deleted, ``None`` if none is deleted."""
         stop = start + length
         if length <= 0 or not self._bitmap or not self._bitmap.range_cardinality(start, stop):
             return None
@@ -100,11 +93,11 @@ class DeletionVector:
         return pa.Array.from_buffers(pa.bool_(), length, [None, packed])
 
     def count_in(self, start: int, length: int) -> int:
-        """Return how many of the rows ``[start, start + length)`` are deleted."""
+        """Return the number of deleted rows in ``[start, start + length)``."""
         return int(self._bitmap.range_cardinality(start, start + length)) if length > 0 else 0
 
     def __sub__(self, other: DeletionVector) -> DeletionVector:
-        """Return the positions that are deleted here and not in ``other``."""
+        """Return the positions that are deleted here but not in ``other``."""
         return DeletionVector(self._bitmap - other._bitmap)
 
     def __eq__(self, other: object) -> bool:
@@ -124,19 +117,16 @@ class DeletionVector:
 
 
 def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
-    """Return the deletion vector that an inline descriptor (storage type ``i``) carries.
+    """Return the deletion vector of an inline descriptor (storage type ``i``).
 
-    Raises
-    ------
-    DataError
-        The text is not Z85, or size, layout or cardinality disagree with the descriptor.
+    Raises ``DataError`` if the text is not Z85, or size, layout or cardinality contradict the descriptor.
     """
     _check_numbers(descriptor)
     if descriptor.storage_type != "i":
         raise DataError(f"An inline deletion vector has the storage type 'i', found {descriptor.storage_type!r}.")
     data = z85_decode(descriptor.path_or_inline_dv)
     size = descriptor.size_in_bytes
-    # Delta pads the bytes with zeros, delta-kernel-rs the text: it has exactly the bytes then.
+    # Delta pads the bytes with zeros; delta-kernel-rs pads the text, so the bytes have the exact length.
     expected = size if len(data) % 4 else size + -size % 4
     if len(data) != expected:
         raise DataError(
@@ -147,21 +137,11 @@ def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
 
 
 def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: int = 0) -> DeletionVector:
-    """Return the deletion vector that ``descriptor`` points to in a deletion vector file.
+    """Return the deletion vector that ``descriptor`` (storage type ``u`` or ``p``) points to.
 
-    Parameters
-    ----------
-    blob:
-        Bytes of the file from byte ``base`` on; at least :func:`byte_range`.
-    descriptor:
-        Where the vector lies (storage type ``u`` or ``p``).
-    base:
-        Position in the file of the first byte of ``blob``. The file's version is checked where ``blob`` has it (0).
-
-    Raises
-    ------
-    DataError
-        The bytes end too soon, or version, size, checksum, layout or cardinality disagree.
+    ``blob`` has the bytes of the file from ``base`` on, at least :func:`byte_range`. The file's version is checked if
+    ``base`` is 0. Raises ``DataError`` if the bytes end too soon, or version, size, checksum, layout or cardinality are
+    wrong.
     """
     start, stop = byte_range(descriptor)
     view = memoryview(blob).cast("B")
@@ -172,8 +152,8 @@ def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: 
             raise DataError(f"A deletion vector file has the format version {FILE_VERSION}, found {view[0]}.")
     if base < 0 or start < base or stop > base + len(view):
         raise DataError(
-            f"A deletion vector lies in bytes {start} to {stop} of its file,"
-            f" found only bytes {base} to {base + len(view)}: the file or the answer is truncated."
+            f"A deletion vector is in bytes {start} to {stop} of its file,"
+            f" found only bytes {base} to {base + len(view)}: the file or the response is truncated."
         )
     record = view[start - base : stop - base]
     (size,) = struct.unpack_from(">I", record, 0)
@@ -190,27 +170,23 @@ def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: 
 
 
 def byte_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
-    """Return ``(start, stop)``: the bytes of the file that hold size prefix, bitmap and checksum.
+    """Return ``(start, stop)``: the bytes of the file with size prefix, bitmap and checksum.
 
-    Raises
-    ------
-    DataError
-        The vector is inline, or offset or size are out of range.
+    Raises ``DataError`` if the vector is inline, or offset or size are out of range.
     """
     _check_numbers(descriptor)
     if descriptor.storage_type == "i":
-        raise DataError("An inline deletion vector lies in no file: decode it with decode_inline.")
+        raise DataError("An inline deletion vector is not in a file: decode it with decode_inline.")
     start = _FIRST_OFFSET if descriptor.offset is None else descriptor.offset
     return start, start + _SIZE_BYTES + descriptor.size_in_bytes + _CHECKSUM_BYTES
 
 
 def relative_path(descriptor: DeletionVectorDescriptor) -> str:
-    """Return the file's path below the table's root, for storage type ``u``: ``[prefix/]deletion_vector_<uuid>.bin``.
+    """Return the file's path relative to the table's root, for storage type ``u``:
+    ``[prefix/]deletion_vector_<uuid>.bin``.
 
-    Raises
-    ------
-    DataError
-        The storage type is another, the text ends in no Z85 UUID, or its prefix is not one plain directory name.
+    Raises ``DataError`` for other storage types, a text without a Z85 UUID at its end, and a prefix that is not a plain
+    directory name.
     """
     text = descriptor.path_or_inline_dv
     if descriptor.storage_type != "u":
@@ -218,7 +194,7 @@ def relative_path(descriptor: DeletionVectorDescriptor) -> str:
     if len(text) < _UUID_CHARACTERS:
         raise DataError(f"A deletion vector file is named by {_UUID_CHARACTERS} Z85 characters, found {len(text)}.")
     prefix, encoded = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
-    # The prefix becomes a directory name; one that climbs out of the table would read somebody else's file.
+    # The prefix becomes a directory name, and must not lead out of the table.
     if prefix in (".", "..") or any(character in "/\\\0" for character in prefix):
         raise DataError(f"The prefix of a deletion vector file must be one directory name, found {prefix!r}.")
     data = z85_decode(encoded)
@@ -237,16 +213,10 @@ def encode_file(
     *,
     prefix: str = "",
 ) -> tuple[bytes, list[DeletionVectorDescriptor]]:
-    """Return the bytes of a file that holds ``vectors`` one after the other, and a descriptor for each.
+    """Return the bytes of a file with ``vectors`` one after the other, and a descriptor for each.
 
-    Parameters
-    ----------
-    vectors:
-        What to store.
-    name:
-        A UUID for storage type ``u`` (:func:`relative_path` gives the path), or an absolute path or URL for ``p``.
-    prefix:
-        Directory below the table's root, for a UUID.
+    ``name`` is a UUID for storage type ``u`` (:func:`relative_path` returns the path), or an absolute path or URL for
+    ``p``. ``prefix`` is a directory below the table's root, for a UUID.
     """
     storage: StorageType = "u" if isinstance(name, uuid.UUID) else "p"
     text = prefix + z85_encode(name.bytes) if isinstance(name, uuid.UUID) else name
@@ -285,27 +255,23 @@ _POWERS = np.array([85**4, 85**3, 85**2, 85, 1], dtype=np.uint64)
 
 
 def z85_decode(text: str) -> bytes:
-    """Return the bytes that ``text`` stands for: 4 for every 5 characters.
+    """Return the bytes of ``text``: 4 for every 5 characters.
 
-    The last five characters may stand for fewer bytes: each ``#`` that they begin with is one that is missing. That is
-    the padding of the Rust library "z85", which delta-kernel-rs writes with. It is no Z85 of ZeroMQ's RFC 32, where no
-    group begins with ``#`` since it would exceed 32 bits, so one text never means two things.
-
-    Raises
-    ------
-    DataError
-        The length is not a multiple of 5, a character is not in the alphabet, or a group exceeds its bytes.
+    The last five characters may start with ``#``; each stands for one missing byte. This is the padding of the Rust
+    library "z85", which delta-kernel-rs uses. It is not ambiguous: in ZeroMQ's RFC 32 no group starts with ``#``,
+    because it would exceed 32 bits. Raises ``DataError`` if the length is not a multiple of 5, a character is not in
+    the alphabet, or a group exceeds its bytes.
     """
     if len(text) % 5:
         raise DataError(f"Z85 text must have a length that is a multiple of 5, found {len(text)} characters.")
-    # Characters above Latin-1 become "?"s that are legal digits, so anything that is not ASCII is refused first.
+    # Characters above Latin-1 would become "?", which is a legal digit, so non-ASCII text is refused first.
     if not text.isascii():
         raise DataError("Z85 text must consist of its 85 ASCII characters, found a character that is not ASCII.")
     tail = text[-5:]
     missing = len(tail) - len(tail.lstrip(_PADDING))
     if missing > 3:
         raise DataError(f"The last five Z85 characters may begin with at most 3 '#' as padding, found {missing}.")
-    # The padding counts nothing; its bytes are cut off below.
+    # The padding has the value 0; its bytes are cut off below.
     text = text[: len(text) - len(tail)] + "0" * missing + tail[missing:]
     digits = _DIGITS[np.frombuffer(text.encode("ascii"), dtype=np.uint8)]
     wrong = np.flatnonzero(digits == _NO_DIGIT)
@@ -326,10 +292,7 @@ def z85_decode(text: str) -> bytes:
 def z85_encode(data: bytes) -> str:
     """Return the Z85 text of ``data``: 5 characters for every 4 bytes.
 
-    Raises
-    ------
-    UsageError
-        The length is not a multiple of 4 (Delta pads with zero bytes and keeps the true length elsewhere).
+    Raises ``UsageError`` if the length is not a multiple of 4 (Delta pads with zero bytes and stores the true length).
     """
     if len(data) % 4:
         raise UsageError(f"Z85 encodes a multiple of 4 bytes, found {len(data)}: pad the data with zero bytes.")
@@ -346,13 +309,13 @@ NATIVE_MAGIC = 1681511376
 
 _COOKIE_PLAIN = 12346
 _COOKIE_WITH_RUNS = 12347
-_OFFSETS_FROM = 4  # with runs, a bitmap of fewer containers has no offset header
-_ARRAY_LIMIT = 4096  # a container of more values is a bitset
+_OFFSETS_FROM = 4  # with runs, a bitmap with fewer containers has no offset header
+_ARRAY_LIMIT = 4096  # a container with more values is a bitset
 _BITSET_BYTES = 8192
 
 
 def _decode(data: BytesLike, cardinality: int | None = None) -> DeletionVector:
-    """Return the vector whose serialized bitmap, in either form, is all of ``data``."""
+    """Return the vector of a serialized bitmap in either form; it must use all of ``data``."""
     data = memoryview(data)
     magic = bytes(data[:4])
     if magic == struct.pack("<I", PORTABLE_MAGIC):
@@ -369,19 +332,18 @@ def _decode(data: BytesLike, cardinality: int | None = None) -> DeletionVector:
     try:
         found = pyroaring.BitMap64.deserialize(b"".join(parts))
     except (ValueError, IndexError) as error:
-        raise DataError(f"A bitmap's containers must be what their headers say: {error}.") from None
+        raise DataError(f"A bitmap's containers must match their headers: {error}.") from None
     if cardinality is not None and len(found) != cardinality:
         raise DataError(f"The bitmap must hold {cardinality} row positions (its cardinality), found {len(found)}.")
     return DeletionVector(found)
 
 
 def _serialize(bitmap: pyroaring.BitMap64) -> bytes:
-    """Return ``bitmap`` in the portable form."""
     return struct.pack("<I", PORTABLE_MAGIC) + bytes(bitmap.serialize())
 
 
 def _portable_buckets(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield the buckets: the upper half of their values as key, and the serialized 32-bit bitmap of the lower."""
+    """Yield the buckets: the upper half of their values as key, and the serialized 32-bit bitmap of the lower half."""
     count = _number(data, 4, 8, "its count of buckets")
     at = 12
     previous = -1
@@ -416,7 +378,7 @@ def _check_end(data: memoryview, at: int) -> None:
 
 
 def _bitmap_size(data: memoryview) -> int:
-    """Return the length of the 32-bit bitmap at the start of ``data``, as its headers have it."""
+    """Return the length of the 32-bit bitmap at the start of ``data``, according to its headers."""
     cookie = _number(data, 0, 4, "its cookie")
     flags = b""
     if cookie & 0xFFFF == _COOKIE_WITH_RUNS:

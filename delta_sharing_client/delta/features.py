@@ -1,7 +1,7 @@
-"""Every table feature of the Delta protocol as a row of data: what it is, and what this client does with it.
+"""Every table feature of the Delta protocol, with what this client does with it, in one table.
 
-The refusal of a table, the capabilities header and the table in the documentation are all made from :data:`FEATURES`.
-Names compare regardless of case, as in Delta itself (older texts spell ``timestampNTZ``).
+The refusal of a table, the capabilities header and the table in the documentation use :data:`FEATURES`. Names compare
+regardless of case, as in Delta (older texts have ``timestampNTZ``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TABLE_FEATURES_WRITER_VERSION = 7
 
 
 class Operation(enum.Enum):
-    """What a table is read for."""
+    """The kind of read."""
 
     SNAPSHOT = "snapshot"
     CHANGES = "changes"
@@ -27,7 +27,7 @@ class Operation(enum.Enum):
 
 
 class FeatureKind(enum.Enum):
-    """Who must understand a feature. A reader ignores a writer-only feature."""
+    """Who must support a feature. A reader ignores a writer-only feature."""
 
     READER_WRITER = "reader and writer"
     WRITER = "writer"
@@ -44,9 +44,9 @@ class ParquetFormat(enum.Enum):
 class Feature:
     """One table feature.
 
-    ``operations`` are those this client supports on a table with the feature; a writer-only feature never keeps a
-    reader from reading. Where ``log_only`` is true, nothing shows of the feature in a list of files which a server has
-    made; where ``reads_log`` is false, a log by itself is refused.
+    ``operations`` are those that this client supports on a table with the feature; a writer-only feature never prevents
+    a read. ``log_only``: the feature does not affect a server's list of files. ``reads_log`` false: the client cannot
+    read a log with the feature.
     """
 
     name: str
@@ -83,33 +83,33 @@ FEATURES: tuple[Feature, ...] = (
     _reader("deletionVectors", "on disk, inline and as URLs"),
     _reader("timestampNtz", "timestamps without a time zone"),
     _reader("typeWidening", "older files are cast to the table's type"),
-    _reader("typeWidening-preview", "as typeWidening"),
+    _reader("typeWidening-preview", "like typeWidening"),
     _reader("variantType", "as JSON text, Python objects or the raw struct"),
-    _reader("variantType-preview", "as variantType"),
-    _reader("variantShredding", "shredded files are put together again"),
-    _reader("variantShredding-preview", "as variantShredding"),
+    _reader("variantType-preview", "like variantType"),
+    _reader("variantShredding", "shredded values are reassembled"),
+    _reader("variantShredding-preview", "like variantShredding"),
     _reader("intervalType-preview", "as months, or as microseconds", parquet=ParquetFormat.CARRIES),
-    _reader("intervalTypes", "as intervalType-preview", parquet=ParquetFormat.CARRIES),
+    _reader("intervalTypes", "like intervalType-preview", parquet=ParquetFormat.CARRIES),
     _log_only("v2Checkpoint", "concerns the log only: manifests and sidecars", reads_log=True),
     _log_only("vacuumProtocolCheck", "concerns VACUUM only", reads_log=True),
-    _log_only("catalogManaged", "a log is refused, as its newest commits are known to the catalog only"),
+    _log_only("catalogManaged", "the log is not read, because only the catalog knows the newest commits"),
     _log_only("catalogOwned-preview", "earlier name of catalogManaged"),
-    _log_only("adaptiveMetadata", "a log is refused, as it is written in another way"),
-    _log_only("columnMappingUsageTracking", "concerns which names writers may use again"),
+    _log_only("adaptiveMetadata", "the log is not read, because its format differs"),
+    _log_only("columnMappingUsageTracking", "concerns which names writers may reuse"),
     _reader("geospatial", "geometry and geography columns, as well-known binary with GeoArrow metadata"),
     _reader("timestampNanos", "timestamps in nanoseconds, with and without a time zone"),
-    _refused("redirectReaderWriter-preview", "the table lives at another place"),
+    _refused("redirectReaderWriter-preview", "the table is at another location"),
     _writer("appendOnly", "writers may only add rows"),
     _writer("invariants", "writers check column invariants"),
     _writer("checkConstraints", "writers check constraints"),
     _writer("changeDataFeed", "writers record change files; read through changes()"),
-    _writer("generatedColumns", "the values lie in the files"),
-    _writer("identityColumns", "the values lie in the files"),
-    _writer("allowColumnDefaults", "the values lie in the files"),
+    _writer("generatedColumns", "the values are in the files"),
+    _writer("identityColumns", "the values are in the files"),
+    _writer("allowColumnDefaults", "the values are in the files"),
     _writer("rowTracking", "row ids and row commit versions can be read"),
     _writer("domainMetadata", "kept in the snapshot"),
     _writer("inCommitTimestamp", "used as the commit's time"),
-    _writer("inCommitTimestamp-preview", "as inCommitTimestamp"),
+    _writer("inCommitTimestamp-preview", "like inCommitTimestamp"),
     _writer("icebergCompatV1", "nothing for a reader to do"),
     _writer("icebergCompatV2", "nothing for a reader to do"),
     _writer("icebergCompatV3", "nothing for a reader to do"),
@@ -118,8 +118,8 @@ FEATURES: tuple[Feature, ...] = (
     _writer("clustering", "nothing for a reader to do"),
     _writer("materializePartitionColumns", "partition values still come from the log"),
     _writer("checkpointProtection", "concerns clean-up of the log only"),
-    _writer("collations", "values are read; filters compare them by their bytes, and skip no file by their bounds"),
-    _writer("collations-preview", "as collations"),
+    _writer("collations", "values are read; filters compare bytes, and their bounds skip no files"),
+    _writer("collations-preview", "like collations"),
     _writer("coordinatedCommits-preview", "published commits are read"),
     _writer("redirectWriterOnly-preview", "concerns writers only"),
 )
@@ -128,7 +128,7 @@ _BY_NAME = {feature.name.lower(): feature for feature in FEATURES}
 
 
 def find_feature(name: str) -> Feature | None:
-    """Return the row for the feature called ``name``, regardless of case, or ``None`` for an unknown one."""
+    """Return the row of the feature called ``name``, regardless of case, or ``None``."""
     return _BY_NAME.get(name.lower())
 
 
@@ -142,16 +142,8 @@ def check_readable(
 ) -> None:
     """Refuse a table that this client cannot read correctly (Delta log protocol, "Table Features").
 
-    Parameters
-    ----------
-    protocol, metadata:
-        The table's; ``metadata`` adds the check that column mapping is allowed by the protocol.
-    operation:
-        What the table is read for.
-    table:
-        Its name, for the error.
-    from_log:
-        The table's files are found by a replay of its log, not listed by a server.
+    ``metadata`` adds the check that the protocol allows column mapping. ``table`` is for the error. ``from_log``: the
+    files come from the table's log and not from a server's list.
 
     Raises
     ------
@@ -185,16 +177,16 @@ def check_readable(
     if metadata is not None and mapping_mode(metadata) is not ColumnMappingMode.NONE and not allows_mapping(protocol):
         raise ProtocolError(
             f"The table property '{MODE_PROPERTY}' is {metadata.properties[MODE_PROPERTY]!r}, but the protocol does "
-            "not have the feature 'columnMapping', so the names in the data files are not known.",
+            "not have the feature 'columnMapping', so the names in the data files are unknown.",
             table=table,
         )
 
 
 def allows_mapping(protocol: Protocol) -> bool:
-    """Whether ``delta.columnMapping.mode`` counts.
+    """Whether ``delta.columnMapping.mode`` applies.
 
-    The protocol says: reader version 2, or the feature listed for readers. Tables exist that list it for writers only
-    (an upgrade for Iceberg does); their files are written by physical name all the same, so it counts there too.
+    According to the protocol it needs reader version 2 or the reader feature. Some tables list it for writers only (an
+    upgrade for Iceberg does); their files use physical names as well, so it applies there too.
     """
     listed = [*(protocol.reader_features or ()), *(protocol.writer_features or ())]
     return protocol.min_reader_version == 2 or any(name.lower() == "columnmapping" for name in listed)
@@ -210,7 +202,7 @@ def reader_features(operation: Operation) -> tuple[str, ...]:
 
 
 def needed_features(protocol: Protocol, metadata: Metadata) -> list[str]:
-    """Return what a reader of a list of the table's files must know: reader features, but for those of the log only."""
+    """Return the reader features that a list of the table's files needs, without those that concern only the log."""
     names = [
         name
         for name in protocol.reader_features or ()
@@ -222,15 +214,15 @@ def needed_features(protocol: Protocol, metadata: Metadata) -> list[str]:
 
 
 def has_writer_feature(protocol: Protocol, name: str) -> bool:
-    """Whether ``name`` is among the writer features of ``protocol``, regardless of case."""
+    """Whether ``name`` is a writer feature of ``protocol``, regardless of case."""
     return any(item.lower() == name.lower() for item in protocol.writer_features or ())
 
 
 def parquet_format_refusals(protocol: Protocol, metadata: Metadata) -> list[str]:
-    """Return what keeps a table from being served in the parquet response format; empty if nothing does.
+    """Return the features and properties that prevent the parquet response format; empty if it is possible.
 
-    The format has no place for a second file, for physical names or for a type outside its schema, so a client would
-    read wrong rows. Each entry is a table feature, or a table property with its value.
+    The format cannot represent a second file, physical names or a type outside its schema, so a client would read wrong
+    rows.
     """
     refusals = [
         name

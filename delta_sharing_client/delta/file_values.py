@@ -1,8 +1,8 @@
-"""Values as files hold them, into a type of the table: exactly, or not at all (Delta Transaction Log Protocol, "Type
+"""Conversion of values in files to a type of the table, exactly or not at all (Delta Transaction Log Protocol, "Type
 Widening").
 
-Each function takes the Arrow type that the values are to have and the one that the file's have, and returns how to
-convert an array, ``None`` where it cannot be done exactly.
+Each function takes the target Arrow type and the file's Arrow type, and returns a conversion of arrays, or ``None`` if
+it would not be exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Stored = Optional[Convert]
 
 
 def only_itself(arrow: pa.DataType, found: pa.DataType) -> Stored:
-    """Return ``None``: no other type of a file is read as this one."""
+    """Return ``None``: no other type is converted to this one."""
     return None
 
 
@@ -37,7 +37,7 @@ def exact_decimal(arrow: pa.DataType, found: pa.DataType) -> Stored:
         return _cast(arrow)
     if not pa.types.is_integer(found):
         return None
-    # Arrow wants room for every value of the integer type first; the second cast checks the actual values.
+    # Arrow first requires room for every value of the integer type; the second cast checks the actual values.
     digits = 20 + arrow.scale
     room = pa.decimal128(digits, arrow.scale) if digits <= 38 else pa.decimal256(digits, arrow.scale)
     return lambda array: array.cast(room).cast(arrow)
@@ -60,7 +60,7 @@ def date(arrow: pa.DataType, found: pa.DataType) -> Stored:
 def timestamp(arrow: pa.DataType, found: pa.DataType) -> Stored:
     if not pa.types.is_timestamp(found):
         return None
-    # INT96 and zone-less INT64 hold UTC as Spark reads them; the number is the same with and without a zone.
+    # INT96 and zone-less INT64 contain UTC, as in Spark; the number is the same with and without a zone.
     if found.unit == arrow.unit:
         return lambda array: array.view(arrow)
     return lambda array: array.cast(pa.timestamp(arrow.unit, tz=found.tz)).view(arrow)

@@ -1,4 +1,4 @@
-"""The files of a snapshot as a server lists them: each once, whatever it repeats, by a few bytes of each."""
+"""The files of a snapshot as a server lists them, without duplicates, with a few bytes of memory per file."""
 
 from __future__ import annotations
 
@@ -18,39 +18,37 @@ _size_of = operator.attrgetter("size")
 
 
 class ListedFiles:
-    """Tells the files that are new from those that were listed before.
+    """Tells new files from those that were listed before.
 
-    A server's id names one logical file: one path, one size, one deletion vector. Two files of one id would be one file
-    to everything that goes by the id, and the rows of the other would be missing.
+    A server's id identifies one logical file: one path, one size, one deletion vector. If two files had the same id,
+    everything that uses the id would treat them as one, and rows would be missing.
 
     Parameters
     ----------
     table, version:
         For errors.
     most:
-        How many names are kept as they are, which is faster; of others a few bytes.
+        How many names are stored as text, which is faster; of further names only a hash is stored.
 
     Attributes
     ----------
     files, bytes:
-        How many there were, and their size in all; ``None`` where the size of one is not known.
+        The number of files, and their total size; ``None`` if the size of one is unknown.
     """
 
     def __init__(self, table: str, version: int, most: int = HELD_NAMES) -> None:
         self.files = 0
         self.bytes: int | None = 0
         self._table, self._version, self._most = table, version, most
-        # What each name stands for: those of the first files, and then of all others.
+        # The identity of each name: of the first files by name, of the others by hash.
         self._held: dict[str, int] = {}
         self._seen = Fingerprints()
 
     def new(self, actions: Sequence[Action | VersionedMetadata | VersionedProtocol]) -> list[AddFile]:
         """Return those of ``actions`` that were not listed before, in their order.
 
-        Raises
-        ------
-        ProtocolError
-            One is no file of a snapshot, or has the id of another file.
+        Raises ``ProtocolError`` for an action that is not a file of a snapshot, and for a file with the id of another
+        one.
         """
         if set(map(type, actions)) == {AddFile} and not any(map(_vector_of, actions)):
             found = self._new_at_once(cast("list[AddFile]", actions))
@@ -66,7 +64,7 @@ class ListedFiles:
         held = self._held
         if len(held) + len(names) > self._most or not held.keys().isdisjoint(names):
             return list(filter(self._is_new, adds))
-        # As _identity, a million times.
+        # Inline version of _identity, because a million files pass here.
         paths = [add.path.partition("?")[0] for add in adds]
         identities = map(hash, zip(paths, map(_size_of, adds), itertools.repeat(None)))
         distinct = dict(zip(names, identities, strict=False))
@@ -78,7 +76,7 @@ class ListedFiles:
     def _is_new(self, action: Action | VersionedMetadata | VersionedProtocol) -> TypeGuard[AddFile]:
         if not isinstance(action, AddFile):
             raise ProtocolError(
-                "After the protocol and metaData lines of a snapshot there must be data files only, but a line of type "
+                "Only data files may follow the protocol and metaData lines of a snapshot, but a line of type "
                 f"'{type(action).__name__}' was found.",
                 table=self._table,
                 version=self._version,
@@ -93,7 +91,7 @@ class ListedFiles:
         if before == 0 or before == identity:
             return before == 0
         raise ProtocolError(
-            "A snapshot must hold each data file once, but two of this id were found, with different paths, sizes or "
+            "A snapshot must have each data file once, but two with this id were found, with different paths, sizes or "
             "deletion vectors; the rows of one of them would be missing. Tell the provider of the server.",
             table=self._table,
             version=self._version,
@@ -102,6 +100,6 @@ class ListedFiles:
 
 
 def _identity(add: AddFile) -> int:
-    """Return what tells the file that ``add`` names from others; never 0."""
+    """Return what distinguishes the file of ``add`` from others; never 0."""
     key = None if add.deletion_vector is None else logical_file_key(add)
     return hash((add.path.partition("?")[0], add.size, key)) or 1

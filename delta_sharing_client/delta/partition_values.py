@@ -1,8 +1,8 @@
-"""Partition values: text of the log to typed values (Delta log protocol, "Partition Value Serialization").
+"""Conversion of partition values from text (Delta log protocol, "Partition Value Serialization").
 
-The column's *current* type decides how a text is read, so a value written before a type was widened (``5`` under a
-column that is ``long`` or ``decimal`` now, ``2020-01-01`` under ``timestamp_ntz``) needs no special case. How each type
-is read is in its row of ``delta.data_types``.
+The *current* type of the column decides, so values written before a type was widened (``5`` in a column that is
+``long`` or ``decimal`` now, ``2020-01-01`` for ``timestamp_ntz``) need no special case. ``delta.data_types`` has the
+parser of each type.
 """
 
 from __future__ import annotations
@@ -18,26 +18,12 @@ _LONGEST_SHOWN = 60
 
 
 def parse_partition_value(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
-    """Return the Python value of a serialized partition value.
+    """Return the Python value of a serialized partition value; ``column`` is for the error.
 
     ``int``, ``float``, ``bool``, ``str``, ``bytes`` and :class:`~decimal.Decimal` (with the type's scale). Dates and
-    timestamps are ``int``: days, or the type's own unit (micro- or nanoseconds), since 1970; so are intervals: months,
-    or microseconds. ``None`` and
-    the empty text are null for every type.
-
-    Parameters
-    ----------
-    text:
-        The value in the log.
-    data_type:
-        The column's type now.
-    column:
-        The column's name, for the error.
-
-    Raises
-    ------
-    DataError
-        The text is not a value of the type, or outside its range.
+    timestamps are ``int``: days, or the type's own unit (micro- or nanoseconds), since 1970; intervals too: months, or
+    microseconds. ``None`` and the empty text are null for every type. Raises ``DataError`` for a text that is not a
+    value of the type, or out of its range.
     """
     if text is None or text == "":
         return None
@@ -49,13 +35,7 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
 
 
 def partition_scalar(text: str | None, data_type: DataType, *, column: str | None = None) -> pa.Scalar:
-    """Return the value of :func:`parse_partition_value` as a scalar of the Arrow type that the column comes out in.
-
-    Raises
-    ------
-    DataError
-        As :func:`parse_partition_value`.
-    """
+    """Return :func:`parse_partition_value` as a scalar of the column's Arrow type; same errors."""
     value = parse_partition_value(text, data_type, column=column)
     arrow_type = to_arrow_type(data_type)
     if value is not None and (pa.types.is_timestamp(arrow_type) or pa.types.is_date32(arrow_type)):
@@ -65,7 +45,7 @@ def partition_scalar(text: str | None, data_type: DataType, *, column: str | Non
 
 
 def binary_text(value: bytes) -> str | None:
-    """Return the text that a log holds for bytes, ``None`` for none of them: it cannot tell those from null."""
+    """Return the text of bytes in a log; ``None`` for empty bytes, which a log cannot distinguish from null."""
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError:
@@ -76,7 +56,7 @@ def binary_text(value: bytes) -> str | None:
 
 
 def partition_bound(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
-    """Return the same as ``ColumnBounds`` has it: timestamps in nanoseconds."""
+    """Return the value as in ``ColumnBounds``: timestamps in nanoseconds."""
     value = parse_partition_value(text, data_type, column=column)
     row = row_of(data_type)
     is_micros = row is not None and pa.types.is_timestamp(row.arrow) and row.arrow.unit == "us"

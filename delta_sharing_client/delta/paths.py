@@ -1,6 +1,5 @@
-"""The paths of a Delta log: URIs, percent-encoded once, relative to the table or absolute (Delta log protocol,
-"Add File and Remove File"), and the keys that name a file whatever its URL is signed with.
-"""
+"""Paths in a Delta log: URIs, percent-encoded once, relative to the table or absolute (Delta log protocol, "Add File
+and Remove File"); and the keys that identify a file independently of its URL's signature."""
 
 from __future__ import annotations
 
@@ -22,29 +21,26 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
 
 def canonical_path(path: str) -> str:
-    """Return the form of ``path`` under which all spellings of one file are equal.
+    """Return a normal form of ``path``, equal for all spellings of one file.
 
     Percent escapes are decoded, ``.`` and ``..`` segments and doubled slashes are resolved, ``file:`` URIs become plain
-    absolute paths, and an http(s) URL loses its query string (the signature changes from answer to answer, the file
-    does not).
+    absolute paths, and an http(s) URL loses its query string (the signature differs between responses).
     """
     decoded = _decoded(path)
     if ("./" not in decoded and "//" not in decoded) or _SCHEME.match(decoded):
         return decoded
-    # Only a path that begins with exactly two slashes would keep both.
+    # normpath keeps exactly two leading slashes.
     return posixpath.normpath("/" + decoded.lstrip("/") if decoded.startswith("/") else decoded)
 
 
 def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
-    """Return the local file that a log path means: decoded once, relative paths under ``table_root``.
+    """Return the local file of a log path: decoded once, relative paths under ``table_root``.
 
-    Raises
-    ------
-    DataError
-        The path is empty, has a scheme other than ``file:``, holds a null byte, or climbs out of the table with ``..``.
+    Raises ``DataError`` if the path is empty, has a scheme other than ``file:``, contains a null byte, or leaves the
+    table with ``..``.
     """
     if _SCHEME.match(path) and not path.lower().startswith("file:"):
-        raise DataError(f"A local table can only name local files, found {safe_url(path)!r}.")
+        raise DataError(f"A local table may only refer to local files, found {safe_url(path)!r}.")
     decoded = _decoded(path)
     if not decoded or "\0" in decoded:
         raise DataError(f"A file path in the log must be a URI of a file, found {path[:200]!r}.")
@@ -62,22 +58,21 @@ def is_absolute(path: str) -> bool:
 
 
 def is_url(path: str) -> bool:
-    """Whether ``path`` is an http(s) URL, such as a sharing server signs."""
     return path[:8].lower().startswith(("http://", "https://")) and bool(urlsplit(path).netloc)
 
 
 def without_query(path: str) -> str:
-    """Return a path or URL up to its query string: what stays the same when it is signed again."""
+    """Return a path or URL without its query string, so that it stays the same when it is signed again."""
     return path.partition("?")[0] if "://" in path else path
 
 
 def url_key(action: FileAction) -> str:
     """Return the key of ``action``'s data file: equal for the same action of a repeated query, whatever its signature.
 
-    It is made of the kind of action, the version the server states (change feeds need it: one file may be added and
-    removed in two versions) and the file id, or the URL's path without query string where the server sent no id. An
-    added file without a version is named by its id alone, the same text object: a million of them share it.
-    The key of the action's deletion vector is this key followed by ``DELETION_VECTOR_SUFFIX``.
+    It contains the kind of action, the version that the server states (a change feed may add and remove one file in two
+    versions) and the file id, or, without an id, the URL's path without query string. The key of an added file without
+    a version is the id itself, the same text object, because there may be a million. The key of the action's deletion
+    vector is this key followed by ``DELETION_VECTOR_SUFFIX``.
     """
     file_id = action.file_id
     if file_id and ":" not in file_id and action.shared_version is None and isinstance(action, AddFile):
@@ -88,10 +83,10 @@ def url_key(action: FileAction) -> str:
 
 
 def logical_file_key(action: AddFile | RemoveFile) -> FileKey:
-    """Return the primary key of the logical file that an action names: data file and deletion vector.
+    """Return the primary key of an action's logical file: data file and deletion vector.
 
-    The file is the server's id of it, or its canonical path. A deletion vector behind a signed URL is known by the
-    server's id of it, or by the URL without its signature; both with the offset, as one file holds many.
+    The file is the server's id, or its canonical path. A deletion vector behind a signed URL is the server's id of it,
+    or the URL without its signature; both with the offset, because a file contains many.
     """
     base = action.file_id or canonical_path(action.path)
     vector = action.deletion_vector
@@ -104,7 +99,7 @@ def logical_file_key(action: AddFile | RemoveFile) -> FileKey:
 
 
 def unversioned(key: str) -> str:
-    """Return a key without its version: what names a file of one snapshot, whether or not the server states it."""
+    """Return a key without its version, to identify a file of one snapshot."""
     kind, colon, rest = key.partition(":")
     return f"{kind}::{rest.partition(':')[2]}" if colon else f"add::{key}"
 

@@ -1,5 +1,5 @@
-"""The schema of a table as the log and as Arrow have it, to and from typed values (Delta log protocol, "Schema
-Serialization Format" and "Delta Data Type to Parquet Type Mappings")."""
+"""Conversion of schemas between the log's JSON, typed values and Arrow (Delta log protocol, "Schema Serialization
+Format" and "Delta Data Type to Parquet Type Mappings")."""
 
 from __future__ import annotations
 
@@ -29,23 +29,15 @@ MAX_NESTING = 100
 """Types nested deeper than this are refused: no writer makes them, and walking them would exhaust the stack."""
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,9})\s*,\s*(-?\d{1,9})\s*\)\Z")
-# Names of old writers, which other readers accept as well.
+# Names from old writers that other readers accept as well.
 _ALIASES = {"null": "void", "timestampWithoutTimezone": "timestamp_ntz", "timestamp_without_timezone": "timestamp_ntz"}
 
 
 def parse_schema(schema_string: str) -> StructType:
-    """Parse a ``schemaString``.
+    """Parse a ``schemaString``, the JSON of a struct type (Delta log protocol, "Schema Serialization Format").
 
-    Parameters
-    ----------
-    schema_string:
-        JSON of a struct type (Delta log protocol, "Schema Serialization Format"). Columns of types that we do not know
-        are in ``StructType.left_out``.
-
-    Raises
-    ------
-    ProtocolError
-        The text is not JSON, not a struct, has two columns of one name (regardless of case) or nests too deep.
+    Columns of unknown types are in ``StructType.left_out``. Raises ``ProtocolError`` if the text is not JSON or not a
+    struct, has two columns with one name (regardless of case) or nests too deep.
     """
     try:
         document = msgspec.json.decode(schema_string)
@@ -61,12 +53,12 @@ def parse_schema(schema_string: str) -> StructType:
 
 
 def schema_to_json(struct: StructType) -> str:
-    """Return the ``schemaString`` of ``struct``: one line of JSON that :func:`parse_schema` reads back as equal."""
+    """Return the ``schemaString`` of ``struct``, on one line; the inverse of :func:`parse_schema`."""
     return msgspec.json.encode(type_to_jsonable(struct)).decode()
 
 
 def type_to_jsonable(data_type: DataType) -> object:
-    """Return ``data_type`` as the JSON value that the schema text holds for it."""
+    """Return ``data_type`` as a JSON value of a schema."""
     if isinstance(data_type, PrimitiveType):
         return data_type.name
     if isinstance(data_type, DecimalType):
@@ -176,7 +168,7 @@ def _primitive(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
 
 
 def _flag(node: Mapping[str, object], key: str, path: ColumnPath) -> bool:
-    # Old writers leave the flag out; "may be null" is the answer that is never wrong.
+    # Old writers omit the flag; "may be null" is always safe.
     value = node.get(key, True)
     if not isinstance(value, bool):
         raise ProtocolError(f"{_where(path)} must have true or false as {key!r}, found {_shape(value)}.")
@@ -196,7 +188,7 @@ def _too_deep() -> str:
     return f"'schemaString' must nest types at most {MAX_NESTING} levels deep, as every Delta writer does."
 
 
-# === As Arrow has it ===
+# === Arrow ===
 
 _EXTENSION_NAME, _EXTENSION_METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
 _WELL_KNOWN_BINARY = b"geoarrow.wkb"
@@ -220,12 +212,12 @@ _FROM_ARROW: dict[pa.DataType, str] = {
 
 
 def to_arrow_type(data_type: DataType) -> pa.DataType:
-    """Return the Arrow type in which values of ``data_type`` are handed out.
+    """Return the Arrow type of returned values of ``data_type``.
 
     Text of every kind is ``string``; ``timestamp`` is ``timestamp[us, UTC]`` and ``timestamp_ntz`` has no zone;
     ``void`` is ``null``; ``variant`` is ``struct<metadata: binary, value: binary>``; day-time intervals are
-    ``duration[us]`` and year-month intervals ``int32`` months. Timestamps in nanoseconds have the unit ``ns``. What
-    ``geometry`` and ``geography`` have beside ``binary`` is in the metadata of their fields (``geoarrow_metadata``).
+    ``duration[us]`` and year-month intervals ``int32`` months. Timestamps in nanoseconds have the unit ``ns``.
+    ``geometry`` and ``geography`` are ``binary`` with field metadata (``geoarrow_metadata``).
     """
     if isinstance(data_type, PrimitiveType):
         return TYPES[data_type.base].arrow
@@ -245,15 +237,15 @@ def to_arrow_type(data_type: DataType) -> pa.DataType:
 
 
 def geoarrow_metadata(data_type: DataType) -> dict[bytes, bytes] | None:
-    """Return the metadata of a field that holds ``geometry`` or ``geography`` as well-known binary, ``None`` of others.
+    """Return the field metadata of ``geometry`` and ``geography`` in well-known binary, ``None`` for other types.
 
     It is that of the Arrow extension ``geoarrow.wkb`` (GeoArrow specification, "Extension Types" and "Extension
-    metadata"): the coordinate reference system, and how the edges of a geography run.
+    metadata"): the coordinate reference system, and the edges of a geography.
     """
     if not isinstance(data_type, PrimitiveType) or (found := data_type.coordinates) is None:
         return None
     crs, edges = found
-    # A bare number is a code of EPSG; 0 and "any" name no system.
+    # A bare number is an EPSG code; 0 and "any" mean no system.
     named = f"EPSG:{crs}" if crs.isdigit() else crs
     content: dict[str, str] = {}
     if named.upper() not in ("ANY", "EPSG:0"):
@@ -264,7 +256,7 @@ def geoarrow_metadata(data_type: DataType) -> dict[bytes, bytes] | None:
 
 
 def is_geometry(field: pa.Field) -> bool:
-    """Whether an Arrow field holds ``geometry`` or ``geography``."""
+    """Whether an Arrow field is ``geometry`` or ``geography``."""
     return (field.metadata or {}).get(_EXTENSION_NAME) == _WELL_KNOWN_BINARY
 
 
@@ -274,21 +266,17 @@ def to_arrow_schema(struct: StructType) -> pa.Schema:
 
 
 def from_arrow_schema(schema: pa.Schema) -> StructType:
-    """Return the table schema that holds the columns of an Arrow schema.
+    """Return the table schema for the columns of an Arrow schema.
 
     Unsigned integers widen to the next signed type, ``uint64`` to ``decimal(20,0)``; dictionaries become their values;
-    any timestamp with a zone is ``timestamp`` and one without ``timestamp_ntz``.
-
-    Raises
-    ------
-    UsageError
-        A column has an Arrow type that no Delta type holds.
+    a timestamp with a zone is ``timestamp``, one without is ``timestamp_ntz``. Raises ``UsageError`` for an Arrow type
+    without a Delta type.
     """
     return StructType(tuple(_from_arrow_field(item) for item in schema))
 
 
 def from_arrow_type(arrow_type: pa.DataType) -> DataType:
-    """Return the Delta type that holds values of ``arrow_type``; see :func:`from_arrow_schema`."""
+    """Return the Delta type of ``arrow_type``; see :func:`from_arrow_schema`."""
     types = pa.types
     if (name := _FROM_ARROW.get(arrow_type)) is not None:
         return PrimitiveType(name)
@@ -314,12 +302,12 @@ def from_arrow_type(arrow_type: pa.DataType) -> DataType:
         return ArrayType(from_arrow_type(arrow_type.value_type), arrow_type.value_field.nullable)
     if types.is_struct(arrow_type):
         return StructType(tuple(_from_arrow_field(item) for item in arrow_type))
-    raise UsageError(f"A column must have an Arrow type that a Delta type holds, found {arrow_type}.")
+    raise UsageError(f"A column must have an Arrow type that Delta supports, found {arrow_type}.")
 
 
 def _to_arrow_field(item: StructField) -> pa.Field:
     arrow_type = to_arrow_type(item.type)
-    # Arrow has no null type without nulls, whatever a schema says of a void column.
+    # Arrow's null type is always nullable, whatever a schema says about a void column.
     nullable = item.nullable or pa.types.is_null(arrow_type)
     return pa.field(item.name, arrow_type, nullable=nullable, metadata=geoarrow_metadata(item.type))
 

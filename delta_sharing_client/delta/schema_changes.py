@@ -1,7 +1,6 @@
-"""What differs between two descriptions of one table: one walk, typed differences, and words for each.
+"""Typed differences between two descriptions of one table, with a text for each.
 
-Whether a difference matters depends on who reads: a change feed (``plan.changes``) and a stream
-(``spark.served_table``) each have a set of the kinds that they cannot span.
+Change feeds (``plan.changes``) and streams (``follow.table``) each refuse a different set of kinds.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from delta_sharing_client.delta.snapshot import table_schema
 
 
 class Kind(enum.Enum):
-    """What became of a column, or of the table. Without column mapping nobody can tell a rename from a drop."""
+    """The kind of a change of a column or table. Without column mapping, a rename and a drop look the same."""
 
     GONE = "column '{column}' was dropped or renamed"
     DROPPED = "column '{column}' was dropped"
-    REPLACED = "column '{column}' was dropped, and another one of that name was added"
+    REPLACED = "column '{column}' was dropped, and another one with that name was added"
     RENAMED = "column '{column}' was renamed to '{after}'"
     RESPELLED = "column '{column}' is spelled '{after}'"
     ADDED = "column '{column}' was added"
@@ -45,7 +44,7 @@ class Kind(enum.Enum):
 
 
 class Difference(NamedTuple):
-    """One difference; ``str`` tells it as the clause of a sentence."""
+    """One difference; ``str`` returns it as a clause of a sentence."""
 
     kind: Kind
     column: ColumnPath = ()
@@ -59,12 +58,9 @@ class Difference(NamedTuple):
 def first_difference(
     old: Metadata, new: Metadata, kinds: Collection[Kind], *, table: str | None = None
 ) -> Difference | None:
-    """Return the first difference of one of ``kinds`` between two descriptions of a table, ``None`` without any.
+    """Return the first difference of one of ``kinds`` between two descriptions of a table, or ``None``.
 
-    Raises
-    ------
-    ProtocolError, UnsupportedFeatureError
-        One of them cannot be read; names ``table``.
+    Raises ``ProtocolError`` or ``UnsupportedFeatureError``, with ``table``, if one of them cannot be read.
     """
     if old.schema_string == new.schema_string and old.partition_columns == new.partition_columns:
         return None
@@ -134,12 +130,14 @@ _WIDENINGS = {
 
 
 def holds(new: DataType, old: DataType) -> bool:
-    """Return whether a column of type ``new`` holds every value of ``old`` (protocol, "Supported Type Changes")."""
+    """Return whether a column of type ``new`` can represent every value of ``old`` (protocol, "Supported Type
+    Changes").
+    """
     if isinstance(new, DecimalType):
         if isinstance(old, DecimalType):
             return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
         digits = _INTEGER_DIGITS.get(old.base) if isinstance(old, PrimitiveType) else None
-        # The specification takes any long for 20 digits.
+        # The specification assumes 20 digits for any long.
         return digits is not None and new.precision - new.scale >= digits
     if not isinstance(new, PrimitiveType) or not isinstance(old, PrimitiveType):
         return False

@@ -1,4 +1,4 @@
-"""A table at one version, from the actions that led to it (Delta log protocol, "Action Reconciliation")."""
+"""A table at one version, from its actions (Delta log protocol, "Action Reconciliation")."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
 
 
 class Want(enum.Flag):
-    """What to keep of a log beside the live files themselves."""
+    """What to keep of a log in addition to the live files."""
 
     NOTHING = 0
     STATS = enum.auto()
@@ -39,10 +39,10 @@ class Want(enum.Flag):
 class Snapshot:
     """A table at one version.
 
-    ``files`` are the live data files in the order in which the log first named them. ``timestamp_ms`` is the commit's
-    time in milliseconds since the epoch, ``None`` where it is not known (a sharing answer need not say).
-    ``transactions`` are keyed by application id, ``domain_metadata`` by domain (removed ones left out); ``tombstones``
-    are only kept where they were asked for.
+    ``files`` are the live data files, in the order in which the log first names them. ``timestamp_ms`` is the commit's
+    time in milliseconds since the epoch, or ``None`` if unknown (a sharing response need not have it). ``transactions``
+    are keyed by application id, ``domain_metadata`` by domain (without removed ones); ``tombstones`` are kept only on
+    request.
     """
 
     version: int
@@ -62,21 +62,13 @@ class Snapshot:
     ) -> Snapshot:
         """Reconcile ``actions``, oldest first, into the table they describe.
 
-        Parameters
-        ----------
-        version:
-            The version that the last action belongs to.
-        actions:
-            Actions of a log or of a sharing answer; how the stream was cut into pages makes no difference.
-        table:
-            The table's name, for errors.
-        timestamp_ms:
-            The commit's time, if known.
+        ``version`` is the version of the last action, ``timestamp_ms`` its commit's time; ``table`` is for errors. The
+        actions may be of a log or of a sharing response, in any pages.
 
         Raises
         ------
         ProtocolError
-            There is no protocol or no metadata among the actions.
+            The actions have no protocol or no metadata.
         UnsupportedFeatureError
             The data files are not Parquet.
         """
@@ -86,13 +78,10 @@ class Snapshot:
 
     @cached_property
     def schema(self) -> StructType:
-        """The columns, with physical names only where the table's files use them.
+        """The columns, with physical names only if the table's files use them.
 
-        Raises
-        ------
-        ProtocolError, UnsupportedFeatureError
-            See :func:`~delta_sharing_client.delta.schema.parse_schema` and
-        :func:`~delta_sharing_client.delta.column_mapping.check_mapping`; also if a partition column is not a column.
+        Raises ``ProtocolError`` and ``UnsupportedFeatureError`` as ``parse_schema`` and ``check_mapping`` do, and if a
+        partition column is not a column.
         """
         return table_schema(self.metadata, table=self.table)
 
@@ -113,7 +102,7 @@ def table_schema(metadata: Metadata, *, table: str | None = None) -> StructType:
 
 
 def is_reconciled(actions: Iterable[Action]) -> bool:
-    """Whether no two actions reconcile with each other, so that their order means nothing."""
+    """Whether no two actions reconcile with each other, so that their order does not matter."""
     seen: set[object] = set()
     for action in actions:
         key: object
@@ -134,16 +123,11 @@ def is_reconciled(actions: Iterable[Action]) -> bool:
 
 
 def without_conflicts(actions: Iterable[Action], source: str) -> Iterator[Action]:
-    """Pass on the actions of one commit, unless two of them contradict each other.
+    """Yield the actions of one commit, called ``source`` in errors, unless two of them contradict each other.
 
-    The order of actions within a commit means nothing (Delta log protocol, "Add File and Remove File" and "Requirements
-    for Writers"), so where two of them set the protocol or the metadata, add one path, remove one path, or add and
-    remove one logical file, the commit does not say what it leaves behind.
-
-    Raises
-    ------
-    ProtocolError
-        The commit, called ``source``, holds such a pair.
+    The order of actions within a commit has no meaning (Delta log protocol, "Add File and Remove File" and
+    "Requirements for Writers"). So the result is undefined if two actions set the protocol or the metadata, add one
+    path, remove one path, or add and remove one logical file. Raises ``ProtocolError`` for such a pair.
     """
     added: dict[str, FileKey] = {}
     removed: dict[str, FileKey] = {}
@@ -156,20 +140,20 @@ def without_conflicts(actions: Iterable[Action], source: str) -> Iterator[Action
             key = path if action.deletion_vector is None else logical_file_key(action)
             if path in own or other.get(path) == key:
                 raise ProtocolError(
-                    f"'{source}' must say once what becomes of each file, found two actions for "
+                    f"'{source}' must have at most one action for each file, found two for "
                     f"{action.path.partition('?')[0][:200]!r}."
                 )
             own[path] = key
         elif kind is Protocol or kind is Metadata:
             if kind in single:
                 name = "protocol" if kind is Protocol else "metaData"
-                raise ProtocolError(f"'{source}' must hold at most one '{name}' action, found several.")
+                raise ProtocolError(f"'{source}' must have at most one '{name}' action, found several.")
             single.add(kind)
         yield action
 
 
 class Replay:
-    """Reconciliation under way: feed it actions oldest first, then take the snapshot."""
+    """Incremental reconciliation: pass it actions, oldest first, then take the snapshot."""
 
     def __init__(self, want: Want = Want.STATS) -> None:
         self._want = want
@@ -182,13 +166,13 @@ class Replay:
         self._high_water_mark: RowIdHighWaterMark | None = None
 
     def apply(self, actions: Iterable[Action]) -> None:
-        """Take in the next actions; the newest of each kind or key wins."""
+        """Add the next actions; the newest of each kind or key wins."""
         files = self._files
         with_stats, with_tombstones = Want.STATS in self._want, Want.TOMBSTONES in self._want
         for action in actions:
             kind = type(action)
             if kind is AddFile:
-                # The common case inline: a million of these pass here.
+                # The common case inline, because a million actions pass here.
                 key = logical_file_key(action)  # type: ignore[arg-type]
                 if not with_stats:
                     action.stats = None  # type: ignore[union-attr]
@@ -204,7 +188,7 @@ class Replay:
                 self._apply_other(action)
 
     def snapshot(self, version: int, *, table: str | None = None, timestamp_ms: int | None = None) -> Snapshot:
-        """Return the table after all actions taken in; see :meth:`Snapshot.from_actions` for the errors."""
+        """Return the table after all actions so far; errors as in :meth:`Snapshot.from_actions`."""
         protocol, metadata = self.protocol, self.metadata
         if protocol is None or metadata is None:
             name = "protocol" if protocol is None else "metaData"

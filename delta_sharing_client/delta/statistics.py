@@ -1,16 +1,16 @@
-"""What the statistics of a data file say about its columns (Delta log protocol, "Per-file Statistics").
+"""The statistics of a data file's columns (Delta log protocol, "Per-file Statistics").
 
-Statistics are hints: whatever is missing, malformed or of another type than the column is *unknown*, never an error,
-and an unknown bound skips nothing. What is known is made true for every row that a reader can see:
+Statistics are hints: a missing or malformed value, or one of another type than the column, is *unknown*, never an
+error, and an unknown bound skips nothing. A known bound is true for every row that a reader can see:
 
-- A deletion vector does not invalidate bounds. Where ``tightBounds`` is not ``true`` beside one, a null count is only
-  used where it means something for the rows that are left: none null, or all null.
-- Text is cut to a prefix and timestamps to milliseconds by writers, so their upper bounds are moved up to cover what
-  was cut off.
-- Some writers leave ``NaN`` out of minimum and maximum, and Spark orders it last, so floating-point columns have no
-  upper bound; :attr:`ColumnBounds.upper_without_nan` has the bound of all other values.
-- Some writers send decimals through a double; bounds of decimals that a double cannot hold are widened by its error.
-- Statistics older than a type widening are read as the column's type of today.
+- A deletion vector does not invalidate bounds. With one, unless ``tightBounds`` is ``true``, a null count is used only
+  if it holds for the remaining rows: no nulls, or only nulls.
+- Writers truncate text to a prefix and timestamps to milliseconds, so their upper bounds are raised to cover what was
+  cut off.
+- Some writers ignore ``NaN`` in minimum and maximum, and Spark orders it last, so floating-point columns have no upper
+  bound; :attr:`ColumnBounds.upper_without_nan` has the bound of all other values.
+- Some writers convert decimals to double; bounds of decimals that a double cannot represent are widened by the error.
+- Statistics from before a type was widened are read as the column's current type.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from delta_sharing_client.errors import DataError
 
 
 class ColumnBounds(NamedTuple):
-    """What is known of one column in the rows that a reader of the file sees.
+    """What is known about one column in the rows that a reader of the file sees.
 
-    Values compare as ``int`` (also days since 1970 for a date, nanoseconds since 1970 for a timestamp), ``float``,
-    ``bool``, ``str``, ``bytes`` or ``Decimal``.
+    Values are ``int`` (also days since 1970 for a date, nanoseconds since 1970 for a timestamp), ``float``, ``bool``,
+    ``str``, ``bytes`` or ``Decimal``.
 
     Parameters
     ----------
     lower, upper:
-        No value that is not null is smaller, or larger (``NaN`` is the largest); ``None`` if unknown.
+        No non-null value is smaller, or larger (``NaN`` is the largest); ``None`` if unknown.
     null_count:
-        How many values are null, exactly; ``None`` if unknown.
+        The exact number of nulls; ``None`` if unknown.
     row_count:
-        How many rows there are, deleted ones not counted; ``None`` if unknown.
+        The number of rows without deleted ones; ``None`` if unknown.
     upper_without_nan:
         For ``float`` and ``double``: no value other than null and ``NaN`` is larger; ``None`` if unknown.
     """
@@ -61,12 +61,12 @@ class ColumnBounds(NamedTuple):
 
 
 class FileStatistics:
-    """The statistics of one file, read on demand.
+    """The statistics of one file, decoded on demand.
 
     Attributes
     ----------
     num_records:
-        Rows in the data file, deleted ones included; ``None`` if unknown.
+        Rows in the data file, including deleted ones; ``None`` if unknown.
     row_count:
         Rows that a reader sees; ``None`` if unknown.
     tight_bounds:
@@ -86,15 +86,15 @@ class FileStatistics:
         visible = None if self.num_records is None else self.num_records - deleted
         self.row_count: int | None = visible if visible is not None and visible >= 0 else None
         tight = None if document is None else document.tight_bounds
-        # Only a writer of deletion vectors knows the flag; next to one its absence promises nothing.
+        # Only writers of deletion vectors write the flag; with a vector, a missing flag means nothing.
         self.tight_bounds: bool = tight is True or (tight is None and add.deletion_vector is None)
 
     def bounds(self, path: ColumnPath) -> ColumnBounds | None:
-        """Return what is known of the column at ``path`` (logical names), ``None`` if nothing is.
+        """Return the bounds of the column at ``path`` (logical names), or ``None``.
 
-        Only the columns that the :class:`StatisticsReader` was told of are known.
+        Only the columns passed to the :class:`StatisticsReader` are known.
         """
-        # Both ends of a range ask for the same column, one after the other.
+        # A range asks for the same column twice in a row.
         if path != self._path:
             self._path, self._found = path, self._bounds(path)
         return self._found
@@ -134,9 +134,9 @@ class FileStatistics:
         try:
             value = partition_bound(self._add.partition_values[name], data_type)
         except (KeyError, DataError):
-            return None  # reading the file will say so
+            return None  # an error is raised when the file is read
         if value is None:
-            # One null row stands for all of them where their number is unknown.
+            # If the number of rows is unknown, one null row represents all of them.
             rows = 1 if self.row_count is None else self.row_count
             return ColumnBounds(None, None, rows, rows)
         if isinstance(value, float):
@@ -146,18 +146,10 @@ class FileStatistics:
 
 
 class StatisticsReader:
-    """Reads the statistics of many files of one table, decoding only the columns that a predicate needs.
+    """Reads the statistics of many files of one table; it decodes only the columns in ``needed``.
 
-    Parameters
-    ----------
-    schema:
-        The table's schema (logical names).
-    mode:
-        How its columns are found in statistics and partition values.
-    partition_columns:
-        Logical names of the partition columns; their values bound them exactly.
-    needed:
-        The columns to know of, as paths of logical names. Paths that have no statistics (arrays, maps) stay unknown.
+    ``schema``, ``partition_columns`` and ``needed`` have logical names; ``mode`` maps them to names in statistics and
+    partition values. Partition values are exact bounds. Arrays and maps have no statistics and stay unknown.
     """
 
     def __init__(
@@ -197,7 +189,7 @@ class StatisticsReader:
         self._decode: Callable[[str], Any] = msgspec.json.Decoder(document).decode
 
     def read(self, add: AddFile) -> FileStatistics:
-        """Return the statistics of ``add``. Statistics that are no JSON, or of another shape, are unknown."""
+        """Return the statistics of ``add``. Malformed statistics are unknown."""
         document = None
         if add.stats:
             try:
@@ -208,7 +200,7 @@ class StatisticsReader:
 
 
 def num_records(stats_json: str | None) -> int | None:
-    """Return the number of rows in the data file, deleted ones included; ``None`` if unknown."""
+    """Return the number of rows in the data file, including deleted ones; ``None`` if unknown."""
     if not stats_json:
         return None
     try:
@@ -218,7 +210,7 @@ def num_records(stats_json: str | None) -> int | None:
     return count if count is not None and count >= 0 else None
 
 
-# === Where a column's statistics are ===
+# === The location of a column's statistics ===
 
 _Tree = dict[str, Any]  # physical name -> (slot, subtree or None)
 
@@ -243,7 +235,8 @@ _count_only = msgspec.json.Decoder(_CountOnly).decode
 
 
 def _nameable(name: str) -> bool:
-    """Whether msgspec can look for the name; quotes and control characters are legal in a log, and stay unknown."""
+    """Whether msgspec accepts the name; names with quotes and control characters are legal in a log, and stay
+    unknown."""
     return not any(character in '\\"' or character < " " for character in name)
 
 
@@ -261,7 +254,7 @@ def _slots(tree: _Tree, names: list[str]) -> tuple[str, ...]:
 def _optional_values_type(tree: _Tree) -> Any:
     fields = [(slot, _optional_values_type(below) if below else msgspec.Raw, None) for slot, below in tree.values()]
     names = {slot: name for name, (slot, _) in tree.items()}
-    # A type made at run time, which the checker need not follow.
+    # The type is created at run time, so mypy cannot know it.
     struct_type: Any = msgspec.defstruct("Values", fields, rename=names, gc=False)
     return Optional[struct_type]
 

@@ -1,7 +1,7 @@
-"""What the least and the greatest value of a column are, by type: from the log's statistics and from Parquet footers.
+"""Minimum and maximum of a column by type, from the log's statistics and from Parquet footers.
 
-A bound that is returned holds for every value that is not null; one that is not certain is ``None``. Values have the
-forms of ``delta.statistics.ColumnBounds``: timestamps count in nanoseconds, whatever the type's own unit.
+A returned bound holds for every non-null value; an uncertain bound is ``None``. Values have the forms of
+``delta.statistics.ColumnBounds``: timestamps are in nanoseconds, whatever the type's own unit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Footer = tuple[Any, Any, Optional[float]]
 UNKNOWN: Footer = (None, None, None)
 
 
-# === In the log's statistics (Delta log protocol, "Per-file Statistics") ===
+# === Statistics in the log (Delta log protocol, "Per-file Statistics") ===
 
 
 class Converters(NamedTuple):
-    """How the minimum and the maximum of a column become bounds; ``None`` where there are no usable ones."""
+    """How the minimum and the maximum of a column become bounds; ``None`` if they are not usable."""
 
     lower: Optional[Convert] = None
     upper: Optional[Convert] = None
@@ -41,8 +41,8 @@ class Converters(NamedTuple):
 
 _TYPE_CHANGES_KEY = "delta.typeChanges"
 _MICROSECOND = datetime.timedelta(microseconds=1)
-_TRUNCATED_TEXT = 32  # UTF-16 units; writers cut text at this length, and the maximum may lack a mark of it
-_DOUBLE_DIGITS = 15  # decimals of more digits may not survive a double
+_TRUNCATED_TEXT = 32  # UTF-16 units; writers truncate text at this length, and the maximum may lack the mark for it
+_DOUBLE_DIGITS = 15  # decimals with more digits may change in a double
 _DOUBLE_ERROR = Decimal(2) ** -52
 _MOST_DIGITS = 76
 _WIDE = decimal.Context(prec=2 * _MOST_DIGITS)
@@ -60,12 +60,12 @@ def _text_above(raw: msgspec.Raw) -> str | None:
     text = _TEXT.decode(raw)
     if _utf16_length(text) < _TRUNCATED_TEXT:
         return text
-    # The successor of a prefix is above everything that starts with it. The last character of all has no successor, and
-    # is also the mark that writers put after what they cut; surrogates are no characters.
+    # The successor of a prefix is greater than everything that starts with it. The last character has no successor, and
+    # writers also append it to truncated text; surrogates are not characters.
     prefix = text.rstrip("\U0010ffff")
     if prefix.endswith("\ufffd"):
-        # The mark of older writers is above what they cut in the order of UTF-16 only; and they may have cut a pair of
-        # surrogates in two, of which a question mark is left.
+        # The mark of older writers is greater than the truncated text only in UTF-16 order, and a truncated surrogate
+        # pair leaves a question mark.
         prefix = prefix.rstrip("\U0010ffff\ufffd").removesuffix("?")
     if not prefix:
         return None
@@ -85,7 +85,7 @@ def _double(raw: msgspec.Raw) -> float | None:
 
 
 def _float(raw: msgspec.Raw) -> float | None:
-    """The text is the shortest that names the float; its double is another number, possibly on the wrong side."""
+    """The text is the shortest for the float; parsed as a double it is another number, possibly on the wrong side."""
     value = _double(raw)
     return None if value is None else _to_float(value)
 
@@ -138,12 +138,12 @@ def _days(raw: msgspec.Raw) -> int:
 
 def _timestamp(raw: msgspec.Raw) -> int | None:
     moment = _moment(raw)
-    # Without a zone it could be that of any writer.
+    # Without a zone it could be in any writer's zone.
     return None if moment is None or moment.tzinfo is None else (moment - EPOCH) // _MICROSECOND * 1000
 
 
 def _timestamp_ntz(raw: msgspec.Raw) -> int | None:
-    if len(raw_bytes := bytes(raw)) == 12:  # a date, from before the column was widened
+    if len(raw_bytes := bytes(raw)) == 12:  # a date, written before the column was widened
         return _days(msgspec.Raw(raw_bytes)) * NANOS_PER_DAY
     moment = _moment(raw)
     return None if moment is None or moment.tzinfo is not None else (moment - EPOCH_NTZ) // _MICROSECOND * 1000
@@ -160,7 +160,8 @@ def _nanos_ntz(raw: msgspec.Raw) -> int | None:
 
 
 def _above_millisecond(convert: Convert) -> Convert:
-    """Return the upper bound of what writers cut to milliseconds: the last nanosecond of its one, or its value."""
+    """Return the upper bound of values that writers truncate to milliseconds: the last nanosecond of that
+    millisecond."""
 
     def above(raw: msgspec.Raw) -> int | None:
         nanos = convert(raw)
@@ -177,7 +178,7 @@ def _moment(raw: msgspec.Raw) -> datetime.datetime | None:
 
 
 def no_statistics(leaf: StructField) -> Converters:
-    """Return no bounds: those of such a type say nothing of the order of its values."""
+    """Return no bounds, for types whose statistics do not describe the order of values."""
     return Converters()
 
 
@@ -229,11 +230,10 @@ def decimal_statistics(leaf: StructField) -> Converters:
     return Converters(_decimal_below, _decimal_above)
 
 
-# === In Parquet footers (Apache Parquet, "Statistics"): plain values, and the Arrow type of the Parquet column ===
+# === Parquet footers (Apache Parquet, "Statistics"): plain values, and the Arrow type of the Parquet column ===
 
 
 def no_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    """Return no bounds."""
     return UNKNOWN
 
 
@@ -276,7 +276,7 @@ def floating_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
     if not (exact_integer or pa.types.is_float32(found) or pa.types.is_float64(found)):
         return UNKNOWN
     low, high = float(lower), float(upper)
-    # A NaN among them says nothing.
+    # With a NaN in them they mean nothing.
     return UNKNOWN if low != low or high != high or low > high else (low, None, high)
 
 

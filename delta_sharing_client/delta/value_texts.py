@@ -1,8 +1,8 @@
-"""Partition values as the log spells them in text, by type (Delta log protocol, "Partition Value Serialization").
+"""Partition values in the log's text form, by type (Delta log protocol, "Partition Value Serialization").
 
-What a text may be is narrower than what Spark's cast would take: a value that a writer of the specification cannot have
-written is an error, because reading it as something else would put every row of the file in the wrong partition. Each
-function takes a text that is not empty and the column's type, and raises ``DataError``.
+The accepted texts are fewer than those of Spark's cast: a text that no writer of the specification can have written is
+an error, because a wrong value would put every row of the file into the wrong partition. Each function takes a
+non-empty text and the column's type, and raises ``DataError``.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ ESCAPED_BINARY = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+\Z")
 
 
 def string(text: str, data_type: Simple) -> str:
-    """Return the text itself, of which no half of a character may be missing."""
+    """Return the text, which must not contain half of a surrogate pair."""
     _utf8(text, data_type.base)
     return text
 
 
 def void(text: str, data_type: Simple) -> NoReturn:
-    """Raise: there is no value of this type."""
+    """Raise, because this type has no values."""
     raise DataError("A partition value of type void must be null.")
 
 
@@ -106,7 +106,7 @@ def exact_decimal(text: str, data_type: DecimalType) -> Decimal:
 
 
 def binary(text: str, data_type: Simple) -> bytes:
-    # Two spellings exist: the bytes as the characters of a string (Spark), and each byte as a spelled-out \u00XX.
+    # There are two forms: the bytes as characters of a string (Spark), and each byte as an escape \u00XX.
     if ESCAPED_BINARY.match(text):
         return bytes.fromhex(text.replace("\\u00", ""))
     return _utf8(text, data_type.base)
@@ -127,7 +127,7 @@ def date(text: str, data_type: Simple) -> int:
 
 
 def timestamp(text: str, data_type: Simple, *, zoned: bool, unit: str = "microseconds") -> int:
-    """Return the ``unit`` (microseconds or nanoseconds) since 1970; a text may name a zone only where ``zoned``."""
+    """Return the ``unit`` (microseconds or nanoseconds) since 1970; the text may have a zone only if ``zoned``."""
     name = data_type.base
     nanos, zone = _nanoseconds(text, name)
     if zone and not zoned:
@@ -155,7 +155,7 @@ def _days(text: str, name: str) -> int:
 
 
 def _nanoseconds(text: str, name: str) -> tuple[int, str | None]:
-    """Nanoseconds since 1970 (UTC where the text has no zone), and the zone of the text."""
+    """Nanoseconds since 1970 (UTC if the text has no zone), and the zone of the text."""
     match = _TIMESTAMP.match(text)
     if not match:
         raise DataError(f"A partition value of type {name} must be a date and time such as 1970-01-31 00:00:00.123456.")
@@ -181,7 +181,7 @@ def _offset_seconds(zone: str | None, name: str) -> int:
 # === Intervals ===
 
 _LITERAL = re.compile(r"INTERVAL '(?P<body>[^']{1,60})' (?P<units>[A-Z]+(?: TO [A-Z]+)?)\Z", re.IGNORECASE)
-# What stands before a field other than the first, and how many of the last field's size it has.
+# The separator before each field except the first, and the number of units in the next larger one.
 _SEPARATORS = {"month": "-", "hour": " ", "minute": ":", "second": ":"}
 _SIZES = {
     "year": 12, "month": 1,

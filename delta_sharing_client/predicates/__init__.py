@@ -1,1 +1,1 @@
-"""One predicate tree, with its readers (SQL, tuples) and its interpreters (Arrow, statistics, JSON hints)."""
+"""The predicate tree, its readers (SQL, tuples) and its interpreters (Arrow, statistics, JSON hints)."""

@@ -1,7 +1,7 @@
-"""A bound predicate on Arrow batches: exactly the rows that match.
+"""Evaluates a bound predicate on Arrow batches, exactly.
 
-Every node becomes one or a few vectorised kernels whose result is a nullable boolean array, null for unknown. Where
-Arrow's kernels and SQL differ (NaN, mixed numeric types, dates against timestamps) the difference is made up here.
+Every node becomes one or a few vectorized kernels, whose result is a nullable boolean array; null means unknown. This
+module compensates for differences between Arrow's kernels and SQL (NaN, mixed numeric types, dates and timestamps).
 """
 
 from __future__ import annotations
@@ -38,31 +38,17 @@ from delta_sharing_client.predicates.tree import (
 )
 from delta_sharing_client.predicates.values import Day, Kind, Moment, Value, kind_of
 
-# pyarrow has no types for its kernels; these are what flows between them.
+# pyarrow has no types for its kernels; these are their arguments and results.
 _Array = Any
-_Truth = Any  # BooleanArray, or BooleanScalar where it is the same for all rows
+_Truth = Any  # BooleanArray, or BooleanScalar if it is the same for all rows
 
 
 def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Return which rows of ``batch`` match.
+    """Return which rows of ``batch`` match, without nulls: ``False`` also where the predicate is unknown.
 
-    Parameters
-    ----------
-    expression:
-        Bound to a schema that ``batch`` has the columns of, by the same names. Dictionary-encoded columns and other
-        encodings of the bound types are accepted.
-    batch:
-        The rows.
-
-    Returns
-    -------
-    pyarrow.BooleanArray
-        One value per row, ``False`` also where the predicate is unknown; no nulls.
-
-    Raises
-    ------
-    DataError
-        The batch has no such column, or one that is not of the bound type.
+    ``expression`` must be bound to a schema with the batch's columns, by the same names. Dictionary-encoded columns and
+    other encodings of the bound types are accepted. Raises ``DataError`` if the batch lacks a column or has it with
+    another type.
     """
     rows = batch.num_rows
     found: _Truth = None
@@ -70,11 +56,11 @@ def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
         if found is None:
             found = _full(_evaluate(part, batch), rows).fill_null(False)
         elif has_calls(part) and count_true(found) < rows:
-            # It may fail for rows that the conditions before it rule out.
+            # It may fail for rows that earlier conditions exclude.
             found = pc.replace_with_mask(found, found, _evaluate_where(found, part, batch).fill_null(False))
         else:
             found = pc.and_(found, _full(_evaluate(part, batch), rows).fill_null(False))
-        # What one conjunct rules out, the others cannot bring back.
+        # No later conjunct can add rows.
         if count_true(found) == 0:
             break
     return found
@@ -117,7 +103,9 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch) -> _Truth:
 def _fold(
     combine: Callable[..., _Truth], children: tuple[Expression, ...], batch: pa.RecordBatch, *, decisive: bool
 ) -> _Truth:
-    """Join conditions from left to right; one that may fail is only asked of rows that are not ``decisive`` yet."""
+    """Combine conditions from left to right; one that may fail is evaluated only for rows that are not ``decisive``
+    yet.
+    """
     found = _evaluate(children[0], batch)
     for child in children[1:]:
         if not has_calls(child):
@@ -131,7 +119,7 @@ def _fold(
 
 
 def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.RecordBatch) -> _Array:
-    """Return what ``expression`` says of some of the rows."""
+    """Evaluate ``expression`` for some of the rows."""
     some = batch.select(sorted({path[0] for path in columns(expression)})).filter(rows)
     return _full(_evaluate(expression, some), count_true(rows))
 
@@ -154,7 +142,7 @@ def _column(column: Column, batch: pa.RecordBatch) -> _Array:
 
 
 def _on_values(operand: Operand, batch: pa.RecordBatch, test: Callable[[_Array], _Truth]) -> _Truth:
-    """Apply ``test`` to an operand; to the values of a column's dictionary only, where that is less work."""
+    """Apply ``test`` to an operand; only to the values of a dictionary, if that is less work."""
     if not isinstance(operand, Column):
         return test(_decoded(operand, batch))
     column = operand
@@ -189,14 +177,14 @@ def _decoded(operand: Operand, batch: pa.RecordBatch) -> _Array:
     if isinstance(operand, Call):
         return _computed(operand, batch)
     if isinstance(operand, Literal):
-        raise TypeError("a constant stands beside a column, or in a call")
+        raise TypeError("a constant is only allowed next to a column, or in a call")
     array = _column(operand, batch)
     return _as_bound(array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array, operand)
 
 
 def _is_null(array: _Array) -> _Array:
     if isinstance(array, pa.DictionaryArray):
-        # A dictionary may hold a null itself.
+        # A dictionary may contain a null itself.
         return array.dictionary.is_null().take(array.indices).fill_null(True)
     return array.is_null()
 
@@ -216,7 +204,7 @@ def _compare(op: Op, array: _Array, value: Value) -> _Truth:
     assert isinstance(value, float)
     nan = pc.is_nan(array)
     if math.isnan(value):
-        # NaN equals itself and exceeds the rest.
+        # NaN equals itself and is greater than all other values.
         if op in (Op.EQ, Op.GE):
             return nan
         if op in (Op.NE, Op.LT):
@@ -227,7 +215,7 @@ def _compare(op: Op, array: _Array, value: Value) -> _Truth:
 
 
 def _constants(values: Iterable[Value], data_type: pa.DataType) -> _Array:
-    # By way of integers: Python has no dates and times beyond its years 1 to 9999.
+    # With integers, because Python has no dates and times beyond the years 1 to 9999.
     nanos = 1 if pa.types.is_timestamp(data_type) and data_type.unit == "ns" else 1000
     plain = [
         value.days if isinstance(value, Day) else value.nanoseconds // nanos if isinstance(value, Moment) else value
@@ -246,14 +234,14 @@ def _in(array: _Array, values: tuple[Literal, ...]) -> _Truth:
     nan = floating and any(isinstance(value, float) and math.isnan(value) for value in wanted)
     if floating:
         wanted = [value + 0.0 for value in wanted if isinstance(value, float) and not math.isnan(value)]
-        # Hashing tells -0.0 from 0.0; adding zero makes both 0.0.
+        # Hashing distinguishes -0.0 from 0.0; adding zero makes both 0.0.
         found = pc.is_in(pc.add(array, pa.scalar(0.0, array.type)), pa.array(wanted, array.type))
     else:
         found = pc.is_in(array, _constants(wanted, array.type))
     if nan:
         found = pc.or_(found, pc.is_nan(array))
     if len(wanted) + nan < len(values):
-        # A null in the list: a miss is unknown.
+        # With a null in the list, a miss is unknown.
         return pc.if_else(pc.and_(found, array.is_valid()), True, pa.scalar(None, pa.bool_()))
     return pc.if_else(array.is_valid(), found, pa.scalar(None, pa.bool_()))
 
@@ -312,7 +300,7 @@ def _compare_doubles(op: Op, a: _Array, b: _Array) -> _Array:
 
 def _as_double(array: _Array) -> _Array:
     if pa.types.is_decimal(array.type):
-        # By way of text, which rounds to the nearest double; the direct cast may be off by a bit.
+        # Through text, which rounds to the nearest double; the direct cast may differ in the last bit.
         return array.cast(pa.string()).cast(pa.float64())
     return array.cast(pa.float64(), safe=False)
 
@@ -331,7 +319,7 @@ def _widen(array: _Array, common: pa.DataType) -> _Array:
 
 
 def _as_nanoseconds(array: _Array) -> _Array:
-    # Decimals, because the nanoseconds of most dates do not fit 64 bits.
+    # Decimals, because the nanoseconds of most dates exceed 64 bits.
     if pa.types.is_date(array.type):
         days = array.cast(pa.int32()).cast(pa.decimal128(10, 0))
         return pc.multiply(days, pa.scalar(NANOS_PER_DAY).cast(pa.decimal128(20, 0))).cast(pa.decimal128(38, 0))
@@ -354,7 +342,7 @@ def _computed(call: Call, batch: pa.RecordBatch) -> _Array:
 
 
 def _argument(argument: Any, data_type: pa.DataType) -> Any:
-    """Return an argument, an array or a constant, as the type in which its call computes."""
+    """Return an argument, an array or a constant, in the type in which its call computes."""
     if isinstance(argument, Literal):
         return _constants([functions.as_type(argument.value, data_type)], data_type)[0]
     if argument.type == data_type:

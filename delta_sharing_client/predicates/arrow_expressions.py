@@ -1,7 +1,6 @@
-"""``pyarrow.compute.Expression``, as engines push it down and people write it, as a predicate tree.
+"""Converts ``pyarrow.compute.Expression``, from engines or users, to a predicate tree.
 
-It is read in the form in which Arrow serialises it: a record batch of its constants and options, whose metadata lists
-its nodes in order.
+It parses Arrow's serialized form: a record batch of constants and options, with the nodes in order in its metadata.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from delta_sharing_client.predicates.tree import (
 
 
 class _Call:
-    """A node of a serialised expression: a function, what it takes, and its options as a dictionary."""
+    """A node of a serialized expression: a function, its arguments, and its options as a dictionary."""
 
     def __init__(self, function: str) -> None:
         self.function = function
@@ -52,24 +51,19 @@ _Node = Union[_Call, Column, _Constant]
 
 
 def to_tree(expression: pc.Expression) -> Expression:
-    """Return ``expression`` as a predicate, with ``Unsaid`` for parts that have no counterpart."""
+    """Return ``expression`` as a predicate, with ``Unsaid`` for unsupported parts."""
     node = _parse(expression)
     return Unsaid("A position or an unknown node") if node is None else _condition(node)
 
 
 def weaker_predicate(expression: pc.Expression, schema: pa.Schema) -> Expression | None:
-    """Return a predicate that is true of every row of which ``expression`` is true; ``None`` where there is none.
-
-    Parameters
-    ----------
-    expression:
-        Over columns of ``schema``, which are those of the table.
-    """
+    """Return a predicate that is true for every row for which ``expression`` (over columns of ``schema``) is true, or
+    ``None``."""
     return weaker(to_tree(expression), schema)
 
 
 def columns_of(expressions: Iterable[pc.Expression]) -> set[str] | None:
-    """Return the names of the top-level columns that ``expressions`` read, ``None`` where one of them does not tell."""
+    """Return the top-level columns that ``expressions`` read, ``None`` if one cannot be parsed."""
     names: set[str] = set()
     nodes = [_parse(expression) for expression in expressions]
     while nodes:
@@ -94,12 +88,12 @@ _COMPARISONS = {
     "greater_equal": Op.GE,
 }
 _JOINS: dict[str, type[And] | type[Or]] = {"and_kleene": And, "and": And, "or_kleene": Or, "or": Or}
-# Of SetLookupOptions: a null in the column is in the list if one is there, and is not if none is.
+# Of SetLookupOptions: a null in the column matches if the list contains one.
 _MATCH_NULLS = 0
 
 
 def _condition(node: _Node, inverted: bool = False) -> Expression:
-    """Return a condition; ``inverted``: somewhere around it is a negation, so that false and unknown are told apart."""
+    """Convert a condition; ``inverted``: it is inside a negation, so false and unknown must be distinguished."""
     try:
         if not isinstance(node, _Call):
             return true_column(_operand(node), "A condition")
@@ -127,12 +121,12 @@ def _is_in(node: _Call, inverted: bool) -> Expression:
     column, found, has_null = _membership(node)
     if has_null:
         return Or((found, IsNull(column))) if not inverted else Or((And((found, Not(IsNull(column)))), IsNull(column)))
-    # In Arrow nothing is unknown of a list: a null is not in it, and its negation holds.
+    # In Arrow, membership is never unknown: a null is not in the list, and its negation is true.
     return And((found, Not(IsNull(column)))) if inverted else found
 
 
 def _membership(node: _Call) -> tuple[Operand, Expression, bool]:
-    """Return what is tested, whether it is one of the values that are no nulls, and whether there is a null."""
+    """Return the tested operand, the test for non-null values, and whether the list has a null."""
     values = node.options.get("value_set")
     if not isinstance(values, list) or node.options.get("null_matching_behavior") != _MATCH_NULLS:
         raise UnsaidError("A list that matches nulls in its own way")
@@ -141,7 +135,7 @@ def _membership(node: _Call) -> tuple[Operand, Expression, bool]:
 
 
 def _if_else(node: _Call) -> Expression:
-    # How DuckDB writes IN: null for a null, else what Arrow says. That is the meaning of IN here.
+    # DuckDB writes IN like this: null for a null, otherwise Arrow's result. This is the meaning of IN here.
     test, then, otherwise = node.arguments
     is_of_nulls = isinstance(otherwise, _Constant) and otherwise.value is None
     functions = [part.function for part in (test, then) if isinstance(part, _Call)]
@@ -197,7 +191,7 @@ def _operand(node: _Node) -> Operand:
     return call(name, *map(_operand, node.arguments))
 
 
-# === The serialised form ===
+# === The serialized form ===
 
 
 def _parse(expression: pc.Expression) -> _Node | None:
@@ -228,7 +222,7 @@ def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.
             options = batch.column(int(entry[1]))
             found.options = options[0].as_py()
             if text == "cast":
-                # The value is a null; what it is of is meant.
+                # The value is a null; its type is what counts.
                 found.options["to_type"] = options.type.field("to_type").type
         else:
             found.arguments.append(_node(*entry, following, batch))
@@ -236,13 +230,13 @@ def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.
 
 
 class _CSchema(ctypes.Structure):
-    """The head of ``ArrowSchema`` (Arrow C data interface)."""
+    """The start of ``ArrowSchema`` (Arrow C data interface)."""
 
     _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
 
 
 def _entries(schema: pa.Schema) -> Iterator[tuple[str, str]]:
-    """Yield the metadata of ``schema`` in order. pyarrow gives a dictionary, and here keys come again."""
+    """Yield the metadata of ``schema`` in order. pyarrow returns a dictionary, but here keys repeat."""
     capsule = schema.__arrow_c_schema__()
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)

@@ -1,13 +1,12 @@
-"""Bind a predicate to a schema: resolve its columns and bring its constants into their columns' types.
+"""Binds a predicate to a schema: resolves its columns and converts its constants to their columns' types.
 
-A bound predicate has, for every column, the path as the schema spells it and the Arrow type; and for every constant
-compared with a column a value *of that column's type*. Where the constant is none, the comparison is rewritten to the
-equivalent one that has only such values: an integer column ``> 1.5`` becomes ``>= 2``; a byte column ``= 300`` becomes
-``< -128``, which is false, or unknown for null, like the original. So interpreters never convert constants, and none
-of them can overflow.
+In a bound predicate, every column has its path as spelled in the schema and its Arrow type, and every constant compared
+with a column has *that column's type*. If a constant is not a value of the type, the comparison is rewritten to an
+equivalent one: an integer column ``> 1.5`` becomes ``>= 2``; a byte column ``= 300`` becomes ``< -128``, which is
+false, or unknown for null, like the original. So interpreters never convert constants and cannot overflow.
 
 The types that can be compared are those of :class:`.kinds.Kind`; columns of other types (arrays, maps, structs,
-variants, intervals) can only be tested with ``IS NULL``.
+variants, intervals) support only ``IS NULL``.
 """
 
 from __future__ import annotations
@@ -66,29 +65,25 @@ from delta_sharing_client.predicates.values import (
 
 UNKNOWN = Literal(None)
 _DATES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
-# What a constant is compared with: bound, so of a known type.
+# The typed side of a comparison with a constant.
 Typed = Union[Column, Call]
 
 
 def bind(expression: Expression, schema: pa.Schema) -> Expression:
     """Return ``expression`` with the columns of ``schema`` and constants of their types.
 
-    Names match case-insensitively, an exact match first. Timestamp constants without a zone are read as UTC.
-
-    Raises
-    ------
-    UsageError
-        A column does not exist or matches several names, a type does not compare with a constant or another column,
-        or a string is no date or timestamp.
+    Names match case-insensitively, an exact match first. Timestamp constants without a zone are in UTC. Raises
+    ``UsageError`` if a column does not exist or is ambiguous, a type does not compare with a constant or another
+    column, or a string is not a date or timestamp.
     """
     return _Binder(schema).bind(expression)
 
 
 def is_exact(test: Expression, schema: pa.Schema) -> bool:
-    """Return whether a test that an engine pushed down means here what it means there.
+    """Return whether an engine's test has the same meaning here.
 
-    It must bind, and its constants must be values of its column's type: where one is not, some engines convert the
-    column, some the constant, and some of these round it.
+    It must bind, and its constants must be values of its column's type: for others, some engines convert the column,
+    some the constant, and some of them round it.
     """
     match test:
         case And(children=children):
@@ -106,7 +101,7 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
     except (UsageError, TypeError):
         return False
     if has_calls(test):
-        # Numbers that overflow and the like differ; what keeps the order of dates is the same everywhere.
+        # Overflow of numbers and the like differs; functions that keep the order of dates are the same everywhere.
         match test:
             case Comparison(left=Call(name=name, arguments=(Column(),)), right=Literal(value=value)):
                 return functions.ROWS[name].interval is not None and isinstance(value, (Day, int))
@@ -123,7 +118,7 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
     return isinstance(value, _OWN.get(kind, ())) and isinstance(value, bool) == (kind is Kind.BOOLEAN)
 
 
-# Of a column's kind, the constants that need no conversion that could round.
+# The constants of a column's kind that need no rounding conversion.
 _OWN: dict[Kind, tuple[type, ...]] = {
     Kind.BOOLEAN: (bool,),
     Kind.INTEGER: (int,),
@@ -161,7 +156,7 @@ class _Binder:
             case StartsWith(child=child, prefix=prefix):
                 return self._text(child, "startswith", lambda column: StartsWith(column, prefix))
             case Literal():
-                evaluate(expression, {})  # refuses a constant that is no truth value
+                evaluate(expression, {})  # refuses a constant that is not a truth value
                 return expression
         raise TypeError(f"not a predicate: {type(expression).__name__}")
 
@@ -237,7 +232,7 @@ class _Binder:
 
 
 def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
-    """Return a call of bound arguments with its type, or the constant that it is."""
+    """Return a call of bound arguments with its type, or its constant value."""
     name, shown = unbound.name, str(unbound)
     nulls = [_is_void(item) for item in arguments]
     if name == "coalesce":
@@ -267,14 +262,12 @@ def _as_argument(operand: Operand, data_type: pa.DataType) -> Operand:
     if isinstance(value, str) and kind_of(data_type) is not Kind.STRING:
         value = parse_date(value) if kind_of(data_type) is Kind.DATE else parse_moment(value)
     if kind_of(data_type) is Kind.TIMESTAMP_NTZ and isinstance(value, Moment) and value.zone is Zone.UTC:
-        raise UsageError(
-            f"The instant {value} does not go together with timestamps without time zone. Leave out the zone."
-        )
+        raise UsageError(f"The instant {value} does not compare with timestamps without time zone. Leave out the zone.")
     return Literal(functions.as_type(value, data_type))
 
 
 def _solved(bound: Expression) -> Expression:
-    """Return the same with each test of a year or date as one of what it is of, which statistics and servers know."""
+    """Rewrite each test of a year or date as a test of its argument, which statistics and servers support."""
     match bound:
         case Comparison(op=op, left=Call(name=name, arguments=(operand,)), right=Literal(value=value)) if (
             value is not None and not isinstance(operand, Literal) and _kind(operand) in _DATES
@@ -294,7 +287,7 @@ def _within(op: Op, operand: Typed, first: Value, following: Value) -> Expressio
     if op in (Op.EQ, Op.NE):
         equal = And((_compare(Op.GE, operand, first), _compare(Op.LT, operand, following)))
         return equal if op is Op.EQ else Not(equal)
-    # What is asked of begins with its first argument, and ends before the following one.
+    # The range is from the first argument to before the following one.
     start = first if op in (Op.LT, Op.GE) else following
     return _compare(Op.LT if op in (Op.LT, Op.LE) else Op.GE, operand, start)
 
@@ -315,7 +308,7 @@ _COMPARABLE = (
 
 
 def _check_comparable(left: Typed, right: Typed) -> None:
-    """Raise ``UsageError`` if two bound columns, or what is computed from them, do not compare."""
+    """Raise ``UsageError`` if two bound operands cannot be compared."""
     pair = {_kind(left), _kind(right)}
     if Kind.OTHER not in pair and (
         len(pair) == 1 or Kind.VOID in pair or any(pair <= family for family in _COMPARABLE)
@@ -335,11 +328,11 @@ def _constant(expression: Expression) -> bool | None:
         ) from None
 
 
-# === Constants in the type of what they are compared with ===
+# === Constants in the type of the other side ===
 
 
 def _compare(op: Op, column: Typed, value: Value) -> Expression:
-    """Return ``column op value`` with constants of the column's type only; ``column`` is bound."""
+    """Return ``column op value`` with constants of the type of ``column``, which is bound."""
     kind = kind_of(column.type)
     if kind is Kind.OTHER:
         raise UsageError(
@@ -359,7 +352,7 @@ def _compare(op: Op, column: Typed, value: Value) -> Expression:
 
 
 def _admit(column: Typed, kind: Kind, value: Value) -> Value:
-    """Check that a constant compares with the column; read strings for dates and timestamps, doubles for floats."""
+    """Check that a constant compares with the column; parse strings as dates and timestamps, doubles as floats."""
     if kind in NUMBERS and is_number(value):
         return as_double(value) if kind is Kind.FLOATING else value
     if kind is Kind.DATE and isinstance(value, (str, Day, Moment)):
@@ -394,7 +387,7 @@ def _read(column: Typed, parse: Callable[[str], Day | Moment], text: str) -> Day
 
 @dataclass(frozen=True)
 class _Grid:
-    """The values of a type as consecutive integers from ``low`` to ``high``, in their order.
+    """The values of a type as consecutive integers from ``low`` to ``high``, in order.
 
     ``value(index)`` is the value there; ``exact(value)`` is the constant as a value of the type, if it is one.
     """
@@ -406,7 +399,8 @@ class _Grid:
 
 
 def _rewrite(op: Op, column: Typed, value: Value, grid: _Grid) -> Expression:
-    """Compare with the neighbours of a constant between two values of the column's type, or beyond all of them."""
+    """Compare with the neighbors of a constant that is between two values of the column's type, or beyond all of
+    them."""
     first = _search(grid, lambda ordering: ordering >= 0, value)
     last = _search(grid, lambda ordering: ordering > 0, value) - 1
 
@@ -414,7 +408,7 @@ def _rewrite(op: Op, column: Typed, value: Value, grid: _Grid) -> Expression:
         if grid.low <= index <= grid.high:
             return Comparison(op, column, Literal(grid.value(index)))
         below = index < grid.low
-        # Beyond the range each comparison is always true or always false; nulls stay unknown either way.
+        # Beyond the range each comparison is always true or always false; nulls stay unknown.
         always = op in ((Op.GE, Op.GT) if below else (Op.LE, Op.LT))
         return Comparison(Op.GE if always else Op.LT, column, Literal(grid.value(grid.low)))
 
@@ -426,7 +420,7 @@ def _rewrite(op: Op, column: Typed, value: Value, grid: _Grid) -> Expression:
         return at(op, first)
     if first > last:
         return at(Op.LT if op is Op.EQ else Op.GE, grid.low)
-    # Several values of the column equal the constant once both are doubles.
+    # Several values of the column equal the constant after conversion to double.
     equal = And((at(Op.GE, first), at(Op.LE, last)))
     return equal if op is Op.EQ else Not(equal)
 
@@ -487,12 +481,12 @@ def _decimal_grid(data_type: pa.DataType) -> _Grid:
     return _Grid(-high, high, at, exact)
 
 
-# Enough for any constant that values.normalise lets through, scaled.
+# Enough for any scaled constant that values.normalise accepts.
 _WIDE = decimal.Context(prec=2000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 
 def _float_at(index: int) -> float:
-    # The bit patterns of non-negative floats count upwards; those of negative ones mirror them.
+    # Bit patterns of non-negative floats ascend; those of negative ones mirror them.
     found = struct.unpack("<f", struct.pack("<I", abs(index)))[0]
     return float(-found if index < 0 else found)
 
@@ -513,7 +507,7 @@ _DATE_GRID = _Grid(-(1 << 31), (1 << 31) - 1, Day, _exact_day)
 
 
 def _timestamp_grid(zone: Zone, step: int) -> _Grid:
-    """Return the timestamps that 64 bits hold, ``step`` nanoseconds apart."""
+    """Return the 64-bit timestamps, ``step`` nanoseconds apart."""
     low, high = -(1 << 63), (1 << 63) - 1
 
     def exact(value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Conditions of other libraries as predicate trees: whole, or as much of them as is surely true of their rows."""
+"""Converts conditions of other libraries to predicate trees: completely, or a weaker one."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from delta_sharing_client.predicates.values import Kind, kind_of
 
 @dataclass(frozen=True, slots=True)
 class Unsaid(Expression):
-    """A condition of another library that has no counterpart here; ``what`` names it."""
+    """A condition of another library that is not supported here; ``what`` names it."""
 
     what: str
 
 
 class UnsaidError(Exception):
-    """An operand of another library that has no counterpart here; it is what ``str()`` says."""
+    """An operand of another library that is not supported here; ``str()`` names it."""
 
 
 def whole(tree: Expression) -> Expression:
-    """Return ``tree`` if all of it has a counterpart here, else raise ``UsageError``."""
+    """Return ``tree`` if all of it is supported, otherwise raise ``UsageError``."""
     match tree:
         case Unsaid(what=what):
-            raise UsageError(f"{what} of another library's expression has no counterpart here. Write it as SQL.")
+            raise UsageError(f"{what} of another library's expression is not supported here. Write it as SQL.")
         case And(children=children) | Or(children=children):
             for child in children:
                 whole(child)
@@ -55,10 +55,10 @@ def whole(tree: Expression) -> Expression:
 
 
 def weaker(tree: Expression, schema: pa.Schema) -> Expression | None:
-    """Return a predicate that is true of every row of which the other library's condition is, ``None`` for none.
+    """Return a predicate that is true for every row for which the other library's condition is true, or ``None``.
 
-    Whoever pushed the condition down still applies it to the rows. Left out is what has another meaning there, such as
-    constants that one of the two converts.
+    The engine still applies the condition to the rows. Parts that have another meaning there, such as constants that
+    are converted, are omitted.
     """
     match tree:
         case And(children=children):
@@ -68,7 +68,7 @@ def weaker(tree: Expression, schema: pa.Schema) -> Expression | None:
         case Not(child=And() | Or() | Not() | Comparison()) if not _has_floats(tree, schema):
             return weaker(push_not(tree), schema)
         case Not() if _has_floats(tree, schema):
-            # NaN and the zeros compare in other ways elsewhere, and a negation would be stronger.
+            # NaN and zeros compare differently elsewhere, and a negation would be stronger.
             return None
     return tree if is_exact(tree, schema) else None
 
@@ -81,7 +81,7 @@ def _has_floats(tree: Expression, schema: pa.Schema) -> bool:
 
 
 def true_column(operand: Operand, what: str) -> Expression:
-    """Return what stands where a condition is due: a boolean column, or a constant."""
+    """Return an operand that is used as a condition: a boolean column, or a constant."""
     if isinstance(operand, Column):
         return Comparison(Op.EQ, operand, Literal(True))
     if isinstance(operand, Literal) and (operand.value is None or isinstance(operand.value, bool)):
@@ -90,7 +90,7 @@ def true_column(operand: Operand, what: str) -> Expression:
 
 
 def constant(value: Any, what: str) -> Literal:
-    """Return a constant; ``UnsaidError`` for NaN, which compares in other ways elsewhere, and what has no type here."""
+    """Return a constant; ``UnsaidError`` for NaN, which compares differently elsewhere, and for unsupported types."""
     try:
         found = Literal(value)
     except UsageError:
@@ -101,5 +101,5 @@ def constant(value: Any, what: str) -> Literal:
 
 
 def constants(values: Iterable[Any], what: str) -> list[Literal]:
-    """Return constants that are no nulls; see ``constant``."""
+    """Return non-null constants; see ``constant``."""
     return [constant(value, what) for value in values if value is not None]

@@ -1,11 +1,11 @@
-"""Operators and functions of a predicate, one row each: interpreters walk them and know none by name.
+"""Operators and functions of a predicate, one row each; interpreters use the rows and know no function by name.
 
-Their types and their meaning are Spark SQL's in ANSI mode. ``+ - * %`` of integers have the wider type and fail where
-that overflows; those of decimals are exact, and refused where 38 digits might not do. A floating point number makes the
-result a double, two of 32 bits one of 32 bits. ``/`` gives a double; it and ``%`` fail for zero and are refused for
-decimals, ``/`` because it rounds. ``lower`` and ``upper`` map case as Unicode has it, ``length`` counts characters
-(bytes of binary), ``date``, ``year``, ``month`` and ``day`` are those of the date in UTC. A type's name is the cast to
-it. Any of these is null for a null; ``coalesce`` is its first argument that is not.
+Types and meaning are those of Spark SQL in ANSI mode. ``+ - * %`` of integers have the wider type and fail on overflow;
+those of decimals are exact, and refused if 38 digits might not be enough. With a floating-point operand the result is a
+double, with two of 32 bits a 32-bit float. ``/`` returns a double; ``/`` and ``%`` fail for zero and are refused for
+decimals, ``/`` because it rounds. ``lower`` and ``upper`` use the Unicode case mapping, ``length`` counts characters
+(bytes of binary), ``date``, ``year``, ``month`` and ``day`` use the date in UTC. The name of a type is the cast to it.
+All return null for a null, except ``coalesce``, which returns its first non-null argument.
 """
 
 from __future__ import annotations
@@ -54,39 +54,38 @@ _Array = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """What is known of one function or operator, whose name is its key in ``ROWS``."""
+    """One function or operator; its name is its key in ``ROWS``."""
 
     sql: tuple[str, ...]
     """Classes of sqlglot's nodes."""
     takes: tuple[str, frozenset[Kind]] | None
-    """What an argument is, in words and as kinds; ``None`` if they only need one common type."""
+    """The type of the arguments, in words and as kinds; ``None`` if they only need one common type."""
     result: pa.DataType | None = None
-    """Type of the result; ``None`` if it follows from those of the arguments."""
+    """The result type; ``None`` if it depends on the arguments."""
     most: int = 1
     """Greatest number of arguments; 0 for any."""
     value: Callable[..., Value] | None = None
-    """The meaning: the result for values that are no nulls."""
+    """The result for non-null values; this defines the meaning."""
     kernel: Callable[[_Array], _Array] | None = None
-    """The same of an Arrow array; ``None`` if each distinct value is computed by ``value``."""
+    """The same for an Arrow array; ``None``: each distinct value is computed with ``value``."""
     arrow: tuple[str, ...] = ()
-    """Functions of ``pyarrow.compute`` that do the same."""
+    """Equivalent functions of ``pyarrow.compute``."""
     polars: tuple[tuple[str, str], ...] = ()
-    """Functions of Polars that do the same: group and name, as Polars serialises them."""
+    """Equivalent functions of Polars: group and name, as Polars serializes them."""
     interval: Callable[[Value], tuple[Value, Value]] | None = None
-    """Of what keeps the order: the first argument with this result, and the first with a later one."""
+    """For a monotonic function: the first argument with this result, and the first with a later one."""
     folds: bool = True
-    """Whether it has a value before the read begins."""
+    """Whether its value is fixed before the read starts."""
 
 
 def format_call(name: str, arguments: Sequence[object]) -> str:
-    """Return a call as SQL."""
     if name.isidentifier():
         return f"{name}({', '.join(map(str, arguments))})"
     return f"(- {arguments[0]})" if len(arguments) == 1 else f"({f' {name} '.join(map(str, arguments))})"
 
 
 def constant_type(value: Value) -> pa.DataType:
-    """Return the type that a constant has where it is computed with: the smallest of its kind, at least an integer."""
+    """Return the type of a constant in a call: the smallest of its kind, at least an integer."""
     match value:
         case bool():
             return pa.bool_()
@@ -110,21 +109,11 @@ def constant_type(value: Value) -> pa.DataType:
 
 
 def result_type(name: str, arguments: Sequence[pa.DataType | Value], shown: str) -> pa.DataType:
-    """Return the type of a call.
+    """Return the type of a call of ``name``, one of ``OPERATORS`` and ``FUNCTIONS``.
 
-    Parameters
-    ----------
-    name:
-        One of ``OPERATORS`` and ``FUNCTIONS``.
-    arguments:
-        The type of each argument that is computed, the value of each that is constant. None is null.
-    shown:
-        The call as SQL, for errors.
-
-    Raises
-    ------
-    UsageError
-        There is no such operator for these types, or its result is not exact.
+    ``arguments`` has the type of each computed argument and the value of each constant one; None is null. ``shown`` is
+    the call as SQL, for errors. Raises ``UsageError`` if there is no such operator for these types, or its result is
+    not exact.
     """
     types = [item if isinstance(item, pa.DataType) else constant_type(item) for item in arguments]
     kinds = {kind_of(item) for item in types}
@@ -159,7 +148,7 @@ def _common_type(
     if kinds <= NUMBERS:
         return _common_number(types, kinds, arguments, shown)
     wanted = {kind_of(item) for item in computed} or kinds
-    # A constant beside dates or timestamps may be their text, or a date beside timestamps.
+    # A constant with dates or timestamps may be their text, or a date with timestamps.
     if len(wanted) == 1 and Kind.OTHER not in wanted:
         (kind,) = wanted
         readable = {kind, Kind.STRING, Kind.DATE, Kind.TIMESTAMP_NTZ} if kind in _DATES else {kind}
@@ -178,7 +167,7 @@ def _decimal(precision: int, scale: int, shown: str) -> pa.DataType:
 
 
 def decimal_type(given: pa.DataType | Value) -> pa.DataType:
-    """Return the decimal type that a number, or a type of numbers, has beside decimals."""
+    """Return the decimal type of a number, or of a numeric type, in a call with decimals."""
     return pa.decimal128(*_digits_of(given))
 
 
@@ -195,7 +184,7 @@ def _common_number(
 
 
 def _digits_of(given: Any) -> tuple[int, int]:
-    """Return the precision and scale that hold a constant, or all values of a type."""
+    """Return the precision and scale of a constant, or of all values of a type."""
     if not isinstance(given, pa.DataType):
         return _digits(given)
     if pa.types.is_decimal(given):
@@ -204,7 +193,6 @@ def _digits_of(given: Any) -> tuple[int, int]:
 
 
 def _digits(value: int | decimal.Decimal) -> tuple[int, int]:
-    """Return the precision and scale of a constant."""
     _, digits, exponent = decimal.Decimal(value).as_tuple()
     assert isinstance(exponent, int)
     scale = max(-exponent, 0)
@@ -215,12 +203,9 @@ def _digits(value: int | decimal.Decimal) -> tuple[int, int]:
 
 
 def apply(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str) -> Value:
-    """Return the value of a call: the meaning that Arrow's kernels are tested against.
+    """Return the value of a call; Arrow's kernels are tested against it.
 
-    Raises
-    ------
-    DataError
-        The result does not fit ``data_type``, or a number is divided by zero.
+    Raises ``DataError`` if the result does not fit ``data_type``, or a number is divided by zero.
     """
     if name == "coalesce":
         return next((as_type(value, data_type) for value in values if value is not None), None)
@@ -237,12 +222,8 @@ def apply(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str
 
 
 def fold(name: str, values: Sequence[Value], shown: str) -> Value:
-    """Return the value of a call of constants; integers have as many digits as it takes.
-
-    Raises
-    ------
-    UsageError
-        As :func:`result_type`; the call has no value.
+    """Return the value of a call of constants; integers have any number of digits. Raises ``UsageError`` if it has
+    none.
     """
     given = [value for value in values if value is not None]
     if len(given) < len(values) and (name != "coalesce" or not given):
@@ -257,7 +238,7 @@ def fold(name: str, values: Sequence[Value], shown: str) -> Value:
 
 
 def as_type(value: Value, data_type: pa.DataType) -> Value:
-    """Return a value of one type as the wider one in which a call computes; decimals keep their own digits."""
+    """Return a value in the wider type in which a call computes; decimals keep their digits."""
     if isinstance(value, bool) or value is None:
         return value
     kind = kind_of(data_type)
@@ -290,7 +271,7 @@ def _arithmetic(name: str, values: Sequence[Value], data_type: pa.DataType, show
         with np.errstate(all="ignore"):
             return float(kernel(*map(number, values)))  # type: ignore[arg-type]
     if name == "%":
-        # The sign is that of the first, where Python has that of the second.
+        # The sign is that of the first operand; in Python it is that of the second.
         return int(math.copysign(abs(values[0]) % abs(values[1]), values[0])) if values[0] else 0  # type: ignore
     result = kernel(*values)
     if not -(1 << (data_type.bit_width - 1)) <= result < 1 << (data_type.bit_width - 1):
@@ -299,26 +280,22 @@ def _arithmetic(name: str, values: Sequence[Value], data_type: pa.DataType, show
 
 
 def overflow(shown: str, data_type: pa.DataType) -> DataError:
-    """Return the error for a result that its type does not hold."""
     return DataError(
-        f"'{shown}' in the filter overflows the type {describe(data_type)}, at which Spark fails, too. Make one of its "
-        "constants a double (2E0), or filter out such rows with a condition before it."
+        f"'{shown}' in the filter overflows the type {describe(data_type)}, and fails in Spark too. Make one of its "
+        "constants a double (2E0), or exclude such rows with a condition before it."
     )
 
 
 def division_by_zero(shown: str) -> DataError:
-    """Return the error for a division by zero."""
     return DataError(
-        f"'{shown}' in the filter divides by zero, at which Spark fails, too. Filter out such rows with a condition "
-        "before it."
+        f"'{shown}' in the filter divides by zero and fails in Spark too. Exclude such rows with a condition before it."
     )
 
 
 def cast_failure(shown: str, value: Value, data_type: pa.DataType) -> DataError:
-    """Return the error for a value that has no counterpart in the type of the result."""
     return DataError(
-        f"'{shown}' in the filter finds {value!r}, which is no {describe(data_type)}; Spark fails there, too."
-        " Filter out such rows with a condition before it."
+        f"'{shown}' in the filter finds {value!r}, which is not a valid {describe(data_type)}, and fails in Spark too."
+        " Exclude such rows with a condition before it."
     )
 
 
@@ -360,18 +337,18 @@ def _string_of(value: Value) -> str:
     return str(value)
 
 
-# === The same of Arrow arrays ===
+# === Arrow arrays ===
 
 
 def compute(name: str, array: _Array, data_type: pa.DataType, shown: str) -> _Array:
-    """Return a function of one argument of every value of ``array``; errors are those of ``apply``."""
+    """Apply a function of one argument to every value of ``array``; errors as in ``apply``."""
     kernel = ROWS[name].kernel
     try:
         found = None if kernel is None else kernel(array)
         if found is not None:
             return found.cast(data_type)
     except pa.ArrowInvalid:
-        pass  # the values themselves tell which of them it is
+        pass  # evaluating value by value finds the error
     encoded = array.dictionary_encode()
     values = [apply(name, [normalise(value)], data_type, shown) for value in encoded.dictionary.to_pylist()]
     plain = [value.days if isinstance(value, Day) else value for value in values]
@@ -379,7 +356,7 @@ def compute(name: str, array: _Array, data_type: pa.DataType, shown: str) -> _Ar
 
 
 def _cased(ascii_kernel: Callable[[_Array], _Array]) -> Callable[[_Array], _Array]:
-    # Arrow maps character by character; Unicode has ß to SS, and a sigma of its own for the end of a word.
+    # Arrow maps character by character; Unicode maps ß to SS and has a special sigma for the end of a word.
     return lambda array: (
         ascii_kernel(array) if pc.all(pc.string_is_ascii(array), min_count=0).as_py() is not False else None
     )

@@ -1,27 +1,26 @@
-"""What a server is told of a bound predicate: ``jsonPredicateHints`` (protocol, "JSON predicates for Filtering").
+"""Hints for a server from a bound predicate: ``jsonPredicateHints`` (protocol, "JSON predicates for Filtering").
 
-A hint may let a server leave out files, so it must be true of every row that the filter is true of, *and* stay so
-however a server evaluates it. The weakening therefore also steps around what servers are known to do:
+A hint may let a server omit files, so it must be true for every row for which the filter is true, *and* stay so however
+a server evaluates it. The conversion therefore also avoids known problems of servers:
 
-- They evaluate comparisons on minimum and maximum and then negate the answer: ``NOT (a = 1)`` would lose every file
+- They evaluate comparisons on minimum and maximum and then negate the result: ``NOT (a = 1)`` would lose every file
   that has a 1 and something else. So ``NOT`` is pushed into the comparisons, and inequalities are only sent for
-  partition columns, of which there is one value a file.
-- They take a column with statistics for one without nulls, and one without for all null: tests for null are only sent
-  for partition columns.
-- Of ``NaN``, which exceeds every number here, statistics say nothing, or it is their maximum, which exceeds nothing
-  where a server compares: no lower limit is sent for floating point but for partition columns.
-- Bounds of 32-bit floats are their shortest texts, which as doubles are other numbers, up to half a 32-bit step away on
-  either side; and a column of doubles may have been one of floats. So the limits sent are 32-bit numbers beyond which
-  no such text lies, and equality is never asked of floating point.
-- Statistics have milliseconds: limits of timestamps are moved outward to whole ones.
-- Java compares strings by UTF-16 units, we by UTF-8 bytes: constants for which that differs are not sent.
-- Writers cut long strings, possibly in the middle of a character: constants are cut, too, where a cut maximum could be
-  smaller.
+  partition columns, which have one value per file.
+- They assume that a column with statistics has no nulls, and that one without has only nulls: tests for null are only
+  sent for partition columns.
+- Statistics ignore ``NaN``, which is greater than every number here, or it is their maximum, which servers compare as
+  smaller: lower limits of floating-point columns are only sent for partition columns.
+- Bounds of 32-bit floats are their shortest texts; as doubles these are other numbers, up to half a 32-bit step away,
+  and a double column may have been widened from float. So limits are 32-bit numbers beyond these texts, and equality
+  is never sent for floating point.
+- Statistics have milliseconds: limits of timestamps are moved outward to whole milliseconds.
+- Java compares strings by UTF-16 units, we by UTF-8 bytes: constants for which this differs are not sent.
+- Writers truncate long strings, possibly in the middle of a character: constants are truncated too, where a truncated
+  maximum could be smaller.
 
-Callers may write such hints themselves. Beside the protocol's own words those are read whose meaning is plain:
-operators as in SQL or of other spelling (``=``, ``ge``, ``AND``), names of types as other systems have them
-(``integer``, ``bigint``, ``boolean``), a value type that is left out beside one that is not, a list of conditions that
-all hold, and an object or text around it.
+Callers may write such hints themselves. In addition to the protocol's forms, these variants are accepted: operators as
+in SQL or in other spellings (``=``, ``ge``, ``AND``), type names of other systems (``integer``, ``bigint``,
+``boolean``), a value type on one side only, a list of conditions that must all hold, and an object or text around it.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ from delta_sharing_client.predicates.values import (
     type_of_values,
 )
 
-# The reference server evaluates nothing beyond these.
+# The reference server evaluates only these.
 MAX_DEPTH = 100
 MAX_BYTES = 1024 * 1024
 
@@ -87,21 +86,15 @@ _OPEN, _CLOSE = '{"op":"and","children":[', "]}"
 # Longer lists become a range; the JVM client has the same limit.
 MAX_IN_VALUES = 20
 
-# What writers keep of a string at least: 32 UTF-16 units, the last of which may be damaged.
+# Writers keep at least this much of a string: 32 UTF-16 units, the last of which may be damaged.
 _KEPT_CHARACTERS = 31
 
 
 def to_json_hints(expression: Expression, partition_columns: Collection[str] = ()) -> str | None:
-    """Return what the protocol can say of a bound predicate, as the JSON text of ``jsonPredicateHints``.
+    """Return the JSON text of ``jsonPredicateHints`` for a bound predicate, ``None`` if nothing can be sent.
 
-    The hint is never stronger than the predicate, see this module's description; ``None`` if nothing can be said.
-
-    Parameters
-    ----------
-    expression:
-        A bound predicate.
-    partition_columns:
-        The table's partition columns: of these, inequalities and tests for null can be sent as well.
+    The hint is never stronger than the predicate; see the module's docstring. For ``partition_columns``, inequalities
+    and tests for null are sent as well.
     """
     weakened = weaken(expression, partition_columns)
     if weakened is None:
@@ -110,7 +103,7 @@ def to_json_hints(expression: Expression, partition_columns: Collection[str] = (
     room = MAX_BYTES - len(_OPEN) - len(_CLOSE)
     for part in weakened.children if isinstance(weakened, And) else (weakened,):
         text = json.dumps(_write(part), separators=(",", ":"))
-        # One level is for the AND around the conditions, one byte for a comma.
+        # One level for the AND around the conditions, one byte for a comma.
         if _depth(part) < MAX_DEPTH and len(text) + 1 <= room:
             kept.append(text)
             room -= len(text) + 1
@@ -123,15 +116,8 @@ def weaken(expression: Expression, partition_columns: Collection[str] = ()) -> E
     """Return a predicate that is true wherever the bound ``expression`` is, ``None`` if only ``TRUE`` is.
 
     The result has ``AND``, ``OR`` and, for top-level columns, comparisons with constants (``<>`` only for partition
-    columns) and ``IS [NOT] NULL`` (partition columns). An ``AND`` loses the conditions that cannot be said; anything
-    else that has one is lost as a whole.
-
-    Parameters
-    ----------
-    expression:
-        A bound predicate.
-    partition_columns:
-        The names of the table's partition columns, as in its schema.
+    columns) and ``IS [NOT] NULL`` (partition columns). An ``AND`` loses its unsupported conditions; any other node with
+    one is lost completely.
     """
     return _Weakening(frozenset(partition_columns)).of(push_not(expression))
 
@@ -205,8 +191,8 @@ class _Weakening:
 
 
 def _value_type(column: Column) -> str | None:
-    """Return the protocol's ``valueType`` of a bound column, ``None`` if the protocol cannot name it."""
-    # A name with a dot could be taken for a path.
+    """Return the protocol's ``valueType`` of a bound column, ``None`` if the protocol has no name for it."""
+    # A name with a dot could be read as a path.
     if len(column.path) != 1 or "." in column.path[0]:
         return None
     data_type = type_of_values(column.type)
@@ -214,7 +200,7 @@ def _value_type(column: Column) -> str | None:
     if kind is Kind.INTEGER and pa.types.is_signed_integer(data_type):
         return "long" if data_type.bit_width == 64 else "int"
     if kind is Kind.TIMESTAMP and data_type.unit == "ns":
-        return None  # servers read and compare whole microseconds
+        return None  # servers parse and compare whole microseconds
     if kind is Kind.FLOATING:
         return "float" if pa.types.is_float32(data_type) else "double"
     return {Kind.BOOLEAN: "bool", Kind.STRING: "string", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp"}.get(kind)
@@ -281,7 +267,7 @@ def _boolean(op: Op, column: Column, value: Value) -> Expression | None:
     return None
 
 
-# Above the text of the largest 32-bit float, which is a little more than the number itself.
+# Above the text of the largest 32-bit float, which is slightly larger than the number itself.
 _BEYOND_FLOATS = 3.4028236e38
 
 
@@ -295,9 +281,9 @@ def _floating(op: Op, column: Column, value: Value, *, has_one_value: bool) -> E
 
 
 def _float_above(value: float, *, or_equal: bool) -> float:
-    """Return a number below which the text of every 32-bit float up to ``value`` (``or_equal``: below it) lies.
+    """Return a number above the texts of all 32-bit floats up to ``value`` (without ``or_equal``: below it).
 
-    The text of a float is nearer to it than to its neighbours, so it lies below the next float.
+    The text of a float is closer to it than to its neighbors, so it is below the next float.
     """
     with np.errstate(all="ignore"):
         near = np.float32(value)
@@ -331,31 +317,24 @@ def _timestamp(op: Op, column: Column, value: Value) -> Expression | None:
     if op in (Op.LT, Op.LE):
         return limit(op, ceiling)
     if op in (Op.GT, Op.GE):
-        # A maximum cut to milliseconds equals the limit that the rows exceed.
+        # A maximum truncated to milliseconds can equal the limit although rows exceed it.
         return limit(Op.GE, floor)
     return limit(Op.EQ, floor) if floor == ceiling else And((limit(Op.GE, floor), limit(Op.LE, ceiling)))
 
 
-# === What callers write, as a predicate ===
+# === Hints from callers ===
 
 JsonHints = Union[str, Mapping[str, object], Sequence[object], None]
 
-# What people put around a predicate, as it stands in a request's body.
+# Keys of objects that callers put around a predicate, as in a request's body.
 _WRAPPERS = ("jsonPredicateHints", "json_predicate_hints")
 
 
 def from_json_hints(given: object) -> Expression:
-    """Read a ``jsonPredicateHints`` that a caller gives, as an unbound predicate.
+    """Parse a caller's ``jsonPredicateHints``, JSON text or a decoded value, as an unbound predicate.
 
-    Parameters
-    ----------
-    given:
-        JSON text, or the object or list that it says.
-
-    Raises
-    ------
-    UsageError
-        It is no JSON, or not a predicate as the protocol defines it; the message names what is wrong where.
+    Raises ``UsageError`` if it is not JSON or not a predicate of the protocol; the message says what is wrong and
+    where.
     """
     tree = _decoded(given) if isinstance(given, str) else given
     for _ in range(2):  # in an object, possibly as text again
@@ -399,7 +378,7 @@ _DEFINED = ("column", "literal", "isNull", *_OPS, "and", "or", "not")
 
 
 class _Reader:
-    """Reads a decoded tree; ``where`` is the JSON path of the node, for messages."""
+    """Parses a decoded tree; ``where`` is the JSON path of the node, for messages."""
 
     def predicate(self, node: Any, where: str, depth: int) -> Expression:
         op = self._op(node, where, depth)
@@ -415,7 +394,7 @@ class _Reader:
         if op in ("isNull", "isNotNull"):
             ((path, child),) = self._children(node, where, 1)
             operand, _ = self._leaf(child, path, depth + 1)
-            # Spark's client asks it of constants, too.
+            # Spark's client also sends it for constants.
             test = IsNull(operand) if isinstance(operand, Column) else Literal(operand.value is None)
             return test if op == "isNull" else Not(test)
         if op in _OPS:
@@ -426,7 +405,7 @@ class _Reader:
             return self._in(node, where, depth)
         operand, kind_name = self._leaf(node, where, depth)
         if kind_name != "bool":
-            raise UsageError(f"The operator {op!r} at {where} stands for a condition, so its valueType must be bool.")
+            raise UsageError(f"The operator {op!r} at {where} is used as a condition, so its valueType must be bool.")
         if isinstance(operand, Column):
             return Comparison(Op.EQ, operand, Literal(True))
         truth(operand.value)
@@ -470,7 +449,7 @@ class _Reader:
         return Literal(self._value(node["value"], kind, where)), kind
 
     def _type(self, node: Any, where: str) -> str | None:
-        """Return the protocol's name of a node's type, ``None`` if it has none."""
+        """Return the protocol's name of a node's type, or ``None``."""
         kind = node.get("valueType") if isinstance(node, dict) else None
         if kind is None:
             return None
@@ -481,7 +460,7 @@ class _Reader:
 
     def _value(self, value: Any, kind: str | None, where: str) -> Value:
         if value is None or (kind is None and isinstance(value, (bool, int, float, str))):
-            return value  # its own type says what it is
+            return value  # its own type is enough
         if isinstance(value, bool):
             value = "true" if value else "false"
         if not isinstance(value, (str, int, float)):
@@ -535,7 +514,7 @@ def _double(text: str) -> float:
 
 
 def _digits(text: str) -> str:
-    # Python reads more than other languages: 1_000, digits of other scripts
+    # Python accepts more than other languages: 1_000, digits of other scripts
     if "_" in text or not text.isascii():
         raise ValueError
     return text

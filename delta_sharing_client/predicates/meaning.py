@@ -1,4 +1,4 @@
-"""What a predicate means, row by row: the definition that the other interpreters are tested against."""
+"""The meaning of a predicate, row by row: the reference against which the other interpreters are tested."""
 
 from __future__ import annotations
 
@@ -28,21 +28,10 @@ from delta_sharing_client.predicates.values import Value, normalise, order
 
 
 def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
-    """Return whether ``row`` matches: ``True``, ``False`` or ``None`` for unknown.
+    """Return whether ``row`` matches: ``True``, ``False`` or ``None`` for unknown. Slow; it defines the meaning.
 
-    This is the meaning that the other interpreters are tested against; it is not fast.
-
-    Parameters
-    ----------
-    expression:
-        Bound or not.
-    row:
-        Values by column name as :func:`~.values.normalise` takes them, structs as mappings.
-
-    Raises
-    ------
-    UsageError
-        Values of different families are compared.
+    ``expression`` need not be bound. ``row`` has values by column name as :func:`~.values.normalise` accepts them,
+    structs as mappings. Raises ``UsageError`` if values of different families are compared.
     """
     match expression:
         case Literal(value=value):
@@ -82,7 +71,7 @@ def _lookup(column: Column, row: Mapping[str, object]) -> object:
         if found is None:
             return None
         if not isinstance(found, Mapping):
-            raise UsageError(f"The column '{column}' looks for field {name!r} in a value that is no struct.")
+            raise UsageError(f"The column '{column}' looks for field {name!r} in a value that is not a struct.")
         found = found[name]
     return found
 

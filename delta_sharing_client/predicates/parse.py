@@ -1,4 +1,4 @@
-"""Whatever a caller or an engine gives as a filter, to one predicate tree."""
+"""Converts any filter of a caller or an engine to a predicate tree."""
 
 from __future__ import annotations
 
@@ -29,35 +29,29 @@ from delta_sharing_client.predicates.tree import (
     membership,
 )
 
-# An expression of Polars is one, too; there is no Polars to name it.
+# A Polars expression is accepted too, but Polars may not be installed.
 Filter = Union[str, Expression, ColumnBuilder, Sequence[Any], pc.Expression, None]
 
 
 def parse_filter(filter: Filter) -> Expression | None:  # noqa: A002 - the public keyword is called so everywhere
-    """Return the predicate that ``filter`` means, ``None`` for no filter.
+    """Return the predicate of ``filter``, ``None`` for no filter.
 
-    Parameters
-    ----------
-    filter:
-        One of
+    ``filter`` is one of
 
-        - SQL text, see :func:`~delta_sharing_client.predicates.sql.parse_sql`;
-        - a predicate built from ``col("a") > 1``;
-        - a ``pyarrow.compute.Expression`` or ``polars.Expr`` of what filters here know, with the meaning of those;
-        - ``(column, op, value)`` tuples in a list, all of which must hold: ``[("a", ">", 1), ("b", "in", [1, 2])]``;
-          or a list of such lists, any of which must hold, as in pyarrow. ``op`` is one of ``= == != <> < <= > >= <=>``,
-          ``in``, ``not in``, ``like``, ``not like``, ``starts_with``, ``is`` and ``is not`` (with ``None`` or a bool).
-          The column is a name as :func:`~.tree.col` takes it, or what that returns.
+    - SQL text, see :func:`~delta_sharing_client.predicates.sql.parse_sql`;
+    - a predicate built from ``col("a") > 1``;
+    - a ``pyarrow.compute.Expression`` or ``polars.Expr`` with supported operations, which have their meaning there;
+    - ``(column, op, value)`` tuples in a list, all of which must hold: ``[("a", ">", 1), ("b", "in", [1, 2])]``; or a
+      list of such lists, any of which must hold, as in pyarrow. ``op`` is one of ``= == != <> < <= > >= <=>``, ``in``,
+      ``not in``, ``like``, ``not like``, ``starts_with``, ``is`` and ``is not`` (with ``None`` or a bool). The column
+      is an argument or a result of :func:`~.tree.col`.
 
-    Raises
-    ------
-    UsageError
-        The filter is none of these, or cannot be read.
+    Raises ``UsageError`` for anything else.
     """
     if filter is None:
         return None
     if isinstance(filter, str):
-        # Imported for the first text only: the SQL parser takes longer to load than everything else here.
+        # Imported on first use: the SQL parser takes longer to load than everything else here.
         from delta_sharing_client.predicates.sql import parse_sql
 
         return parse_sql(filter)
@@ -74,7 +68,7 @@ def parse_filter(filter: Filter) -> Expression | None:  # noqa: A002 - the publi
 
         return whole(arrow_expressions.to_tree(filter))
     if type(filter).__module__.startswith("polars.") and hasattr(filter, "meta"):
-        # Whoever has such an expression has imported Polars.
+        # The caller has imported Polars already.
         from delta_sharing_client.predicates import polars_expressions
 
         polars_expression: Any = filter
@@ -122,7 +116,7 @@ def _operand(column: Operand, value: Any) -> Operand:
 
 
 def _in(column: Operand, value: Any) -> Expression:
-    # An array's own iteration gives its scalars, those of pyarrow included.
+    # Iterating over an array, including pyarrow's, yields its scalars.
     if hasattr(value, "to_pylist"):
         value = value.to_pylist()
     return membership(column, value)
@@ -151,7 +145,7 @@ def _negated(build: Callable[[Operand, Any], Expression]) -> Callable[[Operand, 
 
 def _not_in(column: Operand, value: Any) -> Expression:
     found = _in(column, value)
-    # NOT IN of nothing holds for every row.
+    # NOT IN of an empty list holds for every row.
     return Literal(True) if isinstance(found, Literal) else Not(found)
 
 

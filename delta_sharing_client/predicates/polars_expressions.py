@@ -1,4 +1,4 @@
-"""``polars.Expr``, as Polars pushes it down and people write it, as a predicate tree, read from its serialised form."""
+"""Converts ``polars.Expr``, from Polars or users, to a predicate tree, by its serialized form."""
 
 from __future__ import annotations
 
@@ -35,22 +35,17 @@ if TYPE_CHECKING:
 
 
 def to_tree(expression: pl.Expr) -> Expression:
-    """Return ``expression`` as a predicate, with ``Unsaid`` for parts that have no counterpart."""
+    """Return ``expression`` as a predicate, with ``Unsaid`` for unsupported parts."""
     try:
         node = json.loads(expression.meta.serialize(format="json"))
     except ValueError:
-        return Unsaid("What JSON does not hold")  # infinite numbers, and NaN
+        return Unsaid("A value that JSON cannot represent")  # infinite numbers, and NaN
     return _condition(node)
 
 
 def weaker_predicate(expression: pl.Expr, schema: pa.Schema) -> Expression | None:
-    """Return a predicate that is true of every row of which ``expression`` is true; ``None`` where there is none.
-
-    Parameters
-    ----------
-    expression:
-        Over columns of ``schema``, which are those of the table.
-    """
+    """Return a predicate that is true for every row for which ``expression`` (over columns of ``schema``) is true, or
+    ``None``."""
     return weaker(to_tree(expression), schema)
 
 
@@ -105,7 +100,7 @@ def _is_in(function: Any, inputs: list[Any]) -> Expression:
     column, values = _operand(inputs[0]), _evaluated(inputs[1])
     values = values.to_list() if hasattr(values, "to_list") else values
     if not isinstance(values, list) or None in values:
-        raise UnsaidError("A list with nulls, or that is computed,")  # of nulls Polars says otherwise than SQL
+        raise UnsaidError("A list with nulls, or that is computed,")  # Polars treats nulls differently from SQL
     known = constants(values, "a list")
     return In(column, tuple(known)) if known else Literal(False)
 
@@ -171,12 +166,12 @@ def _evaluated(node: Any) -> Any:
     try:
         read = polars.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
     except polars.exceptions.PolarsError:
-        raise UnsaidError("A number that JSON does not hold") from None  # infinite, or NaN
+        raise UnsaidError("A number that JSON cannot represent") from None  # infinite, or NaN
     return polars.select(read).to_series().item()
 
 
 def _tagged(node: Any) -> tuple[str, Any]:
-    """Return the one key and value of a node."""
+    """Return the only key and value of a node."""
     return next(iter(node.items())) if isinstance(node, dict) and len(node) == 1 else ("", None)
 
 

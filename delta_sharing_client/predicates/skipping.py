@@ -1,8 +1,8 @@
-"""A bound predicate on statistics: can a file, or a row group, hold a matching row?
+"""Evaluates a bound predicate on statistics: can a file, or a row group, contain a matching row?
 
-The answer is "no" only where that is proven. Statistics may be missing in part, wide, or cut off; whatever is not
-known skips nothing. ``NOT`` is pushed down to the comparisons first, which three-valued logic allows, so that each
-leaf only answers whether it can be *true* somewhere.
+The result is "no" only if that is proven. Statistics may be incomplete, wide or truncated; an unknown value skips
+nothing. ``NOT`` is pushed down to the comparisons first, which three-valued logic allows, so each leaf only says
+whether it can be *true* for some row.
 """
 
 from __future__ import annotations
@@ -55,17 +55,16 @@ from delta_sharing_client.predicates.values import (
 
 
 class Bounds(Protocol):
-    """What is known of one column.
+    """What is known about one column.
 
     Attributes
     ----------
     lower, upper:
-        No value that is not null is smaller, or larger; ``None`` if unknown. They are ``bool``, ``int``, ``float``,
+        No non-null value is smaller, or larger; ``None`` if unknown. They are ``bool``, ``int``, ``float``,
         ``Decimal``, ``str`` or ``bytes``; a date is ``int`` days and a timestamp ``int`` nanoseconds since 1970 (UTC,
-        or the wall clock's). For floating point, ``upper`` is not trusted to cover ``NaN``.
+        or local time). For floating point, ``upper`` is not assumed to cover ``NaN``.
     null_count, row_count:
-        How many values are null, and how many rows there are; ``None`` if unknown. Of a ``null_count`` only "none"
-        and "all" is used.
+        The numbers of nulls and rows; ``None`` if unknown. Of ``null_count`` only "none" and "all" are used.
     upper_without_nan:
         For floating point: no value other than null and ``NaN`` is larger; ``None`` if unknown.
     """
@@ -83,15 +82,17 @@ class Bounds(Protocol):
 
 
 class Statistics(Protocol):
-    """What is known of the columns of one file or row group."""
+    """What is known about the columns of one file or row group."""
 
     def bounds(self, path: ColumnPath) -> Bounds | None:
-        """Return what is known of a column by its (logical) path, ``None`` if nothing."""
+        """Return what is known about a column by its (logical) path, or ``None``."""
 
 
 def compile_skipping(expression: Expression) -> Callable[[Statistics], bool]:
-    """Return a test of statistics: it is ``False`` only if no row that they describe can match the bound
-    ``expression``. It is prepared for many files."""
+    """Return a test of statistics for the bound ``expression``, prepared for many files.
+
+    The test returns ``False`` only if no row that the statistics describe can match.
+    """
     test = _compile(push_not(expression))
     if test is None:
         return lambda statistics: True
@@ -112,7 +113,7 @@ _Leaf = Callable[[Any], bool]
 
 
 def _compile(expression: Expression) -> _Test | None:
-    """Return whether the predicate can be true, ``None`` for "always possible"."""
+    """Return a test of whether the predicate can be true, ``None`` for "always possible"."""
     match expression:
         case And(children=children):
             return _all([test for test in map(_compile, children) if test is not None])
@@ -180,7 +181,7 @@ def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
 
 
 def _compile_computed(expression: Expression, *, negated: bool) -> _Test:
-    """What is computed from columns is known where each of them has one value, as partition columns have."""
+    """A computed value is known if each of its columns has one value, as partition columns do."""
     needed = {column.path: column for operand in operands(expression) for column in columns_in(operand)}
 
     def test(statistics: Statistics) -> bool:
@@ -196,14 +197,14 @@ def _compile_computed(expression: Expression, *, negated: bool) -> _Test:
         try:
             answer = evaluate(expression, row)
         except (DataError, UsageError):
-            return True  # reading the rows will say so, if nothing else rules them out
+            return True  # reading the rows raises the error, unless something else excludes them
         return answer is not negated and answer is not None
 
     return test
 
 
 class _Range(NamedTuple):
-    """Between which values an operand lies, where it is not null; ``None`` if unknown."""
+    """The range of an operand's non-null values; ``None`` if unknown."""
 
     lower: Any
     upper: Any
@@ -213,7 +214,7 @@ _UNKNOWN = _Range(None, None)
 
 
 def _compile_range(expression: Expression, *, negated: bool) -> _Test | None:
-    """Sums and products of whole numbers and decimals lie between those of their bounds."""
+    """Sums and products of integers and decimals lie between those of their bounds."""
     match expression:
         case (
             Comparison(left=Call() as left, right=Literal(value=value))
@@ -251,7 +252,7 @@ def _range_of(operand: Operand) -> Callable[[Statistics], _Range] | None:
 
 
 def _exact(value: Any) -> Any:
-    # Decimals compute with the digits of the thread's context; fractions do not round.
+    # Decimals use the precision of the thread's context; fractions do not round.
     return Fraction(value) if isinstance(value, decimal.Decimal) else value
 
 
@@ -286,7 +287,7 @@ def _has_no_null(bounds: Bounds) -> bool:
 
 
 def _value(found: Any, data_type: pa.DataType) -> Value:
-    """Return a bound as a value of the column's type; the opposite of ``_comparable``."""
+    """Return a bound as a value of the column's type; the inverse of ``_comparable``."""
     kind = kind_of(data_type)
     if kind is Kind.DATE:
         return Day(found)
@@ -309,7 +310,7 @@ def _on_bounds(column: Column, leaf: _Leaf) -> _Test:
 
 
 def _on_values(column: Column, leaf: _Leaf) -> _Test:
-    """A leaf that is only true of rows with a value."""
+    """A leaf that is true only for rows with a value."""
     path = column.path
 
     def test(statistics: Statistics) -> bool:
@@ -355,7 +356,7 @@ def _ordered(op: Op, limit: Any) -> _Leaf:
 
 def _floating(op: Op, column: Column, value: Value) -> _Leaf:
     limit: Any = value
-    # NaN exceeds every number and may be there whatever the bounds say.
+    # NaN is greater than every number, and bounds do not exclude it.
     if op in (Op.GT, Op.GE, Op.NE) or math.isnan(limit):
         return _possible
     lower, upper = (_lower32, _upper32) if pa.types.is_float32(type_of_values(column.type)) else (_lower64, _upper64)
@@ -388,7 +389,7 @@ def _among(wanted: list[Any]) -> _Leaf:
 
 def _not_in(column: Column, values: tuple[Literal, ...]) -> _Leaf:
     if any(item.value is None for item in values):
-        return lambda bounds: False  # false of a hit, unknown of a miss
+        return lambda bounds: False  # false for a hit, unknown for a miss
     if kind_of(column.type) is Kind.FLOATING:
         return _possible
     unwanted = frozenset(_comparable(item.value) for item in values)
@@ -411,7 +412,7 @@ def _text(prefix: str, matches: Callable[[str], bool], *, negated: bool) -> _Lea
 
 def _pair(op: Op, left: Column, right: Column) -> _Test | None:
     kinds = {kind_of(left.type), kind_of(right.type)}
-    # Doubles round and have NaN, and dates and timestamps differ in unit: all prove too little to bother.
+    # Doubles round and have NaN, and dates and timestamps differ in unit: they prove too little.
     if Kind.FLOATING in kinds or (len(kinds) > 1 and not kinds <= {Kind.INTEGER, Kind.DECIMAL}):
         return None
     compare = _PAIRS[op]
@@ -446,7 +447,7 @@ _PAIRS: dict[Op, Callable[[Any, Any], bool]] = {
 }
 
 
-# === Values as statistics have them ===
+# === Values in statistics ===
 
 
 def _comparable(value: Value) -> Any:
@@ -464,7 +465,7 @@ def _upper64(bounds: Any) -> float:
     return math.inf if upper is None else upper
 
 
-# The shortest text of a float reads back as a slightly different double; a bound may have come that way.
+# A bound may have been the shortest text of a float, which reads back as a slightly different double.
 
 
 def _lower32(bounds: Any) -> float:

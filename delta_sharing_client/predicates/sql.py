@@ -1,7 +1,7 @@
-"""SQL text to predicate tree; the other way is ``str(expression)``.
+"""Converts SQL text to a predicate tree; ``str(expression)`` is the inverse.
 
-String literals are read here, as Spark does, and shielded; sqlglot reads the grammar around them. Whatever it accepts
-beyond the nodes listed here is refused by name.
+String literals are parsed here, as Spark does, and shielded; sqlglot parses the grammar around them. Syntax that
+sqlglot accepts but this module does not support is refused by name.
 """
 
 from __future__ import annotations
@@ -43,19 +43,12 @@ _SUPPORTED = (
 
 
 def parse_sql(text: str) -> Expression:
-    """Read a Spark SQL condition.
+    """Parse a Spark SQL condition, for example ``"date >= '2024-01-01' AND a.b IN (1, 2)"``.
 
-    Parameters
-    ----------
-    text:
-        For example ``"date >= '2024-01-01' AND a.b IN (1, 2)"``. Backticks quote a name; inside them a dot is part of
-        the name, outside it leads into a struct. Numbers with a point are exact decimals, those with an exponent
-        doubles. ``DATE '...'``, ``TIMESTAMP '...'``, ``X'...'`` and ``CAST(constant AS type)`` are constants too.
-
-    Raises
-    ------
-    UsageError
-        The text is no condition, or uses SQL beyond the supported set; the message names what.
+    Backticks quote a name; inside them a dot is part of the name, outside it separates struct fields. Numbers with a
+    point are exact decimals, those with an exponent doubles. ``DATE '...'``, ``TIMESTAMP '...'``, ``X'...'`` and
+    ``CAST(constant AS type)`` are constants too. Raises ``UsageError`` if the text is not a condition, or uses
+    unsupported SQL, which the message names.
     """
     try:
         tree: Any = sqlglot.parse_one(_shield(text), read="databricks", into=exp.Condition)
@@ -153,7 +146,7 @@ def _anonymous(node: exp.Expression) -> Expression:
 
 
 def _bare(node: exp.Expression) -> Expression:
-    # A column or a constant where a condition is due
+    # A column or a constant used as a condition
     operand = _operand(node)
     return operand if isinstance(operand, Literal) else Comparison(Op.EQ, operand, Literal(True))
 
@@ -241,7 +234,7 @@ def _cast_of(operand: Operand, node: exp.Cast) -> Operand:
     return call(name, operand)
 
 
-# As sqlglot calls the types.
+# The names of the types in sqlglot.
 _CASTS = {
     "TINYINT": "tinyint", "SMALLINT": "smallint", "INT": "int", "BIGINT": "bigint", "FLOAT": "float",
     "DOUBLE": "double", "TEXT": "string", "VARCHAR": "string", "DATE": "date",
@@ -254,14 +247,14 @@ def _function(name: str, node: exp.Expression) -> Operand:
             raise _unsupported(node)
         return call(name)
     first = _only(node, "this", "expressions", "is_nvl", "is_null")
-    if isinstance(first, exp.TsOrDsToDate):  # sqlglot's way to say that year() takes text, too
+    if isinstance(first, exp.TsOrDsToDate):  # sqlglot's form for year() of a text
         first = _only(first, "this")
     others = node.args.get("expressions") or []
     return call(name, *map(_operand, (first, *others)))
 
 
 def _computed(node: exp.Expression) -> Operand:
-    """Return a column, or what is computed from columns."""
+    """Return a column, or a value computed from columns."""
     operand = _operand(node)
     if isinstance(operand, Literal):
         raise UsageError(f"A column was expected, found the constant {operand}. Names take backticks, not quotes.")
@@ -353,7 +346,7 @@ def _to_integer(value: Value, name: str) -> int:
     if not re.fullmatch(r"[+-]?\d{1,20}", digits, re.ASCII):
         raise UsageError(f"{value!r} is not an integer constant.")
     bound = 1 << (_INTEGER_BITS[name] - 1)
-    # One beyond the maximum is let through for the minus sign that follows.
+    # One more than the maximum is accepted for a minus sign that follows.
     if not -bound <= int(digits) <= bound:
         raise UsageError(f"{digits} does not fit {name}.")
     return int(digits)
@@ -396,7 +389,7 @@ def _text(node: exp.Expression, what: str) -> str:
 
 
 def _shield(text: str) -> str:
-    """Replace every string literal by one of hexadecimal digits, which no SQL reader interprets."""
+    """Replace every string literal by one with hexadecimal digits, which no SQL parser interprets."""
 
     def replace(match: re.Match[str]) -> str:
         if match["skip"]:
@@ -415,10 +408,10 @@ def _shield(text: str) -> str:
 
 
 def _unshield(text: str) -> str | bytes:
-    """Return what a shielded literal was: text, or binary for ``X'...'``."""
+    """Return the original of a shielded literal: text, or bytes for ``X'...'``."""
     if text.startswith(_BINARY):
         return bytes.fromhex(text[len(_BINARY) :])
-    # Numbers with a type suffix (1.5BD) come as strings that were never shielded.
+    # Numbers with a type suffix (1.5BD) are strings that were never shielded.
     return bytes.fromhex(text[len(_MARK) :]).decode() if text.startswith(_MARK) else text
 
 
@@ -450,7 +443,7 @@ def _unescape(literal: str) -> str:
         return chr(code)
 
     found = _ESCAPE.sub(replace, literal[1:-1])
-    # Two \u escapes may spell one character as a surrogate pair.
+    # Two \u escapes may form one character as a surrogate pair.
     if re.search("[\ud800-\udbff][\udc00-\udfff]", found):
         return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return found
@@ -467,7 +460,7 @@ def _part(node: exp.Expression, key: str) -> exp.Expression:
 
 
 def _only(node: exp.Expression, *keys: str) -> exp.Expression:
-    """Return the first of ``keys``; refuse a node that says more than we read."""
+    """Return the first of ``keys``; refuse a node with more arguments than we read."""
     if any(value for key, value in node.args.items() if key not in keys):
         raise _unsupported(node)
     return _part(node, keys[0])
@@ -501,7 +494,7 @@ def _describe(node: exp.Expression) -> str:
     if type(node) in _PREDICATES or type(node) in _COMPARISONS:
         return "a condition as a value"
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
-        # As people write it: sqlglot has names of its own for some.
+        # As users write it: sqlglot has its own names for some.
         written = re.match(r"\w+(?=\()", node.sql("spark"))
         return f"the function '{(written[0] if written else node.sql_name()).lower()}'"
     return f"the SQL syntax '{type(node).__name__}'"

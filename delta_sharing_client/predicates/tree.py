@@ -1,9 +1,8 @@
 """The predicate tree: frozen nodes, and the builder ``col("a") > 1``.
 
 A predicate is true, false or unknown for a row, as in SQL: a comparison with null is unknown, ``AND``, ``OR`` and
-``NOT`` are Kleene's, and only rows for which it is true match. What each node means is :mod:`.meaning`.
-
-``str(expression)`` is Spark SQL that :func:`~delta_sharing_client.predicates.parse.parse_filter` reads back.
+``NOT`` follow Kleene's logic, and only rows for which it is true match. :mod:`.meaning` defines the meaning of each
+node. :func:`~delta_sharing_client.predicates.parse.parse_filter` can parse ``str(expression)``, which is Spark SQL.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Op(enum.Enum):
 
     @property
     def flipped(self) -> Op:
-        """The operator that means the same with its sides exchanged."""
+        """The operator with its sides exchanged."""
         return _FLIPPED[self]
 
     @property
@@ -45,7 +44,7 @@ class Op(enum.Enum):
         return _NEGATED[self]
 
     def holds(self, ordering: int) -> bool:
-        """Whether the operator is true of two values that :func:`~.values.order` compares as ``ordering``."""
+        """Whether the operator is true for two values that :func:`~.values.order` compares as ``ordering``."""
         return ordering in _HOLDS[self]
 
 
@@ -55,7 +54,7 @@ _HOLDS = {Op.EQ: (0,), Op.NE: (-1, 1), Op.LT: (-1,), Op.LE: (-1, 0), Op.GT: (1,)
 
 
 class Expression:
-    """Base of the predicates: combine them with ``&``, ``|`` and ``~``."""
+    """The base of the predicates: combine them with ``&``, ``|`` and ``~``."""
 
     __slots__ = ()
 
@@ -83,7 +82,7 @@ NO_TRUTH_VALUE = (
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column by its path: ``("a", "b")`` is field ``b`` of struct ``a``. ``type`` is set by binding."""
+    """A column by its path: ``("a", "b")`` is field ``b`` of struct ``a``. Binding sets ``type``."""
 
     path: ColumnPath
     type: pa.DataType | None = None
@@ -94,7 +93,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal(Expression):
-    """A constant; as a predicate it is ``TRUE``, ``FALSE`` or ``NULL``. Values are normalised, see :mod:`.values`."""
+    """A constant; as a predicate it is ``TRUE``, ``FALSE`` or ``NULL``. Values are normalized, see :mod:`.values`."""
 
     value: Value
 
@@ -108,7 +107,7 @@ class Literal(Expression):
         return hash(self._key())
 
     def _key(self) -> tuple[type, object]:
-        # 1, 1.0 and True are different constants, and NaN is one.
+        # 1, 1.0 and True are different constants, and NaN equals NaN.
         nan = isinstance(self.value, float) and math.isnan(self.value)
         return type(self.value), "NaN" if nan else self.value
 
@@ -118,7 +117,7 @@ class Literal(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator or function of operands, see :mod:`.functions`. ``type`` is set by binding."""
+    """An operator or function with its operands, see :mod:`.functions`. Binding sets ``type``."""
 
     name: str
     arguments: tuple[Operand, ...]
@@ -145,7 +144,7 @@ def call(name: str, *arguments: Operand) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Expression):
-    """``left op right``; unknown where a side is null."""
+    """``left op right``; unknown if a side is null."""
 
     op: Op
     left: Operand
@@ -168,9 +167,10 @@ class NullSafeEqual(Expression):
 
 @dataclass(frozen=True, slots=True)
 class In(Expression):
-    """``child IN (values)``; a null among the values makes every miss unknown. Repeated values are dropped.
+    """``child IN (values)``; with a null among the values every miss is unknown. Duplicates are dropped.
 
-    All sides have one type, as in Spark: a double among the numbers makes all of them doubles, the child, too.
+    All sides have one type, as in Spark: with a double among the numbers, all of them and the child are compared as
+    doubles.
     """
 
     child: Operand
@@ -200,7 +200,7 @@ class IsNull(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Like(Expression):
-    r"""``child LIKE pattern``: ``%`` is any text, ``_`` one character, ``escape`` (a backslash) quotes either."""
+    """``child LIKE pattern``: ``%`` is any text, ``_`` one character, ``escape`` (a backslash) quotes either."""
 
     child: Operand
     pattern: str
@@ -235,7 +235,7 @@ class Like(Expression):
 
     @property
     def prefix(self) -> str:
-        """The text that every match starts with."""
+        """The common prefix of all matches."""
         found = []
         for char, wildcard in self.tokens():
             if wildcard:
@@ -244,7 +244,7 @@ class Like(Expression):
         return "".join(found)
 
     def regex(self) -> str:
-        """The pattern as a regular expression of the subset that Python and RE2 share; it matches whole strings."""
+        """The pattern as a regular expression for Python and RE2; it matches whole strings."""
         wild = {"%": "(?s:.*)", "_": "(?s:.)"}
         return "".join(wild[char] if wildcard else _regex_quote(char) for char, wildcard in self.tokens())
 
@@ -321,20 +321,20 @@ def any_of(children: Iterable[Expression]) -> Expression:
 
 
 def known_of_all(children: Iterable[Expression | None]) -> Expression | None:
-    """Return what a conjunction implies by those of its parts that are known, ``None`` if none is."""
+    """Return the conjunction of the known ``children``, ``None`` if none is known."""
     known = [child for child in children if child is not None]
     return all_of(known) if known else None
 
 
 def known_of_any(children: Iterable[Expression | None]) -> Expression | None:
-    """Return the disjunction of ``children``, ``None`` if one is not known: it might be the one that is true."""
+    """Return the disjunction of ``children``, ``None`` if one is unknown, because it could be true."""
     found = list(children)
     known = [child for child in found if child is not None]
     return any_of(known) if len(known) == len(found) else None
 
 
 def as_expression(value: object) -> Expression:
-    """Return ``value`` as a predicate: a predicate as it is, a column builder as ``column = TRUE``, a bool."""
+    """Return ``value`` as a predicate: a predicate itself, a column builder as ``column = TRUE``, or a bool."""
     if isinstance(value, Expression):
         return value
     if isinstance(value, ColumnBuilder):
@@ -361,9 +361,9 @@ def _regex_quote(char: str) -> str:
 
 
 class ColumnBuilder:
-    """What :func:`col` returns, and computing with it: comparing gives a predicate; alone it stands for a boolean.
+    """The result of :func:`col`, with which you can compute and compare: a comparison gives a predicate.
 
-    ``operand`` is what is compared.
+    Used as a condition, it is a boolean. ``operand`` is its node of the tree.
     """
 
     __slots__ = ("operand",)
@@ -466,21 +466,23 @@ class ColumnBuilder:
         return self._call("day")
 
     def date(self) -> ColumnBuilder:
-        """The date, of a timestamp the one in UTC."""
+        """The date; of a timestamp, the date in UTC."""
         return self._call("date")
 
     def cast(self, type_name: str) -> ColumnBuilder:
-        """As ``tinyint``, ``smallint``, ``int``, ``bigint``, ``float``, ``double``, ``string`` or ``date``."""
+        """The value cast to ``tinyint``, ``smallint``, ``int``, ``bigint``, ``float``, ``double``, ``string`` or
+        ``date``.
+        """
         if type_name.lower() not in functions.CASTS:
             raise UsageError(f"A column is cast to one of {', '.join(functions.CASTS)}; found {type_name!r}.")
         return self._call(type_name.lower())
 
     def coalesce(self, *others: object) -> ColumnBuilder:
-        """The first of this and ``others`` (columns or values) that is not null."""
+        """The first non-null value of this and ``others`` (columns or values)."""
         return self._call("coalesce", *others)
 
     def is_in(self, values: Iterable[object]) -> Expression:
-        """``IN``: an empty list matches nothing, a ``None`` in it makes misses unknown."""
+        """``IN``: an empty list matches nothing; with a ``None`` in it, misses are unknown."""
         return membership(self.operand, values)
 
     def is_null(self) -> Expression:
@@ -508,7 +510,7 @@ class ColumnBuilder:
         return StartsWith(self.operand, prefix)
 
     def equals_null_safe(self, other: object) -> Expression:
-        """``<=>``: null equals null, and the answer is never unknown."""
+        """``<=>``: null equals null, and the result is never unknown."""
         return NullSafeEqual(self.operand, _operand(other))
 
 
@@ -518,7 +520,7 @@ def col(name: str | Iterable[str]) -> ColumnBuilder:
     Parameters
     ----------
     name:
-        ``"a"``, ``"a.b"`` for field ``b`` of struct ``a``, backticks around a name that has a dot itself, or the path
+        ``"a"``, ``"a.b"`` for field ``b`` of struct ``a``, backticks around a name that contains a dot, or the path
         as a tuple: ``("a", "b.c")``.
 
     Raises
@@ -550,7 +552,7 @@ def _operand(value: object) -> Operand:
     return Literal(normalise(value))
 
 
-# === Asking a tree ===
+# === Queries on a tree ===
 
 
 def columns(expression: Expression) -> frozenset[ColumnPath]:
@@ -564,22 +566,22 @@ def columns(expression: Expression) -> frozenset[ColumnPath]:
 
 
 def operands(expression: Expression) -> tuple[Operand, ...]:
-    """Return what a comparison or test compares; nothing for ``AND``, ``OR``, ``NOT`` and constants."""
-    if isinstance(expression, Not):  # a constant is a predicate there
+    """Return the operands of a comparison or test; none for ``AND``, ``OR``, ``NOT`` and constants."""
+    if isinstance(expression, Not):  # its child can be a constant
         return ()
     parts = (getattr(expression, name) for name in expression.__match_args__)  # type: ignore[attr-defined]
     return tuple(part for part in parts if isinstance(part, (Column, Literal, Call)))
 
 
 def columns_in(operand: Operand) -> list[Column]:
-    """Return the columns that ``operand`` is or is computed from."""
+    """Return the columns in ``operand``."""
     if isinstance(operand, Call):
         return [column for item in operand.arguments for column in columns_in(item)]
     return [operand] if isinstance(operand, Column) else []
 
 
 def fixed(expression: Expression, now: Moment) -> Expression:
-    """Return the same with ``current_date()`` and ``now()`` as what they are at the instant ``now``."""
+    """Return ``expression`` with the values of ``current_date()`` and ``now()`` at the time ``now``."""
     if isinstance(expression, Not):
         return Not(fixed(expression.child, now))
     if isinstance(expression, (And, Or)):
@@ -601,7 +603,7 @@ def _fixed_operand(operand: Operand, now: Moment) -> Operand:
 
 
 def has_calls(expression: Expression) -> bool:
-    """Whether anything in ``expression`` is computed from its columns."""
+    """Whether ``expression`` computes anything from its columns."""
     match expression:
         case Not(child=inner):
             return has_calls(inner)
@@ -611,9 +613,9 @@ def has_calls(expression: Expression) -> bool:
 
 
 def push_not(expression: Expression, *, negate: bool = False) -> Expression:
-    """Return an equivalent predicate in which ``NOT`` stands only before ``IN``, ``IS NULL``, ``LIKE`` and the like.
+    """Return an equivalent predicate with ``NOT`` only before ``IN``, ``IS NULL``, ``LIKE`` and the like.
 
-    Sound in three-valued logic: every step keeps true, false and unknown apart.
+    This is sound in three-valued logic: every step distinguishes true, false and unknown.
     """
     match expression:
         case Not(child=inner):
@@ -630,7 +632,7 @@ def push_not(expression: Expression, *, negate: bool = False) -> Expression:
 
 
 def truth(value: Value) -> bool | None:
-    """Return what a constant says as a condition; ``UsageError`` if it is no truth value."""
+    """Return a constant as a truth value; ``UsageError`` if it is none."""
     if value is None or isinstance(value, bool):
         return value
     raise UsageError(f"A condition must be true, false or null; found the constant {format_value(value)}.")

@@ -1,9 +1,9 @@
-"""The values a predicate compares, the one order they all follow, and the kinds of types that hold them.
+"""The values that a predicate compares, their order, and the kinds of their types.
 
-Six families compare among themselves: booleans (``false < true``), numbers, strings, binary, and dates with
-timestamps. The order is Spark SQL's: where one of two numbers is floating point both are compared as doubles, else
-exactly; ``NaN`` equals itself and exceeds every other number; ``-0.0`` equals ``0.0``; strings and binary compare by
-their (UTF-8) bytes; a date is its midnight in UTC.
+There are six families: booleans (``false < true``), numbers, strings, binary, and dates with timestamps. The order is
+that of Spark SQL: if one of two numbers is floating point, both are compared as doubles, otherwise exactly; ``NaN``
+equals itself and is greater than every other number; ``-0.0`` equals ``0.0``; strings and binary compare by their
+(UTF-8) bytes; a date is its midnight in UTC.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from delta_sharing_client.instants import EPOCH_NTZ, NANOS_PER_DAY, format_date
 
 
 class Zone(enum.Enum):
-    """Whether a timestamp names an instant, or only what a clock on the wall shows."""
+    """Whether a timestamp is a point in time or a local time."""
 
     UTC = "UTC"
     LOCAL = "local"
@@ -48,7 +48,7 @@ class Day:
 class Moment:
     """A timestamp: nanoseconds since 1970-01-01T00:00:00, of any year.
 
-    ``zone`` is ``UTC`` for an instant. ``LOCAL`` has no zone; against a ``timestamp`` column it is read as UTC.
+    ``zone`` is ``UTC`` for a point in time. ``LOCAL`` has no zone; compared with a ``timestamp`` column it is in UTC.
     """
 
     nanoseconds: int
@@ -64,7 +64,7 @@ class Moment:
 
 
 def current_moment() -> Moment:
-    """Return this instant, in microseconds as timestamps of Delta tables are."""
+    """Return the current time, in microseconds like the timestamps of Delta tables."""
     return Moment(time.time_ns() // 1000 * 1000, Zone.UTC)
 
 
@@ -72,19 +72,14 @@ Value = Union[None, bool, int, float, decimal.Decimal, str, bytes, Day, Moment]
 
 
 def normalise(value: object) -> Value:
-    """Return ``value`` as one of the few types that predicates work with.
+    """Convert a Python, numpy or pandas scalar to one of the types that predicates use.
 
-    Takes Python, numpy and pandas scalars: ``None``, ``NaT`` and ``NA`` become ``None``; dates become :class:`Day`;
-    datetimes (aware: an instant; naive: no zone), ``numpy.datetime64`` and ``pandas.Timestamp`` become
-    :class:`Moment` without losing nanoseconds.
-
-    Raises
-    ------
-    UsageError
-        The value is of another type, or is a string, decimal or integer that no column could hold.
+    ``None``, ``NaT`` and ``NA`` become ``None``; dates become :class:`Day`; datetimes (aware: a point in time; naive:
+    no zone), ``numpy.datetime64`` and ``pandas.Timestamp`` become :class:`Moment` without losing nanoseconds. Raises
+    ``UsageError`` for another type, and for a string, decimal or integer that no column can contain.
     """
     if value is None or isinstance(value, (bool, float, Day, Moment)):
-        # float(...) also unwraps numpy.float64, which is a float with another repr.
+        # float(...) also unwraps numpy.float64, a float with another repr.
         return float(value) if isinstance(value, float) else value
     if isinstance(value, int):
         return _checked_int(int(value))
@@ -98,7 +93,7 @@ def normalise(value: object) -> Value:
         return _from_date(value)
     if isinstance(value, np.generic):
         return _from_numpy(value)
-    # pandas.NA, recognised without importing pandas
+    # pandas.NA, recognized without importing pandas
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     raise UsageError(
@@ -108,14 +103,10 @@ def normalise(value: object) -> Value:
 
 
 def order(left: Value, right: Value) -> int | None:
-    """Compare two values: negative, zero or positive, and ``None`` where one of them is null.
+    """Compare two values: negative, zero or positive, or ``None`` if one of them is null.
 
-    A string compared with a date or a timestamp is read as one.
-
-    Raises
-    ------
-    UsageError
-        The values are of different families.
+    A string compared with a date or a timestamp is parsed as one. Raises ``UsageError`` for values of different
+    families.
     """
     if left is None or right is None:
         return None
@@ -128,12 +119,12 @@ def order(left: Value, right: Value) -> int | None:
     if is_number(left) and is_number(right):
         return _order_numbers(left, right)
     if isinstance(left, (bool, str, bytes)) and type(left) is type(right):
-        return _sign(left, right)  # of text by code points, which is the order of the UTF-8 bytes
+        return _sign(left, right)  # text by code points, which is the order of the UTF-8 bytes
     raise UsageError(f"A filter cannot compare {type_name(left)} with {type_name(right)}.")
 
 
 def type_name(value: Value) -> str:
-    """Return what a message calls the type of ``value``."""
+    """Return the name of the type of ``value`` for messages."""
     if isinstance(value, Moment):
         return "timestamp" if value.zone is Zone.UTC else "timestamp without time zone"
     names = {bool: "boolean", int: "integer", float: "double", str: "string", bytes: "binary", Day: "date"}
@@ -170,7 +161,7 @@ def format_value(value: Value) -> str:
 
 
 def is_number(value: object) -> TypeGuard[int | float | decimal.Decimal]:
-    """Whether ``value`` is a number; a boolean is none."""
+    """Whether ``value`` is a number; a boolean is not."""
     return isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool)
 
 
@@ -183,7 +174,7 @@ def as_double(value: int | float | decimal.Decimal) -> float:
 
 
 def as_float(value: float) -> float:
-    """Return the nearest number of 32 bits, infinite beyond the largest one."""
+    """Return the nearest 32-bit float, infinite beyond the largest one."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -194,12 +185,12 @@ def as_float(value: float) -> float:
 
 
 def parse_date(text: str) -> Day:
-    """Read a date as :func:`delta_sharing_client.instants.parse_date` does."""
+    """Parse a date with :func:`delta_sharing_client.instants.parse_date`."""
     return Day(instants.parse_date(text))
 
 
 def parse_moment(text: str) -> Moment:
-    """Read a timestamp as :func:`delta_sharing_client.instants.parse_timestamp` does; with a zone it is an instant."""
+    """Parse a timestamp with :func:`delta_sharing_client.instants.parse_timestamp`."""
     found = instants.parse_timestamp(text)
     return Moment(found.nanoseconds, Zone.UTC if found.zoned else Zone.LOCAL)
 
@@ -211,7 +202,7 @@ _MAX_DIGITS = 400
 
 def _checked_int(value: int) -> int:
     if value.bit_length() > 1024:
-        raise UsageError("A filter cannot compare with an integer of more than 1024 bits; no column holds one.")
+        raise UsageError("A filter cannot compare with an integer of more than 1024 bits; no column has one.")
     return value
 
 
@@ -221,7 +212,7 @@ def _checked_text(value: str) -> str:
             value.encode()
         except UnicodeEncodeError:
             raise UsageError(
-                f"A filter cannot compare with {value!r}: it has a lone surrogate, which no UTF-8 string has."
+                f"A filter cannot compare with {value!r}: it has a lone surrogate, which UTF-8 cannot represent."
             ) from None
     return value
 
@@ -241,7 +232,7 @@ def _from_date(value: datetime.date) -> Day | Moment | None:
     if value != value:  # NaT
         return None
     zone = Zone.LOCAL if value.utcoffset() is None else Zone.UTC
-    # pandas.Timestamp is a datetime with nanoseconds beyond the microseconds.
+    # pandas.Timestamp is a datetime with additional nanoseconds.
     nanos = int(getattr(value, "nanosecond", 0))
     offset = value.utcoffset() or datetime.timedelta()
     wall = datetime.datetime(
@@ -290,7 +281,7 @@ def _sign(left: Any, right: Any) -> int:
 
 
 class Kind(enum.Enum):
-    """What a column's type compares with."""
+    """The kind of a column's type, which decides what it compares with."""
 
     VOID = "void"
     BOOLEAN = "boolean"
@@ -309,7 +300,7 @@ NUMBERS = frozenset((Kind.INTEGER, Kind.FLOATING, Kind.DECIMAL))
 
 
 def kind_of(data_type: pa.DataType) -> Kind:
-    """Return the :class:`Kind` of an Arrow type; a dictionary's is that of its values."""
+    """Return the :class:`Kind` of an Arrow type; of a dictionary, that of its values."""
     types = pa.types
     if types.is_dictionary(data_type):
         return kind_of(data_type.value_type)
@@ -322,12 +313,12 @@ def kind_of(data_type: pa.DataType) -> Kind:
 
 
 def type_of_values(data_type: Any) -> Any:
-    """Return an Arrow type; of a dictionary that of its values."""
+    """Return an Arrow type; of a dictionary, that of its values."""
     return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
 
 
 def describe(data_type: pa.DataType) -> str:
-    """Return the name of a type as messages have it: Delta's where it has one."""
+    """Return the name of a type for messages: Delta's if it has one."""
     data_type = type_of_values(data_type)
     kind = kind_of(data_type)
     if kind is Kind.OTHER:

@@ -373,7 +373,7 @@ def test_wrong_cardinality_is_refused(cardinality):
         ({"offset": -5}, "offset"),
         ({"offset": 1 << 40}, "offset"),
         ({"cardinality": -1}, "cardinality"),
-        ({"storage_type": "i"}, "lies in no file"),
+        ({"storage_type": "i"}, "is not in a file"),
         ({"size_in_bytes": (1 << 31) - 1}, "truncated"),
     ],
 )
@@ -444,7 +444,7 @@ def test_misprinted_example_of_the_design_document_is_refused():
         (struct.pack("<II", NATIVE_MAGIC, 1 << 31), 1, "ends inside a bucket's size"),
         (bitmap_of((0, 2, array(5, 3))), 2, "strictly increasing"),
         (bitmap_of((0, 2, array(3, 3))), 2, "strictly increasing"),
-        (bitmap_of((1, 1, array(3)), (1, 1, array(4))), 2, "what their headers say"),
+        (bitmap_of((1, 1, array(3)), (1, 1, array(4))), 2, "must match their headers"),
         (bitmap_of((0, 5, array(3))), 5, "ends inside its containers"),
         (bitmap_of((0, 5000, b"\xff" * 8192)), 5000, "cardinality is incorrect"),
         (bitmap_of((0, 5000, b"\xff" * 8000)), 5000, "ends inside its containers"),

@@ -71,7 +71,7 @@ DIFFERENCES = [
         Kind.REPLACED,
         table(column("a", physical="p"), mapped=True),
         table(column("a", physical="q"), mapped=True),
-        "column 'a' was dropped, and another one of that name was added",
+        "column 'a' was dropped, and another one with that name was added",
     ),
     (
         Kind.RENAMED,

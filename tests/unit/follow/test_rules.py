@@ -159,7 +159,7 @@ def test_column_replaced_by_another_of_its_name_is_seen() -> None:
         text = json.dumps({"type": "struct", "fields": fields})
         return Metadata(id="t", schema_string=text, configuration={"delta.columnMapping.mode": "name"})
 
-    assert "another one of that name" in str(difference(mapped("x"), mapped("y")))
+    assert "another one with that name" in str(difference(mapped("x"), mapped("y")))
     assert difference(mapped("x"), mapped("x")) is None
 
 

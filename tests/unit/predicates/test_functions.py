@@ -162,12 +162,12 @@ def test_what_is_computed_is_what_spark_computes(sql: str, expected: bool | None
         ("i32 * 2147483647 > 0", "overflows the type integer"),
         ("i32 % 0 > 1", r"divides by zero"),
         ("f64 % (i32 - 7) > 1", r"divides by zero"),
-        ("CAST(text AS INT) > 1", "finds 'Straße', which is no integer"),
-        ("CAST(lower(text) AS DOUBLE) > 1", "finds 'straße', which is no double"),
-        ("CAST(f64 * 1E10 AS INT) > 1", r"finds 25000000000.0, which is no integer"),
-        ("CAST(i32 * 100 AS TINYINT) > 1", "finds 700, which is no byte"),
-        ("CAST(f64 / 1E-300 * 1E300 AS BIGINT) > 1", "finds inf, which is no long"),
-        ("date(text) > '2024-01-01'", "finds 'Straße', which is no date"),
+        ("CAST(text AS INT) > 1", "finds 'Straße', which is not a valid integer"),
+        ("CAST(lower(text) AS DOUBLE) > 1", "finds 'straße', which is not a valid double"),
+        ("CAST(f64 * 1E10 AS INT) > 1", r"finds 25000000000.0, which is not a valid integer"),
+        ("CAST(i32 * 100 AS TINYINT) > 1", "finds 700, which is not a valid byte"),
+        ("CAST(f64 / 1E-300 * 1E300 AS BIGINT) > 1", "finds inf, which is not a valid long"),
+        ("date(text) > '2024-01-01'", "finds 'Straße', which is not a valid date"),
     ],
 )
 def test_what_fails_in_spark_fails(sql: str, message: str) -> None:

@@ -403,7 +403,7 @@ def test_an_expression_of_pyarrow_is_a_filter(expression: pc.Expression, text: s
     ],
 )
 def test_what_an_expression_says_beyond_filters_is_named(expression: pc.Expression, named: str) -> None:
-    with pytest.raises(UsageError, match=f"^{named}.* of another library's expression has no counterpart here"):
+    with pytest.raises(UsageError, match=f"^{named}.* of another library's expression is not supported here"):
         parse_filter(expression)
 
 

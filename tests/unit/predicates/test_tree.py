@@ -168,7 +168,7 @@ def test_python_logic_is_refused_with_what_to_write(misuse):
         (lambda: In(Column(("a",)), ()), "at least one value"),
         (lambda: And((Literal(True),)), "at least two"),
         (lambda: evaluate(Literal(5), {}), "must be true, false or null"),
-        (lambda: evaluate(col("a.b") > 1, {"a": 5}), "no struct"),
+        (lambda: evaluate(col("a.b") > 1, {"a": 5}), "not a struct"),
         (lambda: evaluate(col("a").like("x"), {"a": 5}), "needs a string"),
     ],
 )
