@@ -12,7 +12,7 @@ import re
 import socket
 import time
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -46,38 +46,74 @@ _LONGEST_NUMBER = 19
 _PRINTABLE = "".join(map(chr, range(33, 127)))
 # Seconds that an idle connection is kept for the next read; servers close theirs after 5 to 60.
 _KEPT_SECONDS = 30.0
+# ``_Patience`` keeps the limits: of aiohttp's each costs several timers a request.
+_NO_LIMIT = aiohttp.ClientTimeout(total=None)
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII)
 
 
+class _Patience:
+    """Ends a request that waits too long for one thing: to connect, for the head, for the next bytes.
+
+    One timer is enough for all of them: it looks when the current wait has to end, and sleeps on.
+    """
+
+    __slots__ = ("_deadline", "_due", "_loop", "_timeout", "_timer", "is_connecting")
+
+    def __init__(self, timeout: asyncio.Timeout, deadline: Deadline) -> None:
+        self.is_connecting = True
+        self._timeout: asyncio.Timeout | None = timeout
+        self._deadline = deadline
+        self._loop = asyncio.get_running_loop()
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, seconds: float) -> None:
+        """Wait for something new, at most so long."""
+        self._due = self._loop.time() + self._deadline.within(seconds)
+        if self._timer is None or self._due < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(self._due, self._look)
+
+    async def __aenter__(self) -> None:
+        assert self._timeout is not None
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, *exc: Any) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # The request's context lives as long as its connection, and must not keep the task.
+        timeout, self._timeout = self._timeout, None
+        assert timeout is not None
+        await timeout.__aexit__(*exc)
+
+    def _look(self) -> None:
+        if self._due > self._loop.time():
+            self._timer = self._loop.call_at(self._due, self._look)
+        elif self._timeout is not None:
+            self._timeout.reschedule(self._loop.time())
+
+
 class _HttpBody:
-    def __init__(self, answer: aiohttp.ClientResponse, span: Span, http: Http, deadline: Deadline) -> None:
+    def __init__(self, answer: aiohttp.ClientResponse, span: Span, http: Http, patience: _Patience) -> None:
         etag = answer.headers.get("ETag", "")
         self.span = span
         self.version = Version(
             etag if etag.startswith('"') else "", answer.headers.get("Last-Modified", ""), span.total
         )
         self._content = answer.content
-        self._http = http
-        self._deadline = deadline
+        self._patience = patience
+        self._seconds = http.options.read_timeout
         self._throughput = Throughput(http.options, _DOING, http.table)
 
     async def read(self) -> bytes:
-        try:
-            data = self._content.read_nowait()
-            if data or self._content.at_eof():
-                return data
-            return await self._wait()
-        except LIBRARY_ERRORS as error:
-            failure = translated(error, _DOING, self._http.table, receiving=True)
-        # Raised here: with the library's error as its context it would keep the socket, and show the URL.
-        self._deadline.check(_DOING, self._http.table)
-        raise failure
-
-    async def _wait(self) -> bytes:
+        data = self._content.read_nowait()
+        if data or self._content.at_eof():
+            return data
         began = time.monotonic()
-        # The session's own limit does not count what is no part of the body: trailers without end.
-        async with asyncio.timeout(self._deadline.within(self._http.options.read_timeout)):
-            data = await self._content.readany()
+        # aiohttp's own limit does not count what is no part of the body: trailers without end.
+        self._patience.begin(self._seconds)
+        data = await self._content.readany()
         self._throughput.note(len(data), time.monotonic() - began)
         return data
 
@@ -96,16 +132,16 @@ class Http:
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", Network.of(self.options))
 
-    @contextlib.asynccontextmanager
-    async def open(
+    async def get(
         self,
         url: str,
         wanted: ByteRange | int | None,
         file_id: str | None,
         deadline: Deadline,
-        version: Version | None = None,
-    ) -> AsyncIterator[Body]:
-        """Send one GET and give the open answer to the block.
+        version: Version | None,
+        take: Callable[[Body], Awaitable[None]],
+    ) -> None:
+        """Send one GET and hand the open answer to ``take``.
 
         Parameters
         ----------
@@ -123,40 +159,23 @@ class Http:
         Refused
             A status other than 200 and 206.
         Transient
-            No answer arrived.
+            No answer arrived, or not all of it.
         DataError, ProtocolError, TransportError
             The answer is encoded or names a range that was not asked for; the URL may not be fetched; no answer can
             arrive.
         """
-        answer = await self._answer(url, _headers(wanted, version), file_id, deadline)
-        try:
-            if answer.status not in (200, 206):
-                raise Refused(answer.status, answer.headers.get("Retry-After"))
-            try:
-                span = _span(answer, wanted)
-            except DataError as error:
-                error.table, error.file_id = self.table, file_id
-                raise
-            yield _HttpBody(answer, span, self, deadline)
-        finally:
-            # Read to its end, it has given its connection back; else this drops the connection.
-            answer.close()
-
-    async def _answer(
-        self, url: str, headers: dict[str, str], file_id: str | None, deadline: Deadline
-    ) -> aiohttp.ClientResponse:
+        headers = _headers(wanted, version)
         for _ in range(MAX_REDIRECTS + 1):
             check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=file_id)
             deadline.check(_DOING, self.table)
+            exchange = _Exchange(self, url, wanted, file_id)
             try:
-                answer = await self._send(url, headers, deadline)
+                location = await exchange.run(headers, deadline, take)
             except LIBRARY_ERRORS as error:
-                failure = translated(error, _DOING, self.table, url=url)
+                failure = translated(error, _DOING, self.table, url=url, receiving=exchange.has_answer)
             else:
-                location = answer.headers.get("Location")
-                if answer.status not in REDIRECTS or location is None:
-                    return answer
-                answer.close()
+                if location is None:
+                    return
                 url = redirected(url, location)
                 continue
             # Raised here: with the library's error as its context it would keep the socket, and show the URL.
@@ -164,18 +183,16 @@ class Http:
             raise failure
         raise TransportError(f"{_DOING} failed: the storage redirects in a circle.", table=self.table)
 
-    async def _send(self, url: str, headers: dict[str, str], deadline: Deadline) -> aiohttp.ClientResponse:
-        connect, read = deadline.within(self.options.connect_timeout), deadline.within(self.options.read_timeout)
-        session = _session()
-        proxy, login = self._proxy(url)
-        _head_seconds.set(deadline.within(2 * self.options.read_timeout))
-        return await session.get(
+    async def send(self, url: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        """Return the answer to one request, with its head."""
+        way, login = self._proxy(url)
+        return await _session().get(
             yarl.URL(url if url.isascii() else quote(url, safe=_PRINTABLE), encoded=True),
             headers=headers | login,
             allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=None, connect=connect, sock_read=read),
+            timeout=_NO_LIMIT,
             ssl=self.network.tls() if url[:6].lower() == "https:" else True,
-            **proxy,
+            **way,
         )
 
     def _proxy(self, url: str) -> _Way:
@@ -186,6 +203,53 @@ class Http:
         if found is None:
             found = self._proxies[origin] = _by_way_of(self.network.proxy_for(url), scheme.lower())
         return found
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, http: Http, url: str, wanted: ByteRange | int | None, file_id: str | None) -> None:
+        self._http = http
+        self._url = url
+        self._wanted = wanted
+        self._file_id = file_id
+        self.has_answer = False
+
+    async def run(
+        self, headers: dict[str, str], deadline: Deadline, take: Callable[[Body], Awaitable[None]]
+    ) -> str | None:
+        """Have ``take`` read the answer; return where it redirects to instead, if it does."""
+        http = self._http
+        # It alone refers to the timeout, and that to the task: an error's frames must not.
+        patience = _Patience(asyncio.timeout(None), deadline)
+        _current.set((patience, 2 * http.options.read_timeout))
+        try:
+            async with patience:
+                patience.begin(http.options.connect_timeout)
+                answer = await http.send(self._url, headers)
+                try:
+                    location = answer.headers.get("Location")
+                    if answer.status in REDIRECTS and location is not None:
+                        return location
+                    self.has_answer = True
+                    await take(self._body(answer, patience))
+                    return None
+                finally:
+                    # Read to its end, it has given its connection back; else this drops the connection.
+                    answer.close()
+        except TimeoutError:
+            if patience.is_connecting:
+                raise aiohttp.ConnectionTimeoutError from None
+            raise
+
+    def _body(self, answer: aiohttp.ClientResponse, patience: _Patience) -> Body:
+        if answer.status not in (200, 206):
+            raise Refused(answer.status, answer.headers.get("Retry-After"))
+        try:
+            return _HttpBody(answer, _span(answer, self._wanted), self._http, patience)
+        except DataError as error:
+            error.table, error.file_id = self._http.table, self._file_id
+            raise
 
 
 def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file_id: str | None = None) -> None:
@@ -267,7 +331,8 @@ def _user_agent() -> str:
 
 _sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-_head_seconds: contextvars.ContextVar[float] = contextvars.ContextVar("head_seconds")
+# Of the request that is being sent: who ends it, and the seconds that its head may take.
+_current: contextvars.ContextVar[tuple[_Patience, float]] = contextvars.ContextVar("current")
 
 
 class _Response(aiohttp.ClientResponse):
@@ -277,9 +342,10 @@ class _Response(aiohttp.ClientResponse):
         protocol = connection.protocol
         if protocol is None or protocol.should_close:
             raise aiohttp.ServerDisconnectedError
-        # The session's own limit is of the time between two bytes, which would let a head take for ever.
-        async with asyncio.timeout(_head_seconds.get()):
-            return await super().start(connection)
+        patience, seconds = _current.get()
+        patience.is_connecting = False
+        patience.begin(seconds)
+        return await super().start(connection)
 
 
 def _session() -> aiohttp.ClientSession:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import time
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -109,15 +109,16 @@ class FileStore(Protocol):
     def options(self) -> ReadOptions:
         """The limits of the read."""
 
-    def open(
+    async def get(
         self,
         url: str,
         wanted: ByteRange | int | None,
         file_id: str | None,
         deadline: Deadline,
-        version: Version | None = None,
-    ) -> contextlib.AbstractAsyncContextManager[Body]:
-        """As ``Http.open``; ``url`` is an address of the store. Whatever renews credentials is done by then."""
+        version: Version | None,
+        take: Callable[[Body], Awaitable[None]],
+    ) -> None:
+        """As ``Http.get``; ``url`` is an address of the store. Whatever renews credentials is done by then."""
 
 
 class Stale(DataError):
@@ -320,22 +321,25 @@ class _Transfer:
         """Do one request for what is missing."""
         rest = ByteRange(self.wanted.start + self.filled, self.wanted.stop)
         whole = rest == ByteRange(0, self.file.size)
-        async with self.open(url, None if whole else rest) as body:
-            self.file.check_total(body.span.total)
-            self.file.check_version(body.version)
-            # Status 200: the storage does not know ranges and sends everything.
-            await self.receive(body, skip=max(0, rest.start - body.span.start))
-            if self.filled == self.wanted.length and self.wanted.stop == self.file.size and body.span.stop is None:
-                # An answer without a length that reaches beyond the declared end is another file. Where it breaks
-                # off there, no missing bytes can be asked for: the whole is asked for again.
-                complete, self.filled = self.filled, 0
-                if await body.read():
-                    raise self.longer()
-                self.filled = complete
+        await self.get(url, None if whole else rest)
 
-    def open(self, url: str, wanted: ByteRange | int | None) -> contextlib.AbstractAsyncContextManager[Body]:
+    async def get(self, url: str, wanted: ByteRange | int | None) -> None:
         reader = self.file.reader
-        return reader.http.open(url, wanted, self.file.file_id, reader.deadline, self.file.version)
+        await reader.http.get(url, wanted, self.file.file_id, reader.deadline, self.file.version, self.take)
+
+    async def take(self, body: Body) -> None:
+        """Read an answer."""
+        self.file.check_total(body.span.total)
+        self.file.check_version(body.version)
+        # Status 200: the storage does not know ranges and sends everything.
+        await self.receive(body, skip=max(0, self.wanted.start + self.filled - body.span.start))
+        if self.filled == self.wanted.length and self.wanted.stop == self.file.size and body.span.stop is None:
+            # An answer without a length that reaches beyond the declared end is another file. Where it breaks
+            # off there, no missing bytes can be asked for: the whole is asked for again.
+            complete, self.filled = self.filled, 0
+            if await body.read():
+                raise self.longer()
+            self.filled = complete
 
     async def receive(self, body: Body, skip: int) -> None:
         """Put what comes, but for the first ``skip`` bytes, where it belongs."""
@@ -389,13 +393,15 @@ class _TailTransfer(_Transfer):
 
     async def once(self, url: str) -> None:
         self.filled = 0
-        async with self.open(url, self.length) as body:
-            total = body.span.total
-            if total is None:
-                raise self.file.error(DataError, "neither the server nor the storage states its length")
-            self.file.check_version(body.version)
-            start = max(0, total - self.length)
-            self.wanted, self.total = ByteRange(start, total), total
-            self.buffer = pa.allocate_buffer(total - start)
-            self.into = memoryview(self.buffer).cast("B") if total > start else memoryview(b"")
-            await self.receive(body, skip=start - body.span.start)
+        await self.get(url, self.length)
+
+    async def take(self, body: Body) -> None:
+        total = body.span.total
+        if total is None:
+            raise self.file.error(DataError, "neither the server nor the storage states its length")
+        self.file.check_version(body.version)
+        start = max(0, total - self.length)
+        self.wanted, self.total = ByteRange(start, total), total
+        self.buffer = pa.allocate_buffer(total - start)
+        self.into = memoryview(self.buffer).cast("B") if total > start else memoryview(b"")
+        await self.receive(body, skip=start - body.span.start)

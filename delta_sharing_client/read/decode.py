@@ -379,7 +379,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     rows = layout.rows(group)
     wanted = max(1, min(rows, batch_rows))
     whole = max(layout.footer.metadata.row_group(group).total_byte_size, 1)
-    if not layout.leaves or (wanted * whole <= 2 * most and not layout.has_lists):
+    if not layout.leaves or (wanted * whole <= 3 * most and not layout.has_lists):
         return wanted
     bound = most // _BATCH_SHARE
     schema = layout.footer.metadata.schema

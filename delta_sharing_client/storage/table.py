@@ -12,7 +12,7 @@ import datetime
 import functools
 import io
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -78,16 +78,16 @@ class TableFiles:
         """The table's name, for errors."""
         return str(self._name)
 
-    @contextlib.asynccontextmanager
-    async def open(
+    async def get(
         self,
         url: str,
         wanted: Wanted,
         file_id: str | None,
         deadline: Deadline,
-        version: Version | None = None,
-    ) -> AsyncIterator[Body]:
-        """As ``fetch.http.Http.open``, for the address of a file. The store is asked on threads."""
+        version: Version | None,
+        take: Callable[[Body], Awaitable[None]],
+    ) -> None:
+        """As ``fetch.http.Http.get``, for the address of a file. The store is asked on threads."""
         deadline.check(f"Reading the files of {self.table}", self.table)
 
         def ask() -> StoredBody:
@@ -96,7 +96,7 @@ class TableFiles:
 
         body = await asyncio.to_thread(ask)
         try:
-            yield _AsyncBody(body)
+            await take(_AsyncBody(body))
         finally:
             body.close()
 
