@@ -50,13 +50,14 @@ def main() -> int:
     parser.add_argument("--keys", type=Path, metavar="FILE", help="mutants whose keys are lines of this file")
     parser.add_argument("--sample", type=int, metavar="N", help="so many mutants of each room, drawn by chance")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="which sample")
+    parser.add_argument("--tests", nargs="+", default=TESTS, metavar="PATH", help="the tests to run, instead of all")
     parser.add_argument("-v", "--verbose", action="store_true", help="tell of each mutant")
     chosen = parser.parse_args()
     known = dict(line.split(" # ", 1) for line in LIST.read_text().splitlines()) if LIST.exists() else {}
     keys = {room: _keys(room) for room in ROOMS}
     gone = [key for key in known if not any(key in found for found in keys.values())]
     rooms = {room: _drawn(keys[room], chosen) for room in chosen.rooms or ROOMS}
-    outcomes = _outcomes(set().union(*rooms.values()), verbose=chosen.verbose)
+    outcomes = _outcomes(set().union(*rooms.values()), chosen)
     wrong = sum(
         _report(room, len(keys[room]), [outcomes[key] for key in drawn], known) for room, drawn in rooms.items()
     )
@@ -82,12 +83,12 @@ def _drawn(keys: list[str], chosen: argparse.Namespace) -> list[str]:
     return random.Random(chosen.seed).sample(keys, chosen.sample)
 
 
-def _outcomes(wanted: set[str], *, verbose: bool) -> dict[str, Outcome]:
+def _outcomes(wanted: set[str], chosen: argparse.Namespace) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
 
     def tell(outcome: Outcome) -> None:
         outcomes[outcome.mutant.key] = outcome
-        if verbose or outcome.verdict in ("survived", "uncovered"):
+        if chosen.verbose or outcome.verdict in ("survived", "uncovered"):
             spot = f"{outcome.mutant.path.relative_to(ROOT)}:{outcome.mutant.line}"
             told = f"{outcome.verdict:10} {spot}  {outcome.mutant.key.partition('::')[2]}"
             print(f"{told}  [{outcome.tests} tests, {outcome.seconds:.1f} s]", flush=True)
@@ -96,7 +97,7 @@ def _outcomes(wanted: set[str], *, verbose: bool) -> dict[str, Outcome]:
         return mutant.key in wanted
 
     files = [path for room in ROOMS for path in _files(room)]
-    if code := run(list(TESTS), Mutate(PACKAGE, files, choose, tell)):
+    if code := run(list(chosen.tests), Mutate(PACKAGE, files, choose, tell)):
         sys.exit(f"The tests cannot be run (pytest ended with {code}).")
     return outcomes
 

@@ -37,7 +37,9 @@ MEMORY = 6 << 30
 # A mutant may never end: a test has four times the seconds that it took of the processor, and these.
 EXTRA_SECONDS = 8
 # Or it waits for ever, which takes none of the processor's.
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120
+# So many tests are run in one process to see what they reach.
+TOGETHER = 150
 # The tests of a module, and all others that reach a line, are tried for so long, the quick ones first.
 MOST_SECONDS = 15
 WATCH = "__reached__"
@@ -67,7 +69,7 @@ class Covered:
 class Mutate:
     """Takes the place of pytest's loop over the tests.
 
-    ``watched`` are the files of which is noted what reaches them, ``files`` those that are changed.
+    ``watched`` are the files that may be changed, and of which is noted what reaches them.
     """
 
     def __init__(
@@ -187,11 +189,12 @@ class Mutate:
             return entry is not None and all(digest(path) == value for path, value in entry["hashes"].items())
 
         unknown = [item for item in items if not known(item)]
-        while unknown:
-            # One that never ends ends the process; the others follow in the next.
-            unknown = unknown[self._reach(unknown, cached, digest) :]
         CACHE.parent.mkdir(exist_ok=True)
-        CACHE.write_text(json.dumps(cached))
+        while unknown:
+            print(f"What {len(unknown)} tests reach is not known yet.", flush=True)
+            # One that never ends ends the process; the others follow in the next.
+            unknown = unknown[self._reach(unknown[:TOGETHER], cached, digest) :]
+            CACHE.write_text(json.dumps(cached))
         if failed := [item.nodeid for item in items if cached[item.nodeid]["failed"]]:
             print("These tests fail without any change and are left out:", *failed, sep="\n  ", flush=True)
         return [
