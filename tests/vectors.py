@@ -1,9 +1,14 @@
-"""Deletion vectors as some writers keep them: inside of the log. We read these, and write files."""
+"""Deletion vectors as some writers keep them, inside of the log, and what the rows hold that they remove.
+
+We read these vectors, and write files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import decimal
+from collections.abc import Callable, Sequence
 
+import pyarrow as pa
 import pyroaring
 from hypothesis import strategies as st
 
@@ -32,6 +37,45 @@ def in_padded_text(data: bytes) -> str:
     if not missing:
         return z85_encode(data)
     return z85_encode(data[:whole]) + "#" * missing + z85_encode(bytes(missing) + data[whole:])[missing:]
+
+
+# === Removed rows ===
+
+# What no row may hold that is asked or checked: of each type, values that overflow, divide by zero, order as nothing or
+# are no text.
+_POISON: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Array]]] = [
+    (pa.types.is_signed_integer, lambda kind: pa.array([(1 << kind.bit_width - 1) - 1, 0], kind)),
+    (pa.types.is_floating, lambda kind: pa.array([float("nan"), 0.0], kind)),
+    (pa.types.is_decimal, lambda kind: pa.array([decimal.Decimal("9" * kind.precision).scaleb(-kind.scale)] * 2, kind)),
+    (pa.types.is_string, lambda kind: pa.array([b"\xff\xfe", b"\xc3"], pa.binary()).view(kind)),
+    (pa.types.is_binary, lambda kind: pa.array([b"\xff\xfe", b""], kind)),
+    (pa.types.is_date32, lambda kind: pa.array([(1 << 31) - 1, -(1 << 31)], pa.int32()).view(kind)),
+    (pa.types.is_timestamp, lambda kind: pa.array([(1 << 63) - 1, 1 - (1 << 63)], pa.int64()).view(kind)),
+    (pa.types.is_boolean, lambda kind: pa.array([True, False])),
+    (pa.types.is_struct, lambda kind: pa.StructArray.from_arrays([poison(item.type) for item in kind], fields=[*kind])),
+    (pa.types.is_list, lambda kind: pa.ListArray.from_arrays(_HALVES, poison(kind.value_type)).cast(kind)),
+    (pa.types.is_map, lambda kind: pa.MapArray.from_arrays(_HALVES, poison(kind.key_type), poison(kind.item_type))),
+]
+_HALVES = pa.array([0, 1, 2], pa.int32())
+
+
+def poison(kind: pa.DataType) -> pa.Array:
+    """Return two values of a type that fail whoever looks at them."""
+    return next(make(kind) for fits, make in _POISON if fits(kind))
+
+
+def poisoned(rows: pa.Table, positions: Sequence[int]) -> pa.Table:
+    """Return ``rows`` with poison at ``positions``, nested fields included: those rows are to be removed."""
+    if not len(positions):
+        return rows
+    indices = list(range(len(rows)))
+    for number, position in enumerate(positions):
+        indices[position] = len(rows) + number % 2
+    columns = [
+        pa.chunked_array([*column.chunks, poison(column.type)], column.type).combine_chunks().take(pa.array(indices))
+        for column in rows.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
 # === Every form of a bitmap ===

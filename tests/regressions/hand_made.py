@@ -9,10 +9,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
+from tests.vectors import encode_inline, poisoned
 
 FIRST_COMMIT_MS = 1_700_000_000_000
 COMMIT_GAP_MS = 60_000
@@ -60,13 +63,24 @@ class HandMadeTable:
             }
         }
 
-    def file(self, rows: pa.Table, partition: Mapping[str, str | None] | None = None, **parquet: Any) -> Action:
-        """Write ``rows`` and return their ``add`` action; ``parquet`` goes to ``pyarrow.parquet.write_table``."""
+    def file(
+        self,
+        rows: pa.Table,
+        partition: Mapping[str, str | None] | None = None,
+        removed: Sequence[int] = (),
+        **parquet: Any,
+    ) -> Action:
+        """Write ``rows`` and return their ``add`` action; ``parquet`` goes to ``pyarrow.parquet.write_table``.
+
+        A deletion vector takes the rows ``removed``, which hold what nobody may look at.
+        """
         self._files += 1
         path = self.root / f"part-{self._files:05d}.parquet"
-        pq.write_table(rows, path, **parquet)
+        pq.write_table(poisoned(rows, removed), path, **parquet)
+        vector = encode_inline(DeletionVector.from_positions(removed))
         return {
             "add": {
+                **({"deletionVector": msgspec.to_builtins(vector)} if removed else {}),
                 "path": path.name,
                 "partitionValues": dict(partition or {}),
                 "size": path.stat().st_size,

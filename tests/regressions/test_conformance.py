@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import deltalake
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,9 +21,7 @@ import pytest
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.cli.output import describe_table
-from delta_sharing_client.delta import deletion_vectors
 from tests.regressions.hand_made import Action, HandMadeTable
-from tests.vectors import encode_inline
 from tests.versions import PYARROW
 
 FORMATS = ("parquet", "delta")
@@ -155,10 +152,7 @@ def test_absolute_path_is_removed_by_its_file_uri(table: HandMadeTable, scheme: 
 
 def test_deletion_vector_that_the_protocol_does_not_list_counts_all_the_same(table: HandMadeTable) -> None:
     table.create(LONGS, properties={"delta.enableChangeDataFeed": "true"})
-    added = table.file(pa.table({"a": [1, 2, 3]}))
-    vector = encode_inline(deletion_vectors.DeletionVector.from_positions([1]))
-    added["add"]["deletionVector"] = msgspec.to_builtins(vector)
-    version = table.commit(added)
+    version = table.commit(table.file(pa.table({"a": [1, 2, 3]}), removed=[1]))
     assert rows(table) == [{"a": 1}, {"a": 3}]
     assert "deletionVectors" in refusal(table, "parquet")
     with shared(table) as found:
@@ -191,9 +185,8 @@ def test_rows_are_chosen_by_their_lineage(
     features = ["deletionVectors", "rowTracking", "domainMetadata"]
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features[:1]}
     table.commit({"protocol": {**protocol, "writerFeatures": features}}, table.metadata(LONGS, (), TRACKING))
-    fresh = table.file(pa.table({"a": range(6)}), row_group_size=2)
-    vector = encode_inline(deletion_vectors.DeletionVector.from_positions([0, 4]))
-    fresh["add"] |= {"baseRowId": 100, "defaultRowCommitVersion": 1, "deletionVector": msgspec.to_builtins(vector)}
+    fresh = table.file(pa.table({"a": range(6)}), removed=[0, 4], row_group_size=2)
+    fresh["add"] |= {"baseRowId": 100, "defaultRowCommitVersion": 1}
     longs = pa.int64()
     moved = table.file(
         pa.table({"a": [6, 7], "_row-id": pa.array([9, None], longs), "_row-version": pa.array([None, 5], longs)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import decimal
 import http.server
 import io
 import json
@@ -32,6 +31,7 @@ from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.run.batches import execute
+from tests.vectors import poisoned
 
 Fault = Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]
 
@@ -255,15 +255,22 @@ class Table:
         name: str | None = None,
         stats: Any = None,
         write: Any = None,
-        poison: bool = True,
+        removed: Sequence[int] | None = None,
         **fields: Any,
     ) -> AddFile:
-        """Add a file; ``poison`` says that removed rows hold what nobody may look at, as bounds of row groups do."""
+        """Add a file; the rows ``removed``, by default those of an inline vector, hold what nobody may look at.
+
+        Where ``data`` is a file, it was made so; an empty ``removed`` says that a test needs the rows as they are.
+        """
         name = name or f"part-{len(self.adds)}.parquet"
         vector = fields.get("deletion_vector")
-        if poison and isinstance(data, pa.Table) and vector is not None and vector.storage_type == "i":
+        if vector is not None and removed is None:
+            assert isinstance(data, pa.Table), "say which rows of the file are poisoned"
+            assert vector.storage_type == "i", "say which rows the vector removes"
             positions = decode_inline(vector).positions()
-            data = poisoned(data, positions[positions < len(data)].tolist())
+            removed = positions[positions < len(data)].tolist()
+        if isinstance(data, pa.Table):
+            data = poisoned(data, removed or ())
         blob = data if isinstance(data, bytes) else parquet_bytes(data, **(write or {}))
         if stats is not None:
             fields["stats"] = json.dumps(stats)
@@ -283,32 +290,6 @@ class Table:
 
     def read(self, report: ScanReport | None = None, **request: Any) -> pa.Table:
         return rows_of(self.plan(**request), report)
-
-
-# What no row may hold that is asked or checked: of each type, values that overflow, divide by zero, order as nothing or
-# are no text.
-_POISON: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Array]]] = [
-    (pa.types.is_signed_integer, lambda kind: pa.array([(1 << kind.bit_width - 1) - 1, 0], kind)),
-    (pa.types.is_floating, lambda kind: pa.array([float("nan"), 0.0], kind)),
-    (pa.types.is_decimal, lambda kind: pa.array([decimal.Decimal("9" * kind.precision).scaleb(-kind.scale)] * 2, kind)),
-    (pa.types.is_string, lambda kind: pa.array([b"\xff\xfe", b"\xc3"], pa.binary()).view(kind)),
-    (pa.types.is_date32, lambda kind: pa.array([(1 << 31) - 1, -(1 << 31)], pa.int32()).view(kind)),
-    (pa.types.is_timestamp, lambda kind: pa.array([(1 << 63) - 1, 1 - (1 << 63)], pa.int64()).view(kind)),
-]
-
-
-def poisoned(rows: pa.Table, positions: Sequence[int]) -> pa.Table:
-    """Return ``rows`` with values at ``positions`` that fail whoever looks at them: those rows are to be removed."""
-    columns = []
-    for column in rows.columns:
-        poison = next((make(column.type) for fits, make in _POISON if fits(column.type)), None)
-        if poison is not None and len(positions):
-            indices = list(range(len(rows)))
-            for number, position in enumerate(positions):
-                indices[position] = len(rows) + number % len(poison)
-            column = pa.chunked_array([*column.chunks, poison]).combine_chunks().take(pa.array(indices, pa.int64()))
-        columns.append(column)
-    return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
 def rows_of(plan: ScanPlan, report: ScanReport | None = None) -> pa.Table:

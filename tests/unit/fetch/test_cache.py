@@ -317,7 +317,7 @@ def test_deletion_vectors_are_cached_too(make_table: MakeTable, tmp_path: Path) 
     blob, (d,) = encode_file([DeletionVector.from_positions([1])], "placeholder")
     url = table.storage.put("dv", blob)
     vector = DeletionVectorDescriptor("p", url, d.size_in_bytes, d.cardinality, d.offset)
-    table.add(pa.table({"a": [1, 2, 3]}), deletion_vector=vector)
+    table.add(pa.table({"a": [1, 2, 3]}), deletion_vector=vector, removed=[1])
     options = fast_options(cache_directory=str(tmp_path / "cache"))
     for _ in range(2):
         assert rows_of(table.plan(options=options))["a"].to_pylist() == [1, 3]

@@ -258,6 +258,18 @@ def test_nan_is_found_although_parquet_statistics_do_not_know_it(make_table: Mak
     assert table.read(filter=col("c") > 1e300).num_rows == 1
 
 
+# === Limits ===
+
+
+def test_a_limit_behind_a_filter_reads_on_past_files_without_a_matching_row(make_table: MakeTable) -> None:
+    """How many rows a file has is no reason to be content with it where they may not match."""
+    table = make_table(pa.schema([("a", pa.int64())]))
+    for first in (0, 10, 20):
+        table.add(pa.table({"a": range(first, first + 10)}), stats={"numRecords": 10})
+    for limit in (1, 3):
+        assert table.read(filter=col("a") > 15, limit=limit)["a"].to_pylist() == [16, 17, 18][:limit]
+
+
 # === explain ===
 
 

@@ -22,7 +22,7 @@ from delta_sharing_client.plan.request import ChangesRequest
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.run.batches import execute
 from tests.unit.storages import Storage, Table, fast_options, metadata, rows_of, table_state
-from tests.vectors import encode_inline
+from tests.vectors import encode_inline, poisoned
 from tests.versions import PYARROW
 
 # Before pyarrow 16 nobody can write such files with it; that it reads them is tested in test_old_readers.py.
@@ -188,8 +188,9 @@ def test_a_limit(table: Table) -> None:
 
 def test_deletion_vectors(storage: Storage, encoding: str) -> None:
     table = Table(storage, metadata(LOGICAL))
-    gone = DeletionVector.from_positions([0, 5, 17, 39])
-    table.add(written(encoding), deletion_vector=encode_inline(gone))
+    gone = [0, 5, 17, 39]
+    vector = encode_inline(DeletionVector.from_positions(gone))
+    table.add(written(encoding, poisoned(CONTENT, gone)), deletion_vector=vector, removed=gone)
     assert table.read().to_pylist() == expected(lambda i: i not in (0, 5, 17, 39))
     assert table.read(columns=[]).num_rows == ROWS - 4
     assert table.read(filter=col("s").is_null()).to_pylist() == expected(lambda i: i % 7 == 3 and i != 17)

@@ -29,11 +29,10 @@ from tests.unit.storages import (
     fast_options,
     metadata,
     parquet_bytes,
-    poisoned,
     rows_of,
     running_storage,
 )
-from tests.vectors import encode_inline
+from tests.vectors import encode_inline, poisoned
 from tests.versions import VERIFIES_PAGES, writer_settings
 
 MakeTable = Callable[..., Table]
@@ -311,6 +310,7 @@ def test_rows_are_those_of_a_read_that_knows_no_pages(shared_storage: Storage, d
     table.add(
         parquet_bytes(poisoned(content, sorted(deleted)), **data.draw(written())),
         deletion_vector=vector,
+        removed=sorted(deleted),
         base_row_id=1000,
         default_row_commit_version=5,
     )
@@ -406,7 +406,7 @@ def test_the_rows_of_left_out_pages_are_not_counted_as_deleted_twice(make_table:
     table = make_table(pa.schema([("a", pa.int64())]))
     table.add(
         pa.table({"a": list(range(1000))}),
-        poison=False,
+        removed=(),  # bounds of pages are looked at
         deletion_vector=encode_inline(DeletionVector.from_positions([3, 502, 503, 999])),
         write=PAGED,
     )

@@ -60,7 +60,7 @@ def test_skipped_row_groups_and_filters_shift_no_position(make_table: MakeTable)
         ids(0, 200),
         deletion_vector=encode_inline(DeletionVector.from_positions([5, 155, 161])),
         write={"row_group_size": 10},
-        poison=False,
+        removed=(),  # bounds of row groups are looked at
     )
     report = ScanReport()
     found = table.read(report, filter=(col("id") >= 153) & (col("id") < 163))
@@ -72,7 +72,7 @@ def test_vectors_that_share_a_file_are_fetched_by_one_request(make_table: MakeTa
     table = make_table(SCHEMA)
     vectors = [DeletionVector.from_positions([part]) for part in range(20)]
     for part, descriptor in enumerate(stored(storage, *vectors)):
-        table.add(ids(part * 100, part * 100 + 100), deletion_vector=descriptor)
+        table.add(ids(part * 100, part * 100 + 100), deletion_vector=descriptor, removed=[part])
     found = table.read()["id"].to_pylist()
     assert found == [part * 100 + i for part in range(20) for i in range(100) if i != part]
     assert len(storage.requested("dv.bin")) == 1
@@ -84,7 +84,7 @@ def test_only_the_vectors_that_are_needed_are_fetched(make_table: MakeTable, sto
     big = DeletionVector.from_positions(range(0, 1_000_000, 17))
     first, second = stored(storage, big, DeletionVector.from_positions([3]))
     assert second.offset is not None
-    table.add(ids(0, 10), deletion_vector=second)
+    table.add(ids(0, 10), deletion_vector=second, removed=[3])
     assert table.read()["id"].to_pylist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert storage.requested("dv.bin") == [f"bytes={second.offset}-{second.offset + second.size_in_bytes + 7}"]
     assert first.size_in_bytes > 50_000
@@ -93,7 +93,7 @@ def test_only_the_vectors_that_are_needed_are_fetched(make_table: MakeTable, sto
 def test_counting_visible_rows_needs_the_vector_and_not_the_file(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(SCHEMA)
     (descriptor,) = stored(storage, DeletionVector.from_positions([1, 2, 3]))
-    table.add(ids(0, 10), deletion_vector=descriptor, stats={"numRecords": 10})
+    table.add(ids(0, 10), deletion_vector=descriptor, removed=[1, 2, 3], stats={"numRecords": 10})
     assert sum(batch.num_rows for batch in execute(table.plan(columns=[]))) == 7
     assert len(storage.requests) == len(storage.requested("dv.bin")) == 1
 
@@ -120,7 +120,13 @@ def test_a_vector_that_points_past_the_files_end_is_an_error_in_every_kind_of_re
     vector = DeletionVector.from_positions([1, past])
     descriptor = encode_inline(vector) if storage_type == "inline" else stored(storage, vector)[0]
     table.add(
-        ids(0, 10), deletion_vector=descriptor, stats=stats, base_row_id=0, default_row_commit_version=1, name="bad"
+        ids(0, 10),
+        deletion_vector=descriptor,
+        removed=[1],
+        stats=stats,
+        base_row_id=0,
+        default_row_commit_version=1,
+        name="bad",
     )
     with pytest.raises(DataError, match=rf"names the row {past}, but the file has 10 rows.*id-bad"):
         table.read(**KINDS_OF_READ[kind])
@@ -140,7 +146,7 @@ def test_a_vector_is_left_out_only_where_it_claims_neither_rows_nor_bytes(
 ) -> None:
     table = make_table(SCHEMA)
     vector = replace(encode_inline(DeletionVector.from_positions([1, 3])), **claimed)
-    table.add(ids(0, 10), deletion_vector=vector, poison=False)
+    table.add(ids(0, 10), deletion_vector=vector, removed=())
     if reason is None:
         assert table.read().num_rows == 10
         return
@@ -169,7 +175,7 @@ def test_a_damaged_vector_is_an_error_with_the_files_id(make_table: MakeTable, s
     blob = bytearray(storage.files["dv.bin"])
     blob[-6] ^= 1
     storage.files["dv.bin"] = bytes(blob)
-    table.add(ids(0, 10), deletion_vector=descriptor)
+    table.add(ids(0, 10), deletion_vector=descriptor, removed=[1])
     with pytest.raises(DataError, match=r"id-part-0") as caught:
         table.read()
     assert "dv-0" not in str(caught.value)
@@ -179,7 +185,7 @@ def test_a_missing_vector_file_is_an_error(make_table: MakeTable, storage: Stora
     table = make_table(SCHEMA)
     (descriptor,) = stored(storage, DeletionVector.from_positions([1]))
     del storage.files["dv.bin"]
-    table.add(ids(0, 10), deletion_vector=descriptor)
+    table.add(ids(0, 10), deletion_vector=descriptor, removed=[1])
     with pytest.raises(DataError, match="vacuumed"):
         table.read()
 
@@ -187,7 +193,7 @@ def test_a_missing_vector_file_is_an_error(make_table: MakeTable, storage: Stora
 def test_a_vector_by_relative_path_is_refused(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     _, (descriptor,) = encode_file([DeletionVector.from_positions([1])], uuid.UUID(int=1))
-    table.add(ids(0, 10), deletion_vector=descriptor)
+    table.add(ids(0, 10), deletion_vector=descriptor, removed=[1])
     with pytest.raises(ProtocolError, match="relative"):
         table.read()
 

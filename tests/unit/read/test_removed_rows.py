@@ -27,11 +27,10 @@ from tests.unit.storages import (
     fast_options,
     metadata,
     parquet_bytes,
-    poisoned,
     rows_of,
     running_storage,
 )
-from tests.vectors import encode_inline
+from tests.vectors import encode_inline, poisoned
 
 MakeTable = Callable[..., Table]
 
@@ -45,6 +44,9 @@ SCHEMA = pa.schema(
         pa.field("m", pa.decimal128(9, 2)),
         pa.field("day", pa.date32()),
         pa.field("t", pa.timestamp("us", "UTC")),
+        pa.field("st", pa.struct([("x", pa.int32()), ("in", pa.struct([("z", pa.int64()), ("s", pa.string())]))])),
+        pa.field("texts", pa.list_(pa.string())),
+        pa.field("named", pa.map_(pa.string(), pa.struct([("m", pa.decimal128(9, 2))]))),
     ]
 )
 # Each fails, or takes another turn, for a value of the removed rows.
@@ -61,6 +63,9 @@ FILTERS = [
     "day >= DATE '2020-01-01'",
     "t >= TIMESTAMP '2020-01-01 00:00:00'",
     "s = 'row 3' OR i / z = 0",
+    "st.x + 1 > 0",
+    "1 / st.in.z > 0",
+    "st.in.s LIKE '名%' AND st.x * 2 > 0",
 ]
 
 
@@ -79,6 +84,9 @@ def visible_rows(count: int) -> pa.Table:
                 datetime.datetime(2019, 12, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(days=number)
                 for number in numbers
             ],
+            "st": [{"x": number, "in": {"z": number + 1, "s": f"名 {number}"}} for number in numbers],
+            "texts": [[f"é {number}", None][: number % 3] for number in numbers],
+            "named": [[(f"ключ {number}", {"m": decimal.Decimal(number)})] for number in numbers],
         },
         schema=SCHEMA,
     )
@@ -110,7 +118,13 @@ def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, 
     vector = encode_inline(DeletionVector.from_positions(removed))
     tracking = {"base_row_id": 1000, "default_row_commit_version": 5}
     blob = parquet_bytes(poisoned(content, removed), **written)
-    table.add(blob, deletion_vector=vector, stats=data.draw(st.sampled_from([None, {"numRecords": rows}])), **tracking)
+    table.add(
+        blob,
+        deletion_vector=vector,
+        removed=removed,
+        stats=data.draw(st.sampled_from([None, {"numRecords": rows}])),
+        **tracking,
+    )
     plain = Table(shared_storage, metadata(SCHEMA))
     plain.add(content.take(pa.array(kept, pa.int64())), name="plain.parquet")
     request: dict[str, Any] = {"limit": data.draw(st.none() | st.integers(0, 5))}
@@ -119,7 +133,7 @@ def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, 
     met("filtered", texts)
     met("kept" if kept else "all_removed")
     request["filter"] = parse_filter(condition) if texts else None
-    request["columns"] = data.draw(st.sampled_from([None, ["s"], ["d", "i"], []]))
+    request["columns"] = data.draw(st.sampled_from([None, ["s"], ["d", "i"], [], ["st.in.s", "texts"]]))
     options = fast_options(batch_rows=data.draw(st.sampled_from([3, 11, 65_536])))
 
     with pytest.MonkeyPatch.context() as patch:

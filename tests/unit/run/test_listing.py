@@ -343,7 +343,7 @@ def test_vectors_of_files_listed_together_come_in_one_request_and_later_ones_in_
     url = table.storage.put("dv.bin", blob)
     for number, found in enumerate(descriptors):
         vector = DeletionVectorDescriptor("p", url, found.size_in_bytes, found.cardinality, found.offset)
-        table.add(pa.table({"id": [100 * number + row for row in range(20)]}), deletion_vector=vector)
+        table.add(pa.table({"id": [100 * number + row for row in range(20)]}), deletion_vector=vector, removed=[number])
     given = threading.Event()
 
     def slowly() -> Iterator[AddFile]:
