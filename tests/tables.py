@@ -257,3 +257,25 @@ def _type(arrow: pa.DataType) -> object:
     if pa.types.is_list(arrow):
         return {"type": "array", "elementType": _type(arrow.value_type), "containsNull": True}
     return _TYPES[arrow]
+
+
+# === Odd names, long text, and text that is not ASCII ===
+
+ODD_TEXTS = ["größe", "名前", "😀" * 300, "x" * 5000, "it's", ""]
+ODD_PARTITIONS = ["Россия/日本", "a=b%20 #?"]
+
+
+def write_odd(folder: pathlib.Path) -> None:
+    """Write a table of odd names, nested fields, long text and odd partition values, in a file for each of these."""
+    from deltalake import write_deltalake
+
+    for place, country in enumerate(ODD_PARTITIONS):
+        numbers = range(place * len(ODD_TEXTS), (place + 1) * len(ODD_TEXTS))
+        columns = {
+            "id": pa.array(numbers, pa.int64()),
+            "größe.in cm": pa.array([number * 10 for number in numbers], pa.int64()),
+            "名": pa.array(ODD_TEXTS),
+            "o": pa.array([{"a.b": number, "名": text} for number, text in zip(numbers, ODD_TEXTS, strict=True)]),
+            "страна": pa.array([country] * len(ODD_TEXTS)),
+        }
+        write_deltalake(folder, pa.table(columns), mode="append", partition_by=["страна"])

@@ -20,6 +20,8 @@ from deltalake import write_deltalake
 import delta_sharing_client as ds
 import mock_server
 from tests.regressions.hand_made import HandMadeTable
+from tests.tables import ODD_PARTITIONS, write_odd
+from tests.tables import ODD_TEXTS as TEXTS
 from tests.versions import PYARROW
 
 FILES, ROWS = 8, 20_000
@@ -215,22 +217,11 @@ def test_explain_tells_what_the_server_left_out(table: ds.SharedTable, wire: str
 
 # === Expressions that name columns by position, and text that is not ASCII ===
 
-TEXTS = ["größe", "名前", "😀" * 300, "x" * 5000, "it's", ""]
-
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
-    """Return a table of odd names, nested fields and long text, in two files."""
     folder = tmp_path_factory.mktemp("odd") / "t"
-    for start in (0, len(TEXTS)):
-        numbers = range(start, start + len(TEXTS))
-        columns = {
-            "id": pa.array(numbers, pa.int64()),
-            "größe.in cm": pa.array([number * 10 for number in numbers], pa.int64()),
-            "名": pa.array(TEXTS),
-            "o": pa.array([{"a.b": number, "名": text} for number, text in zip(numbers, TEXTS, strict=True)]),
-        }
-        write_deltalake(folder, pa.table(columns), mode="append")
+    write_odd(folder)
     with mock_server.running(tables={"s.s.odd": folder}) as server, ds.SharingClient(server.profile) as client:
         yield client.table("s.s.odd")
 
@@ -247,6 +238,8 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
         pc.field("größe.in cm") * 2 > 40,
         pc.starts_with(pc.field("名"), "it'"),
         pc.field("o").is_valid(),
+        pc.field("страна") == ODD_PARTITIONS[0],
+        pc.field("страна").isin(ODD_PARTITIONS[1:]) & (pc.field("名") == "名前"),
     ],
 )
 @pytest.mark.parametrize("columns", [None, ["名"], ["o", "id"], [], {"double": pc.field(1) * 2, "名": pc.field("名")}])
@@ -272,6 +265,7 @@ def test_a_dataset_answers_as_the_same_rows_in_memory_do(odd: ds.SharedTable, co
         "o.\"名\" = 'it''s'",
         "o.\"a.b\" > 4 AND 名 LIKE 'g%'",
         "NOT (名 IN ('größe', 'x'))",
+        f"страна = '{ODD_PARTITIONS[0]}' AND 名 > 'x'",
     ],
 )
 def test_duckdb_finds_odd_names_and_text_that_is_not_ascii(
@@ -280,6 +274,39 @@ def test_duckdb_finds_odd_names_and_text_that_is_not_ascii(
     near, far = odd.scan().to_arrow(), odd.scan().to_duckdb(connection)
     expected = connection.from_arrow(near).filter(condition).order("id").fetchall()
     assert far.filter(condition).order("id").fetchall() == expected != []
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        pl.col("名").is_in(TEXTS[:3]),
+        (pl.col("名") == TEXTS[2]) | (pl.col("名") == TEXTS[3]),
+        pl.col("größe.in cm").is_between(20, 60),
+        pl.col("o").struct.field("名") == "it's",
+        (pl.col("o").struct.field("a.b") > 4) & pl.col("名").str.starts_with("g"),
+        ~(pl.col("名") == "größe"),
+        (pl.col("страна") == ODD_PARTITIONS[1]) & (pl.col("名").str.len_chars() > 100),
+    ],
+)
+def test_polars_finds_odd_names_and_text_that_is_not_ascii(odd: ds.SharedTable, condition: pl.Expr) -> None:
+    near, far = odd.scan().to_polars(), odd.scan().to_polars(lazy=True)
+    expected = near.filter(condition)
+    assert len(expected)
+    assert far.filter(condition).sort("id").collect().equals(expected.sort("id"))
+    assert far.filter(condition).select("o", "страна").collect().height == expected.height
+
+
+@pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
+def test_frames_have_odd_names_and_text_that_is_not_ascii(odd: ds.SharedTable, backend: str) -> None:
+    rows = odd.scan().to_arrow().to_pylist()
+    for condition, wanted in (
+        (None, lambda row: True),
+        ("名 IN ('größe', '名前') AND `größe.in cm` > 0", lambda row: row["名"] in TEXTS[:2] and row["größe.in cm"]),
+        (f"o.`名` = '{TEXTS[2]}'", lambda row: row["o"]["名"] == TEXTS[2]),
+        (f"страна = '{ODD_PARTITIONS[1]}' AND `名` LIKE 'it%'", lambda row: row["id"] == 10),
+    ):
+        frame = odd.scan(filter=condition).to_pandas(dtype_backend=backend)
+        assert frame.to_dict("records") == [row for row in rows if wanted(row)] != []
 
 
 def test_engines_leave_a_struct_the_fields_that_the_scan_has(

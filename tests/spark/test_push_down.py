@@ -24,7 +24,7 @@ from delta_sharing_client.spark import push_down
 from delta_sharing_client.spark.pushed import Pushed
 from tests.effort import ALL
 from tests.spark.conditions import SCHEMA, conditions, rows
-from tests.tables import TableWriter, rows_of
+from tests.tables import ODD_PARTITIONS, ODD_TEXTS, TableWriter, rows_of, write_odd
 
 pytestmark = pytest.mark.spark
 
@@ -48,6 +48,27 @@ def url(lake: Any) -> str:
             [{"id": i * 10 + j, "v": f"v{j}", "s": {"x": j, "y": "y" * 100}, "p": f"p{i % 2}"} for j in range(3)]
         )
     return lake.url("t")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "`名` IN ('größe', '名前', '')",
+        f"`名` = '{ODD_TEXTS[2]}' OR `名` = '{ODD_TEXTS[3]}'",
+        "`größe.in cm` BETWEEN 20 AND 60 AND o.`a.b` > 3",
+        "o.`名` = 'it\\'s' OR length(`名`) = 300",
+        f"`страна` = '{ODD_PARTITIONS[0]}' AND `名` <> 'größe'",
+    ],
+)
+def test_odd_names_and_text_that_is_not_ascii_are_found(spark: Any, lake: Any, condition: str) -> None:
+    write_odd(lake.root / "odd")
+    far = spark.read.format("deltaSharing").load(lake.url("odd"))
+    found = ds.load_as_arrow(lake.url("odd"))
+    near = spark.createDataFrame(found.to_pylist(), far.schema)
+
+    expected = sorted(near.where(condition).collect())
+    assert sorted(far.where(condition).collect()) == expected != []
+    assert far.where(condition).select("o", "страна").count() == len(expected)
 
 
 def scans(frame: Any) -> Iterator[Any]:
