@@ -43,6 +43,7 @@ _TRACE = re.compile(r"\[Trace Id: [^\]]{1,200}\]")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>|<h1[^>]*>(.*?)</h1>", re.IGNORECASE | re.DOTALL)
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|body|h1)\b", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>")
+_INSTEAD = "came in place of JSON, perhaps from a proxy or a login page between here and the server"
 
 
 def body_chunks(
@@ -229,7 +230,8 @@ class Refusal:
         """
         code, message = error_of(body)
         if code is None and message is None:
-            message = _page(body.decode("utf-8", "replace"))
+            page = html_page(body)
+            message = body.decode("utf-8", "replace") if page is None else f"{page} {_INSTEAD}"
         if challenge and not message:
             message = f"the server answers with the challenge {' '.join(challenge.split())}"
         code = None if code is None else scrub(code, secrets)[:_MAX_CODE]
@@ -256,14 +258,14 @@ class Refusal:
         return kind(text, status=self.status, error_code=self.code, server_message=kept, table=table)
 
 
-def _page(text: str) -> str:
-    """Return a text, or what to say of it where it is a page of HTML."""
+def html_page(body: bytes) -> str | None:
+    """Return what to call a body that is a page of HTML, by its title; ``None`` if it is none."""
+    text = body.decode("utf-8", "replace")
     if not _HTML.match(text):
-        return text
+        return None
     found = _TITLE.search(text)
     title = " ".join(html.unescape(_TAG.sub(" ", found[1] or found[2] or "")).split()) if found else ""
-    page = f"a page of HTML with the title '{title[:_MAX_CODE]}'" if title else "a page of HTML without a title"
-    return f"{page} came in place of JSON, perhaps from a proxy or a login page between here and the server"
+    return f"a page of HTML with the title '{title[:_MAX_CODE]}'" if title else "a page of HTML without a title"
 
 
 def _shortened(message: str) -> str:

@@ -30,7 +30,7 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.body import Block, Refusal
+from delta_sharing_client.protocol.body import Block, Refusal, html_page
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import Transient
@@ -208,14 +208,14 @@ class Lines:
             try:
                 line = _decode(raw)
             except MALFORMED as error:
-                line = self._second_look(raw, block.complete, error)
+                line = self._second_look(raw, block, error)
             if line == NOTHING:
                 self._check_error(raw)
             else:
                 self._is_answer = True
             yield line
 
-    def _second_look(self, raw: bytes, complete: bool, problem: Exception) -> Line:
+    def _second_look(self, raw: bytes, block: Block, problem: Exception) -> Line:
         text, number = raw.strip(), self._count
         if not text:
             self._blank += 1
@@ -226,10 +226,10 @@ class Lines:
             return self._loosened.decode(text, Line)
         except MALFORMED:
             pass
-        if not complete and text.startswith(b"{"):
+        if not block.complete and text.startswith(b"{"):
             raise self._subject.incomplete(f"it is cut off in line {number}") from None
         if not self._is_answer and not text.startswith(b"{"):
-            raise self._another_page(text) from None
+            raise self._another_page(block.text.strip()) from None
         raise self._subject.malformed(number, scrub(str(problem))) from None
 
     def _check_error(self, raw: bytes) -> None:
@@ -241,9 +241,11 @@ class Lines:
     def _another_page(self, start: bytes) -> ProtocolError:
         subject = self._subject
         text = scrub(start[:60].decode("utf-8", "replace"), subject.secrets())
+        page = html_page(start)
+        found = f"{scrub(subject.content_type)[:60]} that begins with {text!r}" if page is None else page
         return ProtocolError(
-            f"{subject.doing}: expected lines of JSON, found {scrub(subject.content_type)[:60]} that begins with "
-            f"{text!r}; check the endpoint of the profile, and whether a proxy or a login page answers in its place.",
+            f"{subject.doing}: expected lines of JSON, found {scrub(found, subject.secrets())}; check the endpoint of "
+            "the profile, and whether a proxy or a login page answers in its place.",
             table=subject.table,
         )
 

@@ -19,6 +19,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     about_table,
 )
+from delta_sharing_client.protocol.body import html_page
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode
 from delta_sharing_client.protocol.messages import (
     VERSION_HEADER,
@@ -33,6 +34,7 @@ from delta_sharing_client.protocol.messages import (
 )
 from delta_sharing_client.protocol.names import Schema, Share, Table, TableName, check_name
 from delta_sharing_client.protocol.transport import Request, Transport
+from delta_sharing_client.redact import scrub
 
 _MAX_EMPTY_PAGES = 1000
 _UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
@@ -185,10 +187,15 @@ class RestClient(Transport):
         try:
             return decode(body, answer, loosened)
         except MALFORMED as error:
+            page = html_page(body)
             found = f"({error})" if body.strip() else "(an empty body)"
-            raise ProtocolError(
-                f"{request.doing}: the answer is not the JSON that the protocol defines {found}.", table=request.table
-            ) from None
+            problem = f"the answer is not the JSON that the protocol defines {found}"
+            if page is not None:
+                problem = (
+                    f"expected JSON, found {scrub(page, self.secrets())}; check the endpoint of the profile, and "
+                    "whether a proxy or a login page answers in its place"
+                )
+            raise ProtocolError(f"{request.doing}: {problem}.", table=request.table) from None
         finally:
             loosened.tell()
 

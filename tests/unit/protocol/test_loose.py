@@ -249,6 +249,17 @@ def test_a_page_of_a_proxy_is_named_as_such(server, rest, wire, page, expected):
     assert "<" not in str(caught.value)
 
 
+def test_a_page_with_a_status_of_success_is_named_as_such(server, rest, wire):
+    page = f"<!DOCTYPE html><html><title>Sign in {wire.token}</title></html>"
+    server.on("GET", "/shares", wire.Reply(200, page.encode(), {"Content-Type": "text/html"}))
+
+    with pytest.raises(
+        ProtocolError, match=r"found a page of HTML with the title 'Sign in .* check the endpoint"
+    ) as caught:
+        rest.list_shares()
+    assert wire.token not in str(caught.value)
+
+
 def test_the_challenge_of_a_server_is_shown_where_it_says_nothing_else(server, rest, wire):
     challenge = 'Bearer error="invalid_token", error_description="The token expired"'
     server.on("GET", "/shares", wire.Reply(401, b"", {"WWW-Authenticate": challenge}))

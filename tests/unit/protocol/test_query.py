@@ -382,12 +382,12 @@ def test_error_in_the_stream_fails_the_read_with_its_status(server, rest, table,
 
 
 def test_login_page_in_place_of_an_answer_is_named_at_once_and_not_tried_again(server, rest, table, wire):
-    page = wire.ndjson(f"<html>{wire.token}</html>")
+    page = wire.ndjson(f"<html>\n<title>Sign in {wire.token}</title>\n</html>")
     page.body = page.body.strip()  # nor taken for an answer that was cut off
     page.headers["Content-Type"] = "text/html"
     server.on("POST", QUERY, page)
 
-    with pytest.raises(ProtocolError, match=r"found text/html that begins with '<html>.*endpoint") as caught:
+    with pytest.raises(ProtocolError, match=r"found a page of HTML with the title 'Sign in .*endpoint") as caught:
         query_table(rest, table)
     assert wire.token not in str(caught.value)
     assert len(server.seen) == 1
