@@ -109,6 +109,8 @@ def arrow_type(kind: Any) -> pa.DataType:
             return pa.decimal128(int(precision), int(scale))
         if kind.startswith("char"):
             return pa.string()
+        if kind.startswith("geo"):
+            return pa.binary()
         return _ARROW[kind]
     if kind["type"] == "struct":
         return pa.struct([pa.field(field["name"], arrow_type(field["type"])) for field in kind["fields"]])
@@ -190,7 +192,7 @@ def _scalar_from_arrow(value: Any, kind: str) -> object:
         return value if isinstance(value, int) else _micros(value.replace(tzinfo=None))
     if kind == "date":
         return value.isoformat()
-    return value.hex() if kind == "binary" else value
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _text(value: object) -> str | None:

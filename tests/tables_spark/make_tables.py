@@ -417,6 +417,33 @@ def variant_shredded(t: Table) -> None:
     )
 
 
+@maker
+def geospatial(t: Table) -> None:
+    point = "0101000000000000000000{x}000000000000{y}"  # 1 and 2, 5 and 6
+    first, second = point.format(x="F03F", y="0040"), point.format(x="1440", y="1840")
+    line = "010200000002000000" + first[10:] + second[10:]
+
+    # Off unless asked for, as long as its protocol is a proposal; reading it back asks as well.
+    t.spark.conf.set("spark.databricks.delta.geo.preview.enabled", "true")
+    t.feed_from = 0
+    t.create(
+        "id INT, place GEOMETRY(3857), plain GEOMETRY(0), globe GEOGRAPHY(4326), s STRUCT<g: GEOMETRY(4326)>, "
+        "l ARRAY<GEOGRAPHY(4326)>",
+        {**PROPERTIES["feed"], **PROPERTIES["vectors"]},
+    )
+    for start, shape in ((1, first), (11, second), (21, line)):
+        flat, curved = f"ST_GeomFromWKB(X'{shape}', {{srid}})", f"ST_GeogFromWKB(X'{shape}')"
+        values = (
+            f"{flat.format(srid=3857)}, {flat.format(srid=0)}, {curved}, "
+            f"named_struct('g', {flat.format(srid=4326)}), array({curved}, NULL)"
+        )
+        t.sql(f"INSERT INTO {{t}} VALUES ({start}, {values}), ({start + 1}, {values}), ({start + 2}{', NULL' * 5})")
+    t.sql(
+        "DELETE FROM {t} WHERE id IN (2, 13)",
+        f"UPDATE {{t}} SET place = {flat.format(srid=3857)}, globe = NULL WHERE id = 11",
+    )
+
+
 def _variants(t: Table) -> None:
     p = "parse_json"
     t.sql(
@@ -751,6 +778,8 @@ def jsonable(value: object, kind: object) -> object:
     if name == "map":
         pairs = [[jsonable(k, kind.keyType), jsonable(v, kind.valueType)] for k, v in value.items()]  # type: ignore[attr-defined]
         return sorted(pairs, key=json.dumps)
+    if name in ("geometry", "geography"):
+        return value.getBytes().hex()  # type: ignore[attr-defined]
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).hex()
     if isinstance(value, decimal.Decimal):

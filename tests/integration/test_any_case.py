@@ -1,0 +1,147 @@
+"""Names and headers in any case: a server that spells them otherwise, and a user who does, mean the same."""
+
+from __future__ import annotations
+
+import http.server
+import pathlib
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+import mock_server
+from tests.tables import TableWriter, rows_of
+
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+NAME = "Share.Schema.Table"
+by_name = pytest.mark.parametrize("name", ["share.schema.table", "SHARE.SCHEMA.TABLE", "sHARE.Schema.tABLE"])
+
+
+@pytest.fixture
+def server(tmp_path: pathlib.Path) -> Iterator[mock_server.RunningServer]:
+    writer = TableWriter(tmp_path / "table", SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
+    writer.insert(writer.file(rows_of([1, 2])))
+    writer.insert(writer.file(rows_of([3])))
+    with mock_server.running(tables={NAME: writer.path}) as server:
+        yield server
+
+
+@pytest.fixture
+def relay(server: mock_server.RunningServer) -> Iterator[Callable[[Callable[[str], str]], dict[str, Any]]]:
+    """Return profiles of servers in front of ``server``, whose answers, data too, spell the names of headers anew."""
+    started = []
+
+    def start(spell: Callable[[str], str]) -> dict[str, Any]:
+        before = urlsplit(server.profile["endpoint"])
+
+        class Relay(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
+                given = {name: text for name, text in self.headers.items() if name not in ("Host", "Connection")}
+                given["Accept-Encoding"] = "identity"
+                request = urllib.request.Request(
+                    f"http://{before.netloc}{self.path}",
+                    body,
+                    {**given, "Accept-Encoding": "identity"},
+                    method=self.command,
+                )
+                try:
+                    answer = urllib.request.urlopen(request, timeout=30)
+                except urllib.error.HTTPError as error:
+                    answer = error
+                with answer:
+                    content = answer.read().replace(before.netloc.encode(), here.encode())
+                self.send_response_only(answer.status)
+                for name, text in answer.headers.items():
+                    if name.lower() not in ("content-length", "connection", "transfer-encoding"):
+                        self.send_header(spell(name), text)
+                self.send_header(spell("Content-Length"), str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_POST = do_GET
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        found = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Relay)
+        here = f"127.0.0.1:{found.server_port}"
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        started.append(found)
+        return {**server.profile, "endpoint": before._replace(netloc=here).geturl()}
+
+    yield start
+    for found in started:
+        found.shutdown()
+        found.server_close()
+
+
+@by_name
+@pytest.mark.parametrize("wire", ["parquet", "delta"])
+def test_a_table_is_the_same_by_any_spelling_of_its_name(
+    server: mock_server.RunningServer, name: str, wire: str
+) -> None:
+    with ds.SharingClient(server.profile) as client:
+        table = client.table(name)
+
+        assert sorted(table.scan(response_format=wire).to_arrow()["id"].to_pylist()) == [1, 2, 3]
+        assert table.scan(filter="ID >= 2", columns=["Id"]).count() == 2
+        assert table.changes(1, 2, response_format=wire).count() == 3
+        assert table.version() == 2
+        share, schema, _ = name.split(".")
+        assert [found.name for found in client.list_schemas(share)] == ["Schema"]
+        assert [str(found) for found in client.list_tables(f"{share}.{schema}")] == [NAME]
+        assert [str(found) for found in client.list_all_tables(share)] == [NAME]
+    assert len(ds.load_as_pandas(f"{server.profile_path}#{name}")) == 3
+
+
+@by_name
+def test_copies_caches_and_catalogs_know_a_table_by_any_spelling(
+    server: mock_server.RunningServer, name: str, tmp_path: pathlib.Path
+) -> None:
+    with ds.SharingClient(server.profile, options=ds.ReadOptions(cache_directory=tmp_path / "cache")) as client:
+        assert client.table(NAME).scan().count() == 3
+        client.table(NAME).replicate(tmp_path / "copy")
+
+        again = client.table(name).replicate(tmp_path / "copy")
+
+        assert again.downloaded_bytes == 0
+        assert client.table(name).scan().to_arrow().num_rows == 3
+        database = duckdb.connect()
+        ds.attach(database, server.profile)
+        assert database.sql(f"SELECT count(*) FROM {name}").fetchone() == (3,)
+
+
+@pytest.mark.parametrize("spell", [str.lower, str.upper, str.swapcase], ids=lambda spell: spell.__name__)
+@pytest.mark.parametrize("wire", ["parquet", "delta"])
+def test_headers_of_answers_and_of_data_mean_the_same_in_any_case(
+    relay: Callable[[Callable[[str], str]], dict[str, Any]], spell: Callable[[str], str], wire: str
+) -> None:
+    with ds.SharingClient(relay(spell)) as client:
+        table = client.table(NAME)
+        scan = table.scan(response_format=wire, filter="id >= 2")
+
+        assert sorted(scan.to_arrow()["id"].to_pylist()) == [2, 3]
+        assert table.version() == 2
+        assert table.changes(1, 2, response_format=wire).count() == 3
+
+
+def test_capabilities_are_read_in_any_case(server: mock_server.RunningServer) -> None:
+    """The server's side: the header and its words, however a client spells them."""
+    for name, text in (
+        ("DELTA-SHARING-CAPABILITIES", "RESPONSEFORMAT=DELTA;READERFEATURES=deletionVectors"),
+        ("delta-sharing-capabilities", "ResponseFormat=Delta"),
+    ):
+        request = urllib.request.Request(
+            f"{server.profile['endpoint'].rstrip('/')}/shares/SHARE/schemas/schema/tables/TABLE/metadata",
+            headers={"authorization": f"bearer {server.profile['bearerToken']}", name: text},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert b"deltaProtocol" in answer.read()
