@@ -116,7 +116,7 @@ def test_copies_caches_and_catalogs_know_a_table_by_any_spelling(
         assert client.table(name).scan().to_arrow().num_rows == 3
         database = duckdb.connect()
         ds.attach(database, server.profile)
-        assert database.sql(f"SELECT count(*) FROM {name}").fetchone() == (3,)
+        assert database.sql(f"SELECT count(*) FROM {name}").fetchall() == [(3,)]
 
 
 @pytest.mark.parametrize("spell", [str.lower, str.upper, str.swapcase], ids=lambda spell: spell.__name__)
