@@ -1,4 +1,4 @@
-"""What an exception of a library means: which failures may pass, and what is said of them.
+"""The meaning of exceptions of HTTP libraries: which failures are temporary, and their messages.
 
 Imported when something fails (``retry.library_errors``).
 """
@@ -19,7 +19,7 @@ import urllib3.exceptions
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
-# What requests, urllib3 and the standard library below them raise, by its bases. A RequestException is an OSError; a
+# The base classes of exceptions from requests, urllib3 and the standard library. A RequestException is an OSError; a
 # malformed address or proxy is a ValueError or, from inside urllib3, a TypeError.
 LIBRARY_ERRORS = (
     OSError,
@@ -35,11 +35,11 @@ LIBRARY_ERRORS = (
 def translated(
     error: Exception, doing: str, table: str | None, *, url: str | None = None, receiving: bool = False
 ) -> Transient | DeltaSharingError:
-    """Translate one of ``LIBRARY_ERRORS``: a ``Transient`` where trying again may help, else the error.
+    """Translate one of ``LIBRARY_ERRORS``: to a ``Transient`` if a retry may help, otherwise to an error.
 
-    ``doing`` says what was tried ("Listing the shares"). ``url`` is that of the request, of which the host is named;
-    ``receiving``: the request went out, what is wrong is the answer. No text of the library that could hold a URL is
-    passed on.
+    ``doing`` describes the request ("Listing the shares"). ``url`` is its URL, of which only the host is shown;
+    ``receiving``: the request was sent, and the response is the problem. Texts of the library are not used, because
+    they may contain a URL.
     """
     causes = _causes(error)
     reason, may_pass = _verdict(causes, _host(causes, url), receiving)
@@ -49,18 +49,18 @@ def translated(
 
 
 def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[str, bool]:
-    """Return why it failed, as the part of a sentence, and whether another try may succeed."""
+    """Return the reason, as part of a sentence, and whether a retry may succeed."""
     for judge in (_names, _tls, _proxy, _addresses, _connections):
         verdict = None if receiving and judge is _addresses else judge(causes, host)
         if verdict is not None:
             return verdict
     error = causes[0]
     if _find(causes, zlib.error, urllib3.exceptions.DecodeError, requests.exceptions.ContentDecodingError):
-        return f"the compression of the answer is broken ({type(error).__name__})", False
+        return f"the compression of the response is broken ({type(error).__name__})", False
     cut = (http.client.HTTPException, urllib3.exceptions.ProtocolError)
     cut_of_aiohttp = (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, aiohttp.ServerDisconnectedError)
     if _find(causes, *cut, *cut_of_aiohttp) or isinstance(error, (ValueError, TypeError)):
-        return f"the answer was cut off or is no HTTP ({type(causes[-1]).__name__})", True
+        return f"the response was cut off or is not HTTP ({type(causes[-1]).__name__})", True
     if isinstance(error, requests.RequestException):
         passing = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
         return f"the connection broke ({_kind(causes[-1])})", isinstance(error, passing)
@@ -73,13 +73,13 @@ def _names(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     found = _find(causes, socket.gaierror)
     if found is None:
         return None
-    # The host in the request is not the one that was looked up where a proxy stands between.
+    # With a proxy, the host in the request is not the one that was looked up.
     host = "of the proxy" if _is_of_proxy(causes) else host.partition(":")[0]
     unknown = found.args[:1] == (socket.EAI_NONAME,)
     return f"the host {host} is not known here; check the endpoint, the network and the proxy", not unknown
 
 
-# Reasons of OpenSSL that tell of a broken connection and not of what the two sides want of each other.
+# OpenSSL reasons for a broken connection, as opposed to a failed negotiation.
 _BROKEN_TLS = re.compile(r"UNEXPECTED_EOF|BAD_RECORD_MAC|EOF occurred|SYSCALL|INTERNAL_ERROR", re.IGNORECASE)
 _NO_PEM = re.compile(r"NO_CERTIFICATE_OR_CRL_FOUND|NO_START_LINE|\[SSL\] PEM|KEY_VALUES_MISMATCH", re.IGNORECASE)
 _CERTIFICATE_WANTED = re.compile(r"CERTIFICATE_REQUIRED|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE", re.IGNORECASE)
@@ -94,10 +94,10 @@ def _tls(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     if isinstance(found, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or _BROKEN_TLS.search(text):
         return f"the TLS connection to {host} was cut off", True
     if isinstance(found, ssl.CertificateError) or "CERTIFICATE_VERIFY_FAILED" in text:
-        why = getattr(found, "verify_message", "") or "it does not fit"
+        why = getattr(found, "verify_message", "") or "it does not match"
         return (
             f"the certificate of {host} is not accepted ({why}); check the clock of this machine, the host in the "
-            "URL, and whether REQUESTS_CA_BUNDLE must name the certificates of your organisation"
+            "URL, and whether REQUESTS_CA_BUNDLE must name the certificates of your organization"
         ), False
     if _NO_TLS.search(text):
         return (
@@ -105,10 +105,13 @@ def _tls(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
         ), False
     why = getattr(found, "reason", None)
     if _NO_PEM.search(text):
-        return "a file of ca_bundle or client_certificate holds no certificate or key that can be read", False
+        return "a file of ca_bundle or client_certificate has no readable certificate or key", False
     if _CERTIFICATE_WANTED.search(text):
         return f"{host} does not accept this client's certificate; check client_certificate", False
-    return f"{host} and this client agree on no TLS ({why if isinstance(why, str) else type(found).__name__})", False
+    return (
+        f"{host} and this client share no TLS settings ({why if isinstance(why, str) else type(found).__name__})",
+        False,
+    )
 
 
 def _proxy(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
@@ -124,13 +127,16 @@ def _proxy(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     if status is not None:
         passing = status in RETRIED_STATUSES
         return f"the proxy refuses the connection (HTTP status {status}); check its URL and its password", passing
-    return f"the proxy does not answer ({type(causes[-1]).__name__}); check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", True
+    return (
+        f"the proxy does not respond ({type(causes[-1]).__name__}); check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY",
+        True,
+    )
 
 
 def _addresses(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     if isinstance(causes[0], requests.exceptions.TooManyRedirects):
         return "the server redirects in a circle", False
-    # A TypeError or ValueError that no library wraps comes from putting addresses and headers together.
+    # A TypeError or ValueError that no library wraps comes from building addresses and headers.
     if isinstance(causes[0], requests.exceptions.JSONDecodeError) or not _find(
         causes[:1], ValueError, TypeError, urllib3.exceptions.LocationValueError
     ):
@@ -156,18 +162,18 @@ def _is_of_proxy(causes: list[BaseException]) -> bool:
 
 
 def _kind(cause: BaseException) -> str:
-    """Return what the system says, or else the class: no text of a library, which may hold a URL."""
+    """Return the system's message, or else the class; a library's text may contain a URL."""
     return (isinstance(cause, OSError) and isinstance(cause.errno, int) and cause.strerror) or type(cause).__name__
 
 
 def _find(causes: list[BaseException], *kinds: type[BaseException]) -> BaseException | None:
-    # The innermost one: what wraps it only repeats it.
+    # The innermost one: the outer ones only repeat it.
     return next((cause for cause in reversed(causes) if isinstance(cause, kinds)), None)
 
 
 def _causes(error: Exception) -> list[BaseException]:
     seen: list[BaseException] = [error]
-    for candidate in seen:  # grows while it is walked: causes, contexts and wrapped reasons
+    for candidate in seen:  # grows during the loop: causes, contexts and wrapped reasons
         inner = (candidate.__cause__, candidate.__context__, getattr(candidate, "reason", None), *candidate.args)
         seen += [e for e in inner if isinstance(e, BaseException) and not any(e is s for s in seen)]
     return seen

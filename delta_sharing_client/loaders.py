@@ -1,7 +1,7 @@
-"""One-liners over ``SharingClient``, with the names and parameters of the ``delta-sharing`` package.
+"""Functions that read a table in one line, with the names and parameters of the ``delta-sharing`` package.
 
-Changing the import is enough: every parameter of the incumbent is here with its meaning; ``columns``, ``filter``,
-``row_lineage``, ``dtype_backend`` and ``options`` are ours. ``docs/from-delta-sharing.md`` lists the differences.
+``columns``, ``filter``, ``row_lineage``, ``dtype_backend`` and ``options`` are additional parameters.
+``docs/from-delta-sharing.md`` lists the differences.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Loader = TypeVar("_Loader", bound=Callable[..., Any])
 
 
 class Choices(TypedDict, total=False):
-    """What every loader of rows takes by keyword, as ``SharedTable.scan`` and ``SharedTable.changes`` do."""
+    """The keyword parameters of all loaders, as in ``SharedTable.scan`` and ``SharedTable.changes``."""
 
     columns: Sequence[ColumnName] | None
     filter: Filter
@@ -46,20 +46,20 @@ class Choices(TypedDict, total=False):
 
 
 class Lineage(Choices, total=False):
-    """What loaders of a snapshot take besides."""
+    """Additional parameters of loaders of a snapshot."""
 
     row_lineage: bool
 
 
 class Lazy(Choices, total=False):
-    """What loaders take that name a snapshot by keyword."""
+    """Parameters of loaders that take a snapshot by keyword."""
 
     version: int | None
     timestamp: Timestamp
 
 
 def _with_keywords(kind: type, method: Callable[..., object]) -> Callable[[_Loader], _Loader]:
-    """Show what a loader takes as ``**kind`` as single keywords with the defaults of ``method``, in ``help()`` too."""
+    """Show ``**kind`` of a loader as single keywords with the defaults of ``method``, also in ``help()``."""
     known = inspect.signature(method).parameters
 
     def shown(loader: _Loader) -> _Loader:
@@ -188,13 +188,13 @@ def load_as_polars(
 def scan_polars(url: str, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     """Return a shared table as a Polars ``LazyFrame`` (extra ``polars``), which reads when it is collected.
 
-    The query's columns, filters and limits are pushed down, so that it downloads only the bytes that it needs; see
+    The query's columns, filters and limits are pushed down, so it downloads only the bytes that it needs; see
     ``Scan.to_polars``. Parameters as in ``SharedTable.scan``.
 
     Raises
     ------
     DeltaSharingError
-        As ``load_as_pandas``, here for the schema; errors of the read come when the frame is collected.
+        As ``load_as_pandas``, here for the schema; the read raises its errors when the frame is collected.
 
     Examples
     --------
@@ -238,23 +238,23 @@ def attach(
     share: str | None = None,
     options: ReadOptions | None = None,
 ) -> None:
-    """Make every shared table known to a DuckDB connection (extra ``duckdb``) or a Spark session (extra ``spark``).
+    """Add all shared tables to a DuckDB connection (extra ``duckdb``) or a Spark session (extra ``spark``).
 
-    In DuckDB a share becomes a database in memory, its schemas schemas, its tables views: ``share.schema.table``. Each
-    query reads anew, and only the bytes that its columns and filters need. The schema of each table costs one request,
-    many at a time. A table that cannot be read fails when it is queried, with the reason.
+    In DuckDB a share becomes an in-memory database with views: ``share.schema.table``. Each query reads again, and only
+    the bytes that its columns and filters need. The schema of each table costs one request, many at a time. A table
+    that cannot be read fails when it is queried, with the reason.
 
-    In a classic session of Spark all shares are one catalog: ``SELECT ... FROM shared.share.schema.table``, with
-    push-down, ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed when they are requested.
+    In a classic Spark session all shares become one catalog: ``SELECT ... FROM shared.share.schema.table``, with
+    push-down, ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed on demand.
 
     Parameters
     ----------
     profile:
         As for ``SharingClient``.
     name:
-        The catalog of Spark, ``shared`` by default; not for DuckDB.
+        The name of the Spark catalog, ``shared`` by default; not for DuckDB.
     share, options:
-        Attach only this share, with these options of reading; not for Spark.
+        Attach only this share, with these read options; not for Spark.
 
     Raises
     ------
@@ -273,11 +273,11 @@ def attach(
     """
     if hasattr(connection, "createDataFrame"):
         if share is not None or options is not None:
-            raise UsageError("A catalog of Spark has every share and no options: leave 'share' and 'options' out.")
+            raise UsageError("A Spark catalog has every share and no options: omit 'share' and 'options'.")
         optional.load("delta_sharing_client.spark.push_down", "spark").attach(connection, profile, name or "shared")
         return
     if name is not None:
-        raise UsageError("Databases of DuckDB are called as their shares are: leave 'name' out.")
+        raise UsageError("DuckDB databases have the names of their shares: omit 'name'.")
     client = SharingClient(profile, options=options)
     tables = client.list_all_tables(share)
     from delta_sharing_client.outputs.dataset import create_views
@@ -296,15 +296,15 @@ def load_as_spark(
     spark: pyspark.sql.SparkSession | None = None,
     **choices: Unpack[Lineage],
 ) -> pyspark.sql.DataFrame:
-    """Return a shared table as a Spark frame, read on the executors with plain PySpark (extra ``spark``).
+    """Return a shared table as a Spark DataFrame, read on the executors with plain PySpark (extra ``spark``).
 
-    ``delta_sharing_profile`` is a profile to use instead of the one in ``url``; ``spark`` is the session, the active
-    one by default. Of ``options`` only retries and timeouts apply. Other parameters as in ``load_as_pandas``.
+    ``delta_sharing_profile`` is a profile to use instead of the one in ``url``; ``spark`` is the session, by default
+    the active one. Of ``options`` only retries and time-outs apply. Other parameters as in ``load_as_pandas``.
 
     Raises
     ------
     DeltaSharingError
-        As ``load_as_pandas``, here for the plan; errors of executors come from Spark when the frame is used.
+        As ``load_as_pandas``, here for the plan; errors of executors come from Spark when the DataFrame is used.
     """
     scan = _table(url, delta_sharing_profile).scan(limit=limit, version=version, timestamp=timestamp, **choices)
     return scan.to_spark(spark)
@@ -326,13 +326,13 @@ def load_table_changes_as_pandas(
 ) -> pd.DataFrame:
     """Return the change data feed of a shared table as a pandas frame.
 
-    Bounds, columns, filter and limit are those of ``SharedTable.changes``. As in the incumbent, ``_commit_timestamp``
-    is an integer of epoch milliseconds unless ``use_delta_format`` is ``True``, and a UTC timestamp if it is.
+    Range, columns, filter and limit as in ``SharedTable.changes``. As in ``delta-sharing``, ``_commit_timestamp`` is an
+    integer of epoch milliseconds, or a UTC timestamp if ``use_delta_format`` is ``True``.
 
     Raises
     ------
     DeltaSharingError
-        As ``load_as_pandas``; ``SchemaChangeError`` if one schema cannot hold the changes of the whole range.
+        As ``load_as_pandas``; ``SchemaChangeError`` if one schema cannot represent the changes of the whole range.
 
     Examples
     --------
@@ -465,8 +465,8 @@ def get_table_protocol(url: str, use_delta_format: bool = True) -> Protocol:
 
 
 def changes_as_pandas(frame: pd.DataFrame, changes: Changes) -> pd.DataFrame:
-    """Return the rows of ``changes`` with ``_commit_timestamp`` as the incumbent has it: epoch milliseconds, unless the
-    delta response format was insisted on."""
+    """Return the rows of ``changes`` with ``_commit_timestamp`` as in ``delta-sharing``: epoch milliseconds, unless the
+    delta response format was requested."""
     if changes.request.response_format is not ResponseFormat.DELTA and COMMIT_TIMESTAMP in frame.columns:
         millis = frame[COMMIT_TIMESTAMP].astype("datetime64[ms, UTC]").astype("int64")
         frame[COMMIT_TIMESTAMP] = millis
@@ -474,7 +474,7 @@ def changes_as_pandas(frame: pd.DataFrame, changes: Changes) -> pd.DataFrame:
 
 
 def response_format(use_delta_format: bool | None) -> ResponseFormat:
-    """Return the format that the incumbent's parameter asks for; ``None`` leaves it to the server."""
+    """Return the format for the parameter of ``delta-sharing``; ``None`` leaves it to the server."""
     if use_delta_format is None:
         return ResponseFormat.AUTO
     return ResponseFormat.DELTA if use_delta_format else ResponseFormat.PARQUET

@@ -1,7 +1,7 @@
-"""What REST and data share of the network: which URLs may be fetched, proxies, certificates, and how slow is too slow.
+"""Network settings for REST and data: allowed URLs, proxies, certificates, and minimum speed.
 
-``requests`` (``protocol.sessions``) speaks with sharing servers, aiohttp (``fetch.http``) with storages. Importing them
-takes as long as importing pandas, so each is imported when it is first used.
+``requests`` (``protocol.sessions``) is used for sharing servers, aiohttp (``fetch.http``) for storage. Each takes as
+long to import as pandas, so it is imported on first use.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _MOST_CONTEXTS = 16
 _CERTIFICATE_VARIABLE = "DELTA_SHARING_CLIENT_CERTIFICATE"
 
 
-# === Which URLs may be fetched ===
+# === Allowed URLs ===
 
-# A host, in brackets if it is an address of IPv6, and perhaps a port; what follows is no part of them.
+# A host, in brackets if it is an IPv6 address, with an optional port.
 _ORIGIN = re.compile(
     r"https?://(?:[a-z0-9_][a-z0-9._-]*|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?(?=[/?#]|\Z)", re.ASCII | re.IGNORECASE
 )
 
 
 def unfetchable(url: str, *, allow_http: bool) -> str | None:
-    """Return why ``url`` must not be asked for, as the part of a sentence; ``None`` if it may be.
+    """Return why ``url`` is not allowed, as part of a sentence; ``None`` if it is.
 
-    It must be ``https:``, or ``http:`` to this machine or where ``allow_http``: a server must not make its recipients
-    read local files, or send requests in clear text. All libraries that take URLs apart here (urllib.parse, urllib3
-    for requests, yarl for aiohttp) must see the same host and port in it, so that the host that is judged is the one
-    that is connected to. No part of the URL but scheme and host is in the reason.
+    It must be ``https:``, or ``http:`` to this machine or with ``allow_http``: a server must not make its recipients
+    read local files, or send requests in clear text. All libraries that parse URLs here (urllib.parse, urllib3 for
+    requests, yarl for aiohttp) must find the same host and port, so that the checked host is the connected host. The
+    reason contains only scheme and host.
     """
     if not _is_sendable(url):
         return "a space, a backslash or a control character in it"
@@ -53,12 +53,12 @@ def unfetchable(url: str, *, allow_http: bool) -> str | None:
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
-            return f"scheme {parts.scheme!r}; only https is fetched"
+            return f"scheme {parts.scheme!r}; only https is allowed"
         if "@" in parts.netloc:
             return "a user name or a password in it"
     except ValueError:
         pass
-    return "no host and port that all programs read alike"
+    return "no unambiguous host and port"
 
 
 def _is_sendable(url: str) -> bool:
@@ -75,19 +75,19 @@ def _judged(origin: str, allow_http: bool) -> str | None:
         address = yarl.URL(origin, encoded=True)
         hosts = {parts.hostname, (others.host or "").strip("[]"), address.raw_host, yarl.URL(origin).raw_host}
         ports = {parts.port or address.port, others.port or address.port, address.port}
-    except ValueError:  # of urllib3, too: its LocationParseError is one
+    except ValueError:  # includes urllib3's LocationParseError
         hosts, ports = set(), set()
     if len(hosts) != 1 or len(ports) != 1 or not parts.hostname:
-        return "no host and port that all programs read alike"
+        return "no unambiguous host and port"
     if parts.scheme == "https" or allow_http or is_loopback(parts.hostname):
         return None
     return f"http to host {parts.hostname!r}, which only a profile with an http endpoint allows"
 
 
 def redirected(url: str, location: str) -> str:
-    """Return where ``location`` leads from ``url``; it still must be judged.
+    """Return the target of a redirect to ``location`` from ``url``; it must still be checked.
 
-    ``urljoin`` drops what other programs obey, so that a location with such characters is returned as it is.
+    ``urljoin`` removes characters that other programs keep; a location with such characters is returned unchanged.
     """
     try:
         return urljoin(url, location) if _is_sendable(location) else location
@@ -111,11 +111,11 @@ def is_loopback(host: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Network:
-    """What requests of both halves go through.
+    """The network settings of requests.
 
-    ``proxy``: its URL, ``""`` for none, ``None`` for what the environment says of each URL. ``trusted``: file or
+    ``proxy``: its URL, ``""`` for none, ``None`` for the environment's setting for each URL. ``trusted``: file or
     directory of certificates. ``certificate``: the client's own, one file or a certificate and its key. ``changed``:
-    when these files last were, so that connections made with older ones are not used for new requests.
+    the modification time of these files, so that older connections are not used for new requests.
     """
 
     proxy: str | None = dataclasses.field(repr=False)
@@ -125,7 +125,7 @@ class Network:
 
     @classmethod
     def of(cls, options: ReadOptions) -> Network:
-        """Return what ``options``, or else the environment, say; ``UsageError`` where a file does not exist."""
+        """Return the settings of ``options`` or the environment; ``UsageError`` if a file does not exist."""
         environment = os.environ.get
         given = options.ca_bundle or environment("REQUESTS_CA_BUNDLE") or environment("CURL_CA_BUNDLE")
         trusted = given or certifi.where()
@@ -141,7 +141,7 @@ class Network:
         return cls(options.proxy, trusted, certificate, tuple(changed))
 
     def proxy_for(self, url: str) -> str | None:
-        """Return the URL of the proxy for ``url``, if any; on macOS and Windows the system's settings count as well."""
+        """Return the URL of the proxy for ``url``, if any; on macOS and Windows also from the system's settings."""
         proxy = self.proxy
         if proxy is None:
             import requests.utils
@@ -150,13 +150,13 @@ class Network:
         return proxy or None if not proxy or "://" in proxy else f"http://{proxy}"
 
     def arguments(self, url: str) -> dict[str, Any]:
-        """Return the arguments of a request to ``url`` by a ``Session``."""
+        """Return the arguments of a ``Session``'s request to ``url``."""
         proxy = self.proxy_for(url)
         return {"proxies": {urlsplit(url).scheme: proxy} if proxy else {}, "verify": True, "cert": self}
 
     def tls(self) -> ssl.SSLContext:
-        """Return what makes TLS connections; reading the certificates that are trusted takes longer than one of them,
-        so it is done once."""
+        """Return the TLS context. It is cached, because reading the trusted certificates takes longer than
+        connecting."""
         with _contexts_lock:
             found = _contexts.get(self)
             if found is None:
@@ -169,9 +169,9 @@ class Network:
                     found.load_verify_locations(self.trusted)
                 if self.certificate is not None:
                     certificate, key = (*_files(self.certificate), None)[:2]
-                    # Without a password one would be asked for at the terminal.
+                    # Without a password OpenSSL would ask for one in the terminal.
                     found.load_cert_chain(certificate or "", key, password="")
-                # Files of certificates may change every hour.
+                # Certificate files may change every hour.
                 if len(_contexts) >= _MOST_CONTEXTS:
                     del _contexts[next(iter(_contexts))]
                 _contexts[self] = found
@@ -179,7 +179,7 @@ class Network:
 
 
 def proxy_headers(proxy: str) -> dict[str, str]:
-    """Return what tells the proxy of this URL who asks; user name and password may be percent-encoded in it."""
+    """Return the headers that authenticate to the proxy in this URL; user and password may be percent-encoded."""
     parts = urlsplit(proxy)
     if not parts.username:
         return {}
@@ -207,9 +207,9 @@ def _files(certificate: str | tuple[str, str] | None) -> tuple[str, ...]:
     return (certificate,) if isinstance(certificate, str) else tuple(certificate)
 
 
-# === Answers ===
+# === Responses ===
 
-# The content codings there are (RFC 9110, 8.4.1, and its registry).
+# The registered content codings (RFC 9110, 8.4.1).
 _CODINGS = frozenset(
     (
         *("aes128gcm", "br", "bzip2", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "lz4", "lzma", "snappy"),
@@ -219,16 +219,16 @@ _CODINGS = frozenset(
 
 
 def content_codings(header: str) -> list[str]:
-    """Return the codings that a ``Content-Encoding`` names, in lower case.
+    """Return the codings in a ``Content-Encoding`` header, in lower case.
 
-    Any other word, such as "utf-8", is no coding, and a server that writes it has encoded nothing. "aws-chunked" says
-    how a file once came to S3, which hands the word on; the bytes are the file's.
+    Other words, such as "utf-8", are not codings, and the body is not encoded. "aws-chunked" describes an upload to S3,
+    which returns the word although the bytes are the file's.
     """
     return [name for word in header.split(",") if (name := word.strip().lower()) in _CODINGS]
 
 
 class Throughput:
-    """Holds the body of one answer to ``min_bytes_per_second``, of ``options``, over each ``read_timeout`` seconds of
+    """Checks the speed of one response body against ``min_bytes_per_second`` over each ``read_timeout`` seconds of
     waiting; other time does not count. ``doing`` and ``table`` are for messages."""
 
     def __init__(self, options: ReadOptions, doing: str, table: str | None) -> None:
@@ -237,7 +237,7 @@ class Throughput:
         self._bytes, self._waited = 0, 0.0
 
     def note(self, count: int, waited: float) -> None:
-        """Take note of ``count`` bytes after ``waited`` seconds; raises ``Transient`` if they are too few."""
+        """Count ``count`` bytes after ``waited`` seconds; raises ``Transient`` if they are too few."""
         self._bytes += count
         self._waited += waited
         if count and self._waited >= self._window:
@@ -255,8 +255,8 @@ class Throughput:
 
 
 def library_errors() -> tuple[type[Exception], ...]:
-    """Return what the libraries of the network raise, for ``except``, which asks once something has failed."""
-    # Imported then: nearly nothing fails, and it brings all of these libraries along.
+    """Return the exceptions of the HTTP libraries, for ``except``, which evaluates it only after a failure."""
+    # Imported after a failure, because it imports all of these libraries.
     from delta_sharing_client import failures
 
     return failures.LIBRARY_ERRORS
@@ -265,7 +265,7 @@ def library_errors() -> tuple[type[Exception], ...]:
 def network_failure(
     error: Exception, doing: str, table: str | None, *, url: str | None = None, receiving: bool = False
 ) -> Transient | DeltaSharingError:
-    """As ``failures.translated``."""
+    """Like ``failures.translated``."""
     from delta_sharing_client import failures
 
     return failures.translated(error, doing, table, url=url, receiving=receiving)

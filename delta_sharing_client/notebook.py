@@ -1,4 +1,4 @@
-"""How values show in a notebook: tables of HTML, of text that came from outside and is escaped."""
+"""HTML tables for notebooks; all text is escaped, because it comes from outside."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _CELL = 'style="text-align: left; padding: 2px 10px"'
 
 
 class Listed(list[T]):
-    """A list of frozen values, which a notebook shows as a table: a row each, and the columns that any has."""
+    """A list of frozen values that a notebook shows as a table, with the columns that any of them has."""
 
     def _repr_html_(self) -> str:
         if not self:
-            return "<p>Nothing is listed.</p>"
+            return "<p>The list is empty.</p>"
         shown = [dataclasses.asdict(item) for item in self]  # type: ignore[call-overload]
         names = [name for name in shown[0] if any(row[name] not in (None, {}, ()) for row in shown)]
         return html_rows(f"{len(self)} listed", names, [[row[name] for name in names] for row in shown])
 
 
 def html_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table with a head; of very many rows, the first ones and how many there are."""
+    """Return a table with a header; of a long one, the first rows and the number of the others."""
     rows = list(rows)
     head = "".join(f"<th {_CELL}>{_text(name)}</th>" for name in names)
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:_MOST_ROWS])
@@ -44,7 +44,7 @@ def html_facts(title: str, facts: Mapping[str, object]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """A bar in a table's cell: ``share`` (0 to 1) of its width; next to nothing is still seen."""
+    """A bar in a table cell: ``share`` (0 to 1) of its width; a small share is still visible."""
 
     share: float
 

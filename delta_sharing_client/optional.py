@@ -1,4 +1,4 @@
-"""Optional dependencies: imported where they are used, with the install line when they are missing."""
+"""Imports optional dependencies where they are used, with an error that says how to install them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 
 from delta_sharing_client.errors import UsageError
 
-# What each extra of pyproject.toml brings, by the names that are imported.
+# The packages of each extra in pyproject.toml, by import name.
 _PACKAGES = {
     "duckdb": ("duckdb",),
     "geopandas": ("geopandas",),
@@ -22,10 +22,7 @@ _PACKAGES = {
 def load(module: str, extra: str) -> ModuleType:
     """Import and return ``module``, a package of ``extra`` or a module of ours that needs one.
 
-    Raises
-    ------
-    UsageError
-        If what ``extra`` brings is not installed; the message has the ``pip install`` line.
+    Raises ``UsageError`` with the ``pip install`` line if the extra is not installed.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""How to read: one frozen value for every knob, handed down unchanged."""
+"""The options of reads, as one frozen value."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ResponseFormat(enum.Enum):
 
 
 class VariantAs(enum.Enum):
-    """How a ``variant`` column comes out.
+    """The form of ``variant`` columns in the result.
 
-    ``JSON``: its JSON text (Arrow string). ``OBJECT``: as ``JSON`` in Arrow, Python objects in pandas.
-    ``STRUCT``: the raw ``struct<metadata: binary, value: binary>``, unshredded.
+    ``JSON``: JSON text (Arrow string). ``OBJECT``: like ``JSON`` in Arrow, Python objects in pandas. ``STRUCT``: the
+    raw ``struct<metadata: binary, value: binary>``, unshredded.
     """
 
     JSON = "json"
@@ -44,10 +44,10 @@ class AccessMode(enum.Enum):
 
 
 class FileIdHash(enum.Enum):
-    """The scheme by which a server derives the ids of files (protocol, "File ID Hash Header").
+    """How a server derives the ids of files (protocol, "File ID Hash Header").
 
-    ``PARQUET`` and ``DELTA`` are the schemes of the two response formats. With one of them a file has the same id,
-    whatever the format of the answer: in the file cache, in reports and errors.
+    ``PARQUET`` and ``DELTA`` are the kinds of the two response formats. With one of them a file has the same id in both
+    formats: in the file cache, in reports and in errors.
     """
 
     PARQUET = "parquet"
@@ -141,12 +141,12 @@ class ReadOptions:
     file_id_hash: FileIdHash | None = None
     require_whole_table: bool = False
     storage_options: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
-    proxy: str | None = dataclasses.field(default=None, repr=False)  # it may hold a password
+    proxy: str | None = dataclasses.field(default=None, repr=False)  # it may contain a password
     ca_bundle: str | None = None
     client_certificate: str | tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
-        # Hashable and frozen, as the rest is; what may stand in there is checked where it is sent.
+        # Hashable and frozen, like the rest; the content is checked when it is sent.
         for name in ("headers", "storage_options"):
             given = getattr(self, name)
             object.__setattr__(self, name, tuple(given.items() if isinstance(given, Mapping) else given))

@@ -1,4 +1,4 @@
-"""What may be shown: secrets as a type, URLs without their signatures, text of others without control characters."""
+"""What may be shown: secrets as a type, URLs without signatures, text without control characters."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from urllib.parse import urlsplit
 
 MASK = "***"
 
-# The query string of a pre-signed URL is the credential; user info in a URL is one too.
+# The query string of a pre-signed URL is a credential; so is the user info in a URL.
 _QUERY = re.compile(r"(https?://[^\s\"'?#<>]+)[?#][^\s\"'<>]*")
 _USERINFO = re.compile(r"(https?://)[^\s/@\"']+@")
 _URL = re.compile(r"https?://[^\s\"'<>]+")
-# Some storages sign the path. Names of files and partitions have dots, dashes in the places of a UUID, or no digit.
+# Some storages sign the path. Names of files and partitions have dots, the dashes of a UUID, or no digit.
 _SIGNED_SEGMENT = re.compile(
     r"(?<=/)(?=[^/.?#]*\d)(?![0-9a-fA-F-]{36}(?:[/?#]|$))[\w%+=~:;,$!*()@&-]{32,}(?=[/?#]|[.,;:)]*$)"
 )
-# JSON Web Tokens (RFC 7519) are credentials wherever they stand: a JSON object in Base64, and up to four more parts.
+# JSON Web Tokens (RFC 7519) are always credentials: a JSON object in Base64, and up to four more parts.
 _JWT = re.compile(r"\beyJ[\w-]{6,}(?:\.[\w-]*){2,4}")
-# What a terminal obeys instead of showing it (C0, DEL, C1), what turns the direction of text around, what ends a line
-# without looking so, and what no terminal can encode.
+# Characters that a terminal executes (C0, DEL, C1), that change the text direction, that end a line invisibly, or that
+# cannot be encoded.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 class Secret:
-    """A string that no repr, str, format or log shows; ``reveal()`` gives it back.
+    """A string that repr, str, format and logs mask; ``reveal()`` returns it.
 
     It pickles with its value, because Spark executors need credentials; it compares and hashes by value.
     """
@@ -36,7 +36,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the secret itself. Call it only where it goes on the wire."""
+        """Return the secret. Call it only to send it."""
         return self._value
 
     def __repr__(self) -> str:
@@ -62,8 +62,7 @@ class Secret:
 
 
 def safe_url(url: str) -> str:
-    """Return scheme, host and path of ``url``: what may be printed of a pre-signed URL. Signed parts of a path are
-    masked."""
+    """Return scheme, host and path of ``url``, which may be shown. Signed parts of the path are masked."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -80,7 +79,7 @@ def _without_signature(text: str) -> str:
 def told(value: object, expected: str) -> str:
     """Return ``value`` as an error may show it; ``expected`` is a pattern of all texts that are shown.
 
-    A token that was put in the wrong place looks like anything: what does not fit is told by its type and length.
+    A misplaced token can look like anything, so other values are replaced by their type and length.
     """
     if isinstance(value, str):
         return repr(value) if re.fullmatch(expected, value) else f"a text of {len(value)} characters"
@@ -88,11 +87,9 @@ def told(value: object, expected: str) -> str:
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return ``text`` with the query string, user info and signed path of every http(s) URL in it, tokens that are
-    JWTs, and all ``secrets``, masked.
+    """Mask the query string, user info and signed path of every http(s) URL in ``text``, JWTs, and all ``secrets``.
 
-    For messages of servers and of other libraries (urllib3, pyarrow, Spark) before they go into an error or a log of
-    ours.
+    For messages of servers and other libraries (urllib3, pyarrow, Spark) before they are used in an error or a log.
     """
     if "://" in text:
         text = _USERINFO.sub(rf"\1{MASK}@", _QUERY.sub(rf"\1?{MASK}", text))
@@ -105,10 +102,10 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with what a terminal would obey, or would show as something else, written out as escapes.
+    """Escape characters in ``text`` that a terminal would execute or show as something else.
 
-    Everything from outside goes through here before a person sees it: names, values, messages of a server. Line ends
-    are escaped as well. What is escaped inside of a JSON text stays JSON.
+    Everything from outside is escaped before a person sees it: names, values, messages of a server. Line breaks are
+    escaped as well. JSON text stays valid JSON.
     """
     return _UNPRINTABLE.sub(lambda found: _escaped(found.group()), text)
 
@@ -118,10 +115,10 @@ def _escaped(character: str) -> str:
 
 
 class _MaskSignedUrls(logging.Filter):
-    """Masks query strings and paths that hold a signature in the debug log of urllib3, which logs every request line.
+    """Masks query strings and signed paths in the debug log of urllib3, which contains every request line.
 
-    By the names that storages give it, or by its look, a long value without a space: the log is that of the whole
-    program, so what is certainly no credential stays.
+    They are recognized by the parameter names of storages, or as a long value without a space. The log belongs to the
+    whole program, so other values stay.
     """
 
     _SIGNED = re.compile(
@@ -139,5 +136,5 @@ class _MaskSignedUrls(logging.Filter):
         return _without_signature(self._SIGNED.sub(f"?{MASK}", argument))
 
 
-# When this package is imported and not when it reads: executors and threads must not race to do it.
+# At import, because executors and threads must not race for it.
 logging.getLogger("urllib3.connectionpool").addFilter(_MaskSignedUrls())

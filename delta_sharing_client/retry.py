@@ -1,4 +1,4 @@
-"""Trying a request again: how long to wait, and when to give up; for REST and for data."""
+"""Retries of requests to servers and storage: how long to wait, and when to give up."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from delta_sharing_client.errors import DeltaSharingError, TransportError
 from delta_sharing_client.options import ReadOptions
 
-# Gateways have statuses of their own (509, 520 to 530). What is not implemented (501) will not be in a moment.
+# Gateways have their own statuses (509, 520 to 530). 501 (not implemented) is permanent.
 RETRIED_STATUSES = frozenset({408, 425, 429, *range(500, 600)} - {501})
-# What storages answer once a signature has expired: S3 and Azure 403, Google 400, proxies before them 401 and 410.
+# Statuses for an expired signature: S3 and Azure 403, Google 400, proxies in front of them 401 and 410.
 EXPIRED_STATUSES = frozenset({400, 401, 403, 410})
 
-# The first repetition is quick, for a connection that was closed while idle; the sixth gives a server time to restart.
+# The first retry is quick, for a connection that was closed while idle; by the sixth, a server has time to restart.
 _FIRST_WAIT = 0.1
 _GROWTH = 3
 _LONGEST_WAIT = 30.0
@@ -37,8 +37,9 @@ T = TypeVar("T")
 
 
 class Transient(Exception):
-    """A failure that may pass; ``error`` is what the caller sees if it does not, ``after`` the server's wish in
-    seconds."""
+    """A temporary failure. ``error`` is raised if the retries fail, ``after`` is the server's ``Retry-After`` in
+    seconds.
+    """
 
     def __init__(self, error: DeltaSharingError, after: float | None = None) -> None:
         super().__init__(error.message)
@@ -47,7 +48,7 @@ class Transient(Exception):
 
 
 class Deadline:
-    """The end of one operation, whatever requests, tries and waits it consists of; ``seconds`` of ``None`` is none."""
+    """The end of one operation with all its requests, attempts and waits; ``seconds`` of ``None``: no limit."""
 
     __slots__ = ("_end", "seconds")
 
@@ -56,36 +57,35 @@ class Deadline:
         self._end = math.inf if seconds is None else time.monotonic() + seconds
 
     def left(self) -> float:
-        """Return the seconds that are left, at least 0."""
+        """Return the remaining seconds, at least 0."""
         return max(0.0, self._end - time.monotonic())
 
     def within(self, seconds: float) -> float:
-        """Return ``seconds``, or what is left of the operation if that is less (never 0, which would mean no limit)."""
+        """Return ``seconds``, or the remaining time if that is less (never 0, which would mean no limit)."""
         return max(0.001, min(seconds, self.left()))
 
     def check(self, doing: str, table: str | None = None) -> None:
-        """Raise ``TransportError`` once the time is over; ``doing`` says what took it ("Listing the shares")."""
+        """Raise ``TransportError`` after the deadline; ``doing`` describes the operation ("Listing the shares")."""
         if self.left() <= 0:
             raise TransportError(
-                f"{doing} failed: it is not done within the {self.seconds:g} seconds of 'total_timeout'; pass "
-                "ReadOptions with more of them, or ask for less at once.",
+                f"{doing} failed: it took longer than the {self.seconds:g} seconds of 'total_timeout'; increase it "
+                "in ReadOptions, or request less at once.",
                 table=table,
             )
 
 
 class _Policy:
-    """When tenacity tries again, after how long, what it says of it, and what is raised in the end.
+    """When tenacity retries, how long it waits, what it reports, and what it raises in the end.
 
-    Waits grow and are random, so that clients spread. ``Retry-After`` is the least wait; where it does not fit into the
-    limit, there is no further try, because an earlier one would break the server's rule.
+    Waits grow and are random, so that clients do not retry at the same time. ``Retry-After`` is the shortest wait; if
+    it exceeds the limit, there is no retry, because an earlier one would violate the server's rule.
 
     Parameters
     ----------
     options, deadline:
-        The limits of these tries (``max_attempts``, ``max_retry_seconds``), and that of the operation that they are
-        part of.
+        The limits of the attempts (``max_attempts``, ``max_retry_seconds``), and the deadline of their operation.
     tell:
-        Called with the reason before each wait, once the caller has been left without a word for two seconds.
+        Called with the reason before a wait, once nothing has been reported for two seconds.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class _Policy:
         self._attempt: tenacity.AttemptManager | None = None
 
     def _arguments(self) -> dict[str, Any]:
-        # Imported when something fails: nearly nothing does.
+        # Imported when something fails, which is rare.
         import tenacity
 
         options = self._options
@@ -125,7 +125,7 @@ class _Policy:
         assert self._attempt is not None
         with self._attempt:
             raise failure
-        # It is kept until the last try has ended, and would keep frames, and with them memory and sockets.
+        # It is kept until the last attempt, and would keep frames, memory and sockets.
         failure.__traceback__ = failure.__context__ = None
 
     def _is_late(self, state: tenacity.RetryCallState) -> bool:
@@ -146,7 +146,7 @@ class _Policy:
         if failure.after is not None and failure.after > self._options.max_retry_seconds:
             error.add(f"The server asks to wait {failure.after:.0f} s; try again then.")
         elif self._is_late(state):
-            error.add(f"The {self._deadline.seconds:g} seconds of 'total_timeout' leave no time for another try.")
+            error.add(f"The {self._deadline.seconds:g} seconds of 'total_timeout' leave no time for another attempt.")
         raise error
 
 
@@ -156,9 +156,9 @@ def _failure(state: tenacity.RetryCallState) -> Transient:
 
 
 class Tries(_Policy):
-    """The tries of one request, the first of which is under way; threads may use it one after another.
+    """The attempts of one request, after the first one started; not for concurrent threads.
 
-    Parameters as of ``_Policy``; ``sleep`` waits some seconds, ``time.sleep`` unless given.
+    Parameters as in ``_Policy``; ``sleep`` waits, by default ``time.sleep``.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Tries(_Policy):
         return iter(self._retrying)
 
     def call(self, attempt: Callable[[], T]) -> T:
-        """Return ``attempt()``, calling it again while it raises ``Transient``; raises as ``failed``."""
+        """Return ``attempt()``, repeated while it raises ``Transient``; raises as ``failed``."""
         while True:
             try:
                 return attempt()
@@ -192,17 +192,17 @@ class Tries(_Policy):
             self.failed(broken)
 
     def failed(self, failure: Transient) -> None:
-        """Return when it is time for the next try, or raise the error of ``failure`` if there is none."""
+        """Wait until the next attempt, or raise the error of ``failure`` if there is none."""
         if self._attempt is None:
             self._take(next(self._attempts))
-        # What tenacity counts for itself it keeps by thread, and this may be another one than before.
+        # tenacity stores its counts per thread, and this may be a different thread.
         self._retrying.begin()
         self._fail(failure)
         self._take(next(self._attempts))
 
 
 class AsyncTries(_Policy):
-    """As ``Tries``, for a coroutine."""
+    """Like ``Tries``, for a coroutine."""
 
     @functools.cached_property
     def _attempts(self) -> AsyncIterator[tenacity.AttemptManager]:
@@ -211,7 +211,7 @@ class AsyncTries(_Policy):
         return aiter(tenacity.AsyncRetrying(sleep=asyncio.sleep, **self._arguments()))
 
     async def failed(self, failure: Transient) -> None:
-        """Return when it is time for the next try, or raise the error of ``failure`` if there is none."""
+        """Wait until the next attempt, or raise the error of ``failure`` if there is none."""
         if self._attempt is None:
             self._take(await anext(self._attempts))
         self._fail(failure)
@@ -219,14 +219,14 @@ class AsyncTries(_Policy):
 
 
 def wait_before(attempt: int, after: float | None = None) -> float:
-    """Return the seconds to wait before try number ``attempt`` (2 is the first repetition)."""
+    """Return the seconds to wait before attempt number ``attempt`` (2 is the first retry)."""
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * _GROWTH ** min(attempt - 2, 20))
-    # At least half of the time: a wait of nearly nothing helps no overloaded server.
+    # At least half of it: a very short wait does not help an overloaded server.
     return max(random.uniform(longest / 2, longest), after or 0.0)
 
 
 def retry_after(value: str | None) -> float | None:
-    """Return the seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3: seconds or a date), if any."""
+    """Return the seconds in a ``Retry-After`` header (RFC 9110, 10.2.3: seconds or a date), if any."""
     text = (value or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_RETRY_AFTER)
@@ -235,6 +235,6 @@ def retry_after(value: str | None) -> float | None:
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
     if when.tzinfo is None:
-        # "-0000" and dates without a zone: HTTP dates are of UTC (RFC 9110, 5.6.7), whatever the zone of this machine.
+        # "-0000" and dates without a zone: HTTP dates are in UTC (RFC 9110, 5.6.7), whatever the local zone.
         when = when.replace(tzinfo=dt.timezone.utc)
     return max(0.0, (when - dt.datetime.now(dt.timezone.utc)).total_seconds())

@@ -1,7 +1,7 @@
-"""The clever parts that change no row: what each is for, where its door is, and how to do without it.
+"""Optimizations that do not change rows: what each is for, where it is, and how to turn it off.
 
-A test reads the same tables with each of them off, and all of them. They are for those who work on this package: no
-option of a user.
+A test reads the same tables with each of them off, and with all of them off. They are for developers of this package,
+not options for users.
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ import dataclasses
 
 @dataclasses.dataclass(slots=True)
 class Shortcuts:
-    """Which shortcuts are taken.
+    """Which optimizations are used.
 
     Attributes
     ----------
     page_stubs:
-        Of a column chunk only the pages with wanted rows are fetched; small pages of nulls stand for the others
-        (``parquet.partial_chunk``). Without it a filter that hits few rows of large row groups fetches them whole, and
-        drops the rows it does not want afterwards. Benchmark: ``pages``.
+        Only the pages of a column chunk with wanted rows are downloaded; small pages of nulls replace the others
+        (``parquet.partial_chunk``). Without it, a filter that matches few rows of large row groups downloads them
+        completely. Benchmark: ``pages``.
     touch_ahead:
-        While the first rows are on their way, a thread has the system provide the memory of the frame
-        (``outputs.pandas``). Without it that happens between the rows. Benchmark: ``loopback-full``.
+        While the first rows are on their way, a thread makes the system allocate the frame's memory
+        (``outputs.pandas``). Without it, this happens between the rows. Benchmark: ``loopback-full``.
     batches_together:
-        Small batches are put into a frame's columns several at a time (``outputs.pandas``). Without it each column is
-        touched once a file. Benchmark: ``tiny-many``.
+        Several small batches are written into a frame's columns at a time (``outputs.pandas``). Without it, each column
+        is accessed once per file. Benchmark: ``tiny-many``.
     late_columns:
-        The filter's columns are decoded first, and of the others what they leave (``read.pages.filter_leaves``).
-        Without it all columns of the row groups that may match are fetched. Benchmark: ``needle``.
+        The filter's columns are decoded first, and of the others only the matching rows (``read.pages.filter_leaves``).
+        Without it, all columns of the row groups that may match are downloaded. Benchmark: ``needle``.
     columns_as_stored:
-        Columns that need no conversion go from the file's batch to ours in one piece (``read.decode``). Without it each
-        is looked up, asked what it needs, and put in its place. Benchmark: ``tiny-crowd``.
+        Columns that need no conversion are taken from the file's batch together (``read.decode``). Without it, each is
+        handled separately. Benchmark: ``tiny-crowd``.
     texts_alone_measured:
-        Before a row group is decoded, only its texts are looked at for what they unpack to (``read.decode``). Without
-        it every column chunk's entry in the footer is. Benchmark: ``latency-many``.
+        Before a row group is decoded, the unpacked size is checked for its texts only (``read.decode``). Without it, it
+        is checked for every column chunk. Benchmark: ``latency-many``.
     plain_schemas:
-        A schema of nothing but plain types needs no second look for forms that only Arrow has
-        (``parquet.footer``). Without it every type is asked a dozen questions.
+        A schema with only plain types is not searched for types that only Arrow has (``parquet.footer``). Without it,
+        every type is checked several times.
     tight_memory:
-        Once there are many, rows are decoded into memory of jemalloc, which takes back what an array turned out not to
-        need (``parquet.reader``). Without it a table of narrow columns takes 1.4 times its size. Benchmark: ``peak``.
+        Large reads decode rows into memory of jemalloc, which releases the unused part of an array
+        (``parquet.reader``). Without it, a table with narrow columns takes 1.4 times its size. Benchmark: ``peak``.
     streamed_listing:
         The files of a snapshot, and the first versions of a long change feed (``protocol.windows``), are read while the
-        server still lists others (``run.listing``). Without it a read waits for the whole list, and keeps it.
+        server still lists others (``run.listing``). Without it, a read waits for the whole list and keeps it.
         Benchmark: ``first-row-1m``.
     lines_at_once:
-        The lines of a listing that arrive together are decoded as one list (``protocol.pages``). Without it each is cut
-        out, and decoded by a call of its own. Benchmark: ``plan-1m``.
+        The lines of a listing that arrive together are decoded as one list (``protocol.pages``). Without it, each line
+        is decoded separately. Benchmark: ``plan-1m``.
     """
 
     page_stubs: bool = True

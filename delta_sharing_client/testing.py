@@ -1,7 +1,7 @@
-"""A sharing server for the tests of code that reads shares.
+"""A sharing server for tests of code that reads shares.
 
-For pytest, ``pytest_plugins = ["delta_sharing_client.testing"]`` in ``conftest.py`` brings the fixture
-``delta_sharing_server``; elsewhere there is `running`. Both need ``pip install "delta-sharing-client[server]"``.
+For pytest, ``pytest_plugins = ["delta_sharing_client.testing"]`` in ``conftest.py`` adds the fixture
+``delta_sharing_server``; elsewhere use `running`. Both need ``pip install "delta-sharing-client[server]"``.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Rows = Any
 """A ``pyarrow.Table``, or a frame of pandas or Polars: whatever gives Arrow data (``__arrow_c_stream__``)."""
 Tables = Union[str, "os.PathLike[str]", Mapping[str, Union[str, "os.PathLike[str]", Rows]]]
 
-# Where the server lies in an installed package, and in a clone of the repository.
+# The server's package when installed, and in a clone of the repository.
 _HOMES = ("delta_sharing_client._server", "mock_server")
 
 
 class Server(Protocol):
-    """A server that listens on the loopback interface.
+    """A server on the loopback interface.
 
-    ``profile_path`` is a profile file for it and ``profile`` its content; ``ca_path`` is the certificate to trust where
-    it was started with ``tls=True``.
+    ``profile_path`` is a profile file for it and ``profile`` its content; ``ca_path`` is the certificate to trust if it
+    was started with ``tls=True``.
     """
 
     endpoint: str
@@ -45,37 +45,37 @@ class Server(Protocol):
     ca_path: Path | None
 
     def stats(self) -> dict[str, Any]:
-        """Return the counts of requests and bytes since the start, or since `reset_stats`."""
+        """Return the numbers of requests and bytes since the start, or since `reset_stats`."""
 
     def reset_stats(self) -> dict[str, Any]:
-        """Set all counts to zero and return what they were."""
+        """Reset all counts and return the old ones."""
 
     def set_fault(self, text: str) -> None:
-        """Let something go wrong, such as ``503-first=2`` (docs/server.md has the list)."""
+        """Simulate a fault, such as ``503-first=2`` (see docs/server.md)."""
 
     def clear_faults(self, name: str | None = None) -> None:
         """End one fault, or all of them."""
 
     def expire_urls(self) -> None:
-        """Make all data URLs handed out so far expire now."""
+        """Make all data URLs expire now."""
 
 
 @contextlib.contextmanager
 def running(tables: Tables | None = None, **options: Any) -> Iterator[Server]:
-    """Run a server on a free port for the time of a ``with`` block.
+    """Run a server on a free port during a ``with`` block.
 
     Parameters
     ----------
     tables:
         ``{"share.schema.table": rows or directory}``, a directory of Delta tables, or ``None`` for sample tables (share
-        ``demo``). Rows are written as a Delta table of one version, whose change data feed is on.
+        ``demo``). Rows are written as a Delta table with one version and an enabled change data feed.
     options:
-        Such as ``url_ttl``, ``latency``, ``faults`` and ``tls``; docs/server.md has them.
+        Such as ``url_ttl``, ``latency``, ``faults`` and ``tls``; see docs/server.md.
 
     Raises
     ------
     UsageError
-        The extra ``server`` is not installed, or a column has a type that no Delta type holds.
+        The extra ``server`` is not installed, or a column has a type that Delta does not support.
     """
     package = server_package()
     with tempfile.TemporaryDirectory(prefix="delta-sharing-") as folder:
@@ -90,7 +90,7 @@ with contextlib.suppress(ModuleNotFoundError):
 
     @pytest.fixture
     def delta_sharing_server() -> Iterator[Callable[..., Server]]:
-        """A function that starts a server, with the arguments of `running`; the servers end with the test."""
+        """A function that starts a server, with the arguments of `running`; the servers stop at the end of the test."""
         with contextlib.ExitStack() as stack:
             yield lambda tables=None, **options: stack.enter_context(running(tables, **options))
 
@@ -114,7 +114,7 @@ def _directory(package: ModuleType, folder: Path, name: str, value: Any) -> str 
         given = value if isinstance(value, pa.Table) else pa.table(value)
     except pa.ArrowInvalid as error:
         raise UsageError(
-            f"The rows of '{name}' come in a form that pyarrow {pa.__version__} does not take: {error}. Give a "
+            f"The rows of '{name}' have a form that pyarrow {pa.__version__} does not support: {error}. Pass a "
             "'pyarrow.Table', or update pyarrow (views, which Polars has, need 16)."
         ) from None
     struct = from_arrow_schema(given.schema)
@@ -146,6 +146,6 @@ def _directory(package: ModuleType, folder: Path, name: str, value: Any) -> str 
 def _column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if not pa.types.is_dictionary(column.type):
         return column.cast(kind)
-    # Value by value: Arrow does not take apart a dictionary of views, such as Polars has.
+    # Value by value: Arrow cannot decode a dictionary of views, which Polars has.
     chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks]
     return pa.chunked_array(chunks, kind)

@@ -33,7 +33,7 @@ class Span:
 UNKNOWN = Span(None, None, True, True)
 
 Test = Callable[[Callable[[str], Span]], Outcome]
-"""The answers of a predicate on a file, given what is known of each column by name."""
+"""The responses of a predicate on a file, given what is known of each column by name."""
 
 
 class NotUnderstood(ValueError):

@@ -36,13 +36,13 @@ NOUNS_WITH_ONE_READER = {
     "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",
     "protocol/auth.py": "sign-in",
-    "protocol/pages.py": "an answer from the network: its pages, polls and resumptions",
+    "protocol/pages.py": "a response from the network: its pages, polls and resumptions",
     "read/decode.py": "bytes to batches, without a download",
     "fetch/flight.py": "how many requests are in flight, which needs no network to be tested",
     "run/scan.py": "the files of one read, on the loop; batches.py hands their rows to threads and coroutines",
     "storage/place.py": "one location in one store, and its credentials",
     "spark/push_down.py": "Java in the driver, and the check of it",
-    "spark/catalog.py": "the answers to a catalog in the JVM",
+    "spark/catalog.py": "the responses to a catalog in the JVM",
     "spark/served_table.py": "what is asked of a server for a relation; datasource.py is what Spark asks of us",
 }
 

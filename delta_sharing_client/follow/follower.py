@@ -318,7 +318,7 @@ class Follower:
     def _require_format(self, window: Window, wanted: ResponseFormat) -> None:
         if not _fits(window, wanted):
             raise DataError(
-                f"The {self._words.place} counts files of answers in {wanted.value} format, but the server answers in "
+                f"The {self._words.place} counts files in {wanted.value} format, but the server responds in "
                 f"{window.response_format.value} format, whose files have other ids; {self._words.anew}.",
                 table=self._table.name,
                 version=window.first,

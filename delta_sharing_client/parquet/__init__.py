@@ -1,1 +1,1 @@
-"""What a Parquet file is, without decoding a row. Knows no Delta."""
+"""Parquet files without decoding rows: footers, pages, byte ranges. Independent of Delta."""

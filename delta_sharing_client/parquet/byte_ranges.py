@@ -1,5 +1,4 @@
-"""Parts of a file: which bytes to ask for, joined where a gap costs less than a request, and a file of which only some
-bytes are here."""
+"""Byte ranges of a file: which to request, joined if a gap costs less than a request; and a partly downloaded file."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DataError
 
-# A request in flight among many costs about as much as this many bytes at common latencies and bandwidths.
+# One of many concurrent requests costs about as much as this many bytes.
 GAP = 64 * 1024
-# Of the bytes that are needed, at most this share may be read in vain for the sake of fewer requests ...
+# At most this share of the needed bytes may be downloaded unnecessarily, to save requests ...
 WASTE_SHARE = 0.05
-# ... except that this much always may.
+# ... or this much, if that is more.
 WASTE_FLOOR = 8 * 1024
 
 
@@ -48,9 +47,9 @@ def merge(ranges: Iterable[ByteRange]) -> list[ByteRange]:
 def coalesce(
     ranges: Iterable[ByteRange], *, gap: int = GAP, waste_share: float = WASTE_SHARE, waste_floor: int = WASTE_FLOOR
 ) -> list[ByteRange]:
-    """Return ranges that cover ``ranges`` in fewer requests.
+    """Return ranges that cover ``ranges`` with fewer requests.
 
-    The smallest gaps are closed first, none wider than ``gap``, as long as all bytes read in vain stay below
+    The smallest gaps are closed first, none wider than ``gap``, as long as the unnecessary bytes stay below
     ``waste_share`` of the needed ones (or below ``waste_floor``).
     """
     needed = merge(ranges)
@@ -74,14 +73,14 @@ def coalesce(
 
 
 def split(item: ByteRange, part: int) -> list[ByteRange]:
-    """Cut ``item`` into equal parts of about ``part`` bytes, none larger than 1.5 times that."""
+    """Split ``item`` into equal parts of about ``part`` bytes, none larger than 1.5 times that."""
     count = max(1, round(item.length / part)) if part > 0 else 1
     edges = [item.start + item.length * index // count for index in range(count + 1)]
     return [ByteRange(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 def subtract(ranges: Iterable[ByteRange], held: Sequence[ByteRange]) -> list[ByteRange]:
-    """Return the parts of ``ranges`` that none of ``held`` covers."""
+    """Return the parts of ``ranges`` that ``held`` does not cover."""
     rest = merge(ranges)
     for have in held:
         pieces: list[ByteRange] = []
@@ -105,11 +104,11 @@ class Block(NamedTuple):
 
 
 class SparseFile(io.RawIOBase):
-    """A read-only file of ``size`` bytes that holds ``blocks`` and refuses to read anything else.
+    """A read-only file of ``size`` bytes that contains only ``blocks``.
 
-    The Parquet reader reads from it. Reads are slices of the blocks without a copy. A read that touches a byte which
-    was not fetched raises ``DataError``: zeros in its place would decode to wrong rows. ``replaced`` are reads that are
-    answered with other bytes than the file's, by start and length: column chunks of which only some pages were fetched.
+    The Parquet reader reads from it, without copies. A read of missing bytes raises ``DataError``, because zeros in
+    their place would decode to wrong rows. ``replaced`` has other bytes than the file's, by start and length: rebuilt
+    column chunks.
     """
 
     def __init__(
@@ -123,17 +122,17 @@ class SparseFile(io.RawIOBase):
         self._position = 0
 
     def slice(self, start: int, length: int) -> pa.Buffer:
-        """Return ``length`` bytes from ``start`` on, which must lie in one block."""
+        """Return ``length`` bytes from ``start`` on, which must be in one block."""
         if (replaced := self._replaced.get((start, length))) is not None:
             return replaced
-        # The nearest block nearly always; where blocks overlap, it may be one before.
+        # Nearly always the nearest block; if blocks overlap, possibly an earlier one.
         for index in range(bisect.bisect_right(self._starts, start) - 1, -1, -1):
             block = self._blocks[index]
             if start + length <= block.stop:
                 return block.data.slice(start - block.start, length)
         raise DataError(f"Bytes {start} to {start + length} of a data file are needed but were not planned to be read.")
 
-    # === What pyarrow.PythonFile calls ===
+    # === Methods for pyarrow.PythonFile ===
 
     def read_buffer(self, nbytes: int | None = -1) -> pa.Buffer:
         length = self._size - self._position if nbytes is None or nbytes < 0 else nbytes

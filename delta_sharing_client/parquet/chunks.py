@@ -1,8 +1,8 @@
-"""Where a Parquet file's column chunks lie and what their statistics say, from the bytes of its footer.
+"""Locations and statistics of column chunks, from the bytes of a Parquet footer.
 
-pyarrow has accessors for this, but a C++ exception in one of them (statistics that are too short, a size histogram of
-another length, an encrypted column) ends the process; the same exception in its reader becomes a Python one. So the
-reader reads, and what has to be known before it can is read here.
+pyarrow has accessors for them, but a C++ exception in an accessor (statistics that are too short, a size histogram of a
+wrong length, an encrypted column) ends the process; in the reader it becomes a Python exception. So pyarrow only reads
+the data, and this module parses what is needed before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAGE_TYPE, _ENCODING, _COUNT = 1, 2, 3
 _DATA_PAGES, _DICTIONARY_ENCODINGS = (0, 3), (2, 8)
 _NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 3, 5, 6
 _TYPE_DEFINED_ORDER = 1
-# ColumnOrder with that field, an empty struct: what nearly all writers say of all columns.
+# An empty ColumnOrder struct of that field; nearly all writers use it for all columns.
 _ORDERED = b"\x1c\x00\x00"
 _MAGIC = b"PAR1"
 
@@ -37,10 +37,10 @@ Plain = Union[bool, int, float, bytes]
 
 
 class Chunk(NamedTuple):
-    """One column of one row group: its first byte, its length, its length decompressed, its statistics.
+    """One column of one row group: its position, its length, its decompressed length, its statistics.
 
-    ``bounds`` are smallest and largest value as the physical type has them, of a file that states its column orders:
-    then it is ``ordered``. ``values`` counts nulls as well. The indexes are where the file says they are, if anywhere.
+    ``bounds`` are the smallest and largest value in the physical type, if the file states its column orders; then it is
+    ``ordered``. ``values`` includes nulls. The positions of the indexes are the file's, if it has any.
     """
 
     start: int
@@ -57,9 +57,9 @@ class Chunk(NamedTuple):
     encoding_stats: bytes | None = None
 
     def dictionary_pages(self) -> int | None:
-        """Return how many data pages are encoded by the dictionary, ``None`` if the footer does not say.
+        """Return the number of data pages with dictionary encoding, ``None`` if the footer does not state it.
 
-        A writer that gives up its dictionary does not come back to it: those pages are the first ones.
+        A writer that stops using its dictionary does not resume: those pages are the first ones.
         """
         if self.encoding_stats is None:
             return None
@@ -74,9 +74,9 @@ class Chunk(NamedTuple):
 
 
 class Chunks:
-    """The chunks of ``leaves`` in every row group, and the writer's name; decoded when one is asked for.
+    """The chunks of ``leaves`` in every row group, and the writer's name; decoded on demand.
 
-    ``footer`` are its bytes without the trailer, ``end`` is where it begins in the file.
+    ``footer`` has its bytes without the trailer, ``end`` is its position in the file.
     """
 
     def __init__(self, footer: pa.Buffer, leaves: Collection[int], end: int) -> None:
@@ -87,10 +87,8 @@ class Chunks:
     def get(self, group: int, leaf: int) -> Chunk:
         """Return the chunk of a leaf in a row group.
 
-        Raises
-        ------
-        DataError
-            The footer does not decode or has no such chunk, or a chunk lies outside of the file or is encrypted.
+        Raises ``DataError`` if the footer does not decode or has no such chunk, or a chunk is outside of the file or
+        encrypted.
         """
         try:
             return self._decoded[1][group][leaf]
@@ -99,12 +97,12 @@ class Chunks:
 
     @property
     def is_decoded(self) -> bool:
-        """Whether the footer's bytes have been gone through."""
+        """Whether the footer has been decoded."""
         return "_decoded" in self.__dict__
 
     @property
     def created_by(self) -> str:
-        """The writer's name. Errors are those of ``get``."""
+        """The writer's name. Errors as in ``get``."""
         return self._decoded[0]
 
     @functools.cached_property
@@ -134,7 +132,7 @@ class Chunks:
 
     def _chunk(self, raw: dict[int, Any], ordered: bool) -> Chunk:
         if _CRYPTO in raw:
-            raise DataError("The Parquet file has an encrypted column, which this client does not read.")
+            raise DataError("The Parquet file has an encrypted column, which is not supported.")
         meta = raw[_META_DATA]
         start, length = meta[_DATA_PAGE], meta[_COMPRESSED]
         if 0 < meta.get(_DICTIONARY_PAGE, 0) < start:
@@ -184,7 +182,7 @@ _BYTES = (6, 7)
 
 
 def plain(value: bytes, physical: int) -> Plain | None:
-    """Return a bound as its physical type has it, ``None`` of a type without order or of another length than it has."""
+    """Return a bound in its physical type; ``None`` for a type without order or a value of the wrong length."""
     if physical in _BYTES:
         return value
     layout = _FIXED.get(physical)
@@ -195,7 +193,7 @@ def plain(value: bytes, physical: int) -> Plain | None:
 
 
 def _orders(data: bytes, at: int) -> tuple[Collection[int], int]:
-    """Read a list of ColumnOrder as the columns that have the order of their type."""
+    """Parse a list of ColumnOrder; return the columns with the order of their type."""
     count, _, start = list_header(data, at)
     if data.startswith(_ORDERED * count, start):
         return range(count), start + len(_ORDERED) * count

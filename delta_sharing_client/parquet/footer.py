@@ -1,4 +1,4 @@
-"""Parquet footers: how long they probably are, and what is in them (Apache Parquet, "File Format")."""
+"""Parquet footers: their probable length, and their content (Apache Parquet, "File Format")."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST = 64 * 1024
 
 
 class Footer(NamedTuple):
-    """The file's metadata, its schema as Arrow reads it, where its bytes begin, and those bytes without the trailer."""
+    """The file's metadata, its Arrow schema, the position of the footer, and its bytes without the trailer."""
 
     metadata: pq.FileMetaData
     arrow: pa.Schema
@@ -41,9 +41,9 @@ class Footer(NamedTuple):
 
 
 class FooterGuess:
-    """Guesses the length of the next footer from those already seen; safe for many threads.
+    """Guesses the length of the next footer from previous ones; thread-safe.
 
-    Before any was seen: half a percent of the file, within bounds, and 160 bytes a column as writers spend on one
+    Without previous ones: half a percent of the file, within bounds, and 160 bytes per column, which is typical of a
     column chunk with statistics.
     """
 
@@ -65,29 +65,26 @@ class FooterGuess:
         return guess if file_size < 0 else min(guess, file_size)
 
     def learn(self, length: int) -> None:
-        """Take note of a footer's real length, trailer included."""
+        """Record a footer's real length, including the trailer."""
         with self._lock:
             self._seen = max(self._seen, length)
 
     def learn_index(self, length: int) -> None:
-        """Take note of the length of page index and footer, where both were needed; long ones are asked for apart."""
+        """Record the length of page index and footer, if both were needed; long ones are requested separately."""
         if length <= _MOST:
             self.learn(length)
 
 
 def footer_length(tail: pa.Buffer, file_size: int) -> int:
-    """Return the length of the footer, trailer included, from the last bytes of a file.
+    """Return the length of the footer, including the trailer, from the last bytes of a file.
 
-    Raises
-    ------
-    DataError
-        The file is too short, does not end as Parquet does, or is encrypted.
+    Raises ``DataError`` if the file is too short, does not end like Parquet, or is encrypted.
     """
     if tail.size < _TRAILER or file_size < _TRAILER + len(_MAGIC):
         raise DataError(f"A data file must be a Parquet file; this one of {file_size} bytes is too short.")
     length, magic = struct.unpack("<I4s", tail.slice(tail.size - _TRAILER, _TRAILER).to_pybytes())
     if magic == _ENCRYPTED_MAGIC:
-        raise DataError("The Parquet file has an encrypted footer, which this client does not read.")
+        raise DataError("The Parquet file has an encrypted footer, which is not supported.")
     if magic != _MAGIC:
         raise DataError("A data file must be a Parquet file, which ends with 'PAR1'; this one does not.")
     if length + _TRAILER + len(_MAGIC) > file_size:
@@ -100,12 +97,8 @@ def footer_length(tail: pa.Buffer, file_size: int) -> int:
 def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     """Return the footer from ``tail``, the last bytes of the file, at least ``footer_length`` of them.
 
-    Raises
-    ------
-    DataError
-        The footer does not decode.
-    UnsupportedFeatureError
-        This pyarrow is older than a type in the file.
+    Raises ``DataError`` if the footer does not decode, ``UnsupportedFeatureError`` if this pyarrow is older than a type
+    in the file.
     """
     length = footer_length(tail, file_size)
     footer = tail.slice(tail.size - length, length)
@@ -114,7 +107,7 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     try:
         found = _read(data)
     except DataError as error:
-        # What the writer's Arrow schema says may be all that is wrong.
+        # Perhaps only the writer's Arrow schema is wrong.
         problem = error
     if found is None or (
         not _is_plain(found[1]) and _any(found[1], _is_another_form) and not _any(found[1], _needs_arrow_schema)
@@ -129,10 +122,10 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
 
 
 def open_file(data: pa.Buffer) -> tuple[Footer, ParquetReader | None]:
-    """Return the footer of a file that is all here, and a reader of the file where its types are as they shall be.
+    """Return the footer of a complete file, and a reader if the file's types need no change; errors as in
+    ``parse_footer``.
 
-    Errors are those of ``parse_footer``. To open the file twice, for its footer and for its rows, takes a tenth of the
-    time that decoding a small one does.
+    Opening a small file twice would add a tenth to the time of decoding it.
     """
     length = footer_length(data, data.size)
     try:
@@ -140,7 +133,7 @@ def open_file(data: pa.Buffer) -> tuple[Footer, ParquetReader | None]:
         metadata, arrow = file.metadata, file.schema_arrow
         plain = _is_plain(arrow)
     except ARROW_ERRORS:
-        return parse_footer(data, data.size), None  # which says what is wrong, or does without it
+        return parse_footer(data, data.size), None  # which raises the error, or does without it
     if not plain:
         return parse_footer(data, data.size), None
     start = data.size - length
@@ -149,7 +142,7 @@ def open_file(data: pa.Buffer) -> tuple[Footer, ParquetReader | None]:
 
 def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
     try:
-        # A reader wants a whole file; a footer behind the magic number is one for this purpose.
+        # The reader expects a whole file; a footer after the magic number is enough.
         file = open_reader(pa.BufferReader(_MAGIC + footer))
         metadata = file.metadata
     except ARROW_ERRORS as error:
@@ -168,10 +161,10 @@ def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
 
 
 def _without_arrow_schema(footer: bytes) -> bytes | None:
-    """Return the footer with the key ``ARROW:schema`` by another name, ``None`` if it has none or does not decode.
+    """Return the footer with the key ``ARROW:schema`` renamed, ``None`` if it has none or does not decode.
 
-    Writers leave there in which of Arrow's forms they had a column: views, dictionaries, run-end encoding, extension
-    types. The reader then hands out that form, for some of which Arrow has no kernels; the Parquet types say enough.
+    Writers store the Arrow type of a column there: views, dictionaries, run-end encoding, extension types. The reader
+    would return these types, for some of which Arrow has no kernels; the Parquet types are enough.
     """
 
     def spans(data: bytes, at: int) -> tuple[tuple[bool, int, int], int]:
@@ -187,7 +180,7 @@ def _without_arrow_schema(footer: bytes) -> bytes | None:
     return footer[:place] + _ARROW_SCHEMA.lower() + footer[place + len(_ARROW_SCHEMA) :]
 
 
-# Types that need no second look; nearly all columns of nearly all files.
+# Types that need no further check; nearly all columns have them.
 _PLAIN = frozenset(
     kind.id
     for kind in (
@@ -197,7 +190,7 @@ _PLAIN = frozenset(
 )
 
 
-# The last schema that was found to be plain: files of a table mostly have one.
+# The last schema with only plain types: files of a table usually have the same.
 _last_plain: list[pa.Schema] = [pa.schema([])]
 
 
@@ -214,7 +207,7 @@ def _is_plain(schema: pa.Schema) -> bool:
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Raise ``UnicodeDecodeError`` where a name is no text: Arrow looks at its bytes only when it is asked for."""
+    """Raise ``UnicodeDecodeError`` for a name that is not text; Arrow checks its bytes only on access."""
     for field in fields:
         str(field.name)
         data_type = field.type
@@ -228,7 +221,7 @@ def _any(schema: pa.Schema, wanted: Callable[[pa.DataType], bool]) -> bool:
 
 
 def _holds(data_type: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type, or one below it, is ``wanted``."""
+    """Whether ``wanted`` is true for a type or one nested in it."""
     if isinstance(data_type, pa.BaseExtensionType):
         return wanted(data_type) or _holds(data_type.storage_type, wanted)
     if pa.types.is_dictionary(data_type):
@@ -238,7 +231,7 @@ def _holds(data_type: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> boo
 
 
 def _is_another_form(data_type: pa.DataType) -> bool:
-    """Whether only a writer's Arrow schema makes a column come out like this."""
+    """Whether a type can only come from the writer's Arrow schema."""
     types = pa.types
     if types.is_nested(data_type):
         return not (types.is_list(data_type) or types.is_map(data_type) or types.is_struct(data_type))
@@ -252,8 +245,8 @@ def _is_another_form(data_type: pa.DataType) -> bool:
 
 
 def _needs_arrow_schema(data_type: pa.DataType) -> bool:
-    """Whether only a writer's Arrow schema tells what the values are: to Parquet, durations are plain numbers.
+    """Whether the values need the writer's Arrow schema: in Parquet, durations are plain numbers.
 
-    Without it they count as microseconds, which are Spark's.
+    Without it they are microseconds, as in Spark.
     """
     return bool(pa.types.is_duration(data_type)) and data_type.unit != "us"

@@ -1,9 +1,9 @@
-"""The pages of column chunks: what the page index says of them, and what their own headers do (Apache Parquet, "Page
-Index", "Data Pages").
+"""The pages of column chunks, from the page index and from their own headers (Apache Parquet, "Page Index", "Data
+Pages").
 
-The index is a hint beside the data. One that does not decode, or that contradicts the footer or itself, is not used:
-``pages`` then returns ``None``, and the chunk is read whole, as if it had no index. The Parquet reader goes by the
-headers, so what must be true, as the size of what a page unpacks to, is taken from them and not from the footer.
+The index is a hint. One that does not decode, or that contradicts the footer or itself, is not used: ``pages`` returns
+``None``, and the whole chunk is read. The Parquet reader uses the headers, so sizes that must be right, such as the
+unpacked size of a page, are taken from them and not from the footer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INDEX_LISTS = {
 _TYPE, _UNCOMPRESSED, _COMPRESSED = 1, 2, 3
 _BODIES = {DATA_PAGE: (5, 2), DICTIONARY_PAGE: (7, 2), DATA_PAGE_V2: (8, 4)}
 _NUM_VALUES, _NUM_ROWS_V2 = 1, 3
-# CompressionCodec by pyarrow's names; the fifth is LZ4 in Hadoop's own frames.
+# CompressionCodec by pyarrow's names; codec 5 is LZ4 with Hadoop's framing.
 _CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _PREFIX = 4
 _LARGE_DICTIONARY = 4 * 1024 * 1024
@@ -46,8 +46,8 @@ _LARGE_DICTIONARY = 4 * 1024 * 1024
 class Pages(NamedTuple):
     """The data pages of one column chunk.
 
-    Page ``i`` is the bytes ``starts[i]`` to ``starts[i + 1]`` of the file, header included, and the rows ``rows[i]`` to
-    ``rows[i + 1]``, counted in its row group. Both have one entry more than there are pages.
+    Page ``i`` has the bytes ``starts[i]`` to ``starts[i + 1]`` of the file, including its header, and the rows
+    ``rows[i]`` to ``rows[i + 1]`` of its row group. Both lists have one entry more than there are pages.
     """
 
     starts: tuple[int, ...]
@@ -62,7 +62,7 @@ class Pages(NamedTuple):
 
 
 class PageValues(NamedTuple):
-    """What one page holds: its ``null_count`` is 0, the number of its rows, or ``None`` for anything else."""
+    """The bounds of one page: its ``null_count`` is 0, the number of its rows, or ``None`` for anything else."""
 
     bounds: tuple[Plain, Plain] | None
     null_count: int | None
@@ -71,8 +71,8 @@ class PageValues(NamedTuple):
 def pages(offset_index: bytes, chunk: Chunk, rows: int) -> Pages | None:
     """Return the pages of a chunk without repeated values in a row group of ``rows`` rows.
 
-    ``None`` where the index is damaged or odd: the pages must follow each other without a gap up to the chunk's end,
-    and each must hold at least one row.
+    ``None`` if the index is damaged or unusual: the pages must be contiguous up to the chunk's end, and each must have
+    at least one row.
     """
     try:
         found, _ = read_struct(offset_index, 0, lists={_LOCATIONS: list_of(read_struct)})
@@ -94,10 +94,10 @@ def pages(offset_index: bytes, chunk: Chunk, rows: int) -> Pages | None:
 
 
 def values(column_index: bytes, chunk: Chunk, found: Pages) -> list[PageValues] | None:
-    """Return what each of the pages ``found`` holds.
+    """Return the bounds of each of the pages ``found``.
 
-    ``None`` where the index is damaged, has not one entry for each page, counts other nulls than it says or than the
-    footer does, or has numbers beyond the footer's bounds.
+    ``None`` if the index is damaged, has a wrong number of entries, contradicts itself or the footer in its null
+    counts, or has values beyond the footer's bounds.
     """
     try:
         index, _ = read_struct(column_index, 0, lists=_INDEX_LISTS)
@@ -135,7 +135,7 @@ def _bounds(lower: bytes, upper: bytes, chunk: Chunk) -> tuple[Plain, Plain] | N
 
 
 def _beyond(page: tuple[Plain, Plain], chunk: tuple[Plain, Plain] | None) -> bool:
-    """Whether a page's bounds contradict the chunk's. Bytes may be cut off in either place, and are not compared."""
+    """Whether a page's bounds contradict the chunk's. Bytes may be truncated in either, and are not compared."""
     if chunk is None or any(isinstance(value, bytes) for value in (*page, *chunk)):
         return False
     return page[0] < chunk[0] or page[1] > chunk[1]  # type: ignore[operator]
@@ -145,9 +145,9 @@ def _beyond(page: tuple[Plain, Plain], chunk: tuple[Plain, Plain] | None) -> boo
 
 
 class PageHeader(NamedTuple):
-    """One page: its type, the bytes of its body compressed and not, its values (nulls counted), their encoding.
+    """One page: its type, the bytes of its body compressed and not, its values (with nulls), their encoding.
 
-    ``rows`` is known of data pages of version 2; ``values`` and ``encoding`` of data pages and dictionaries.
+    ``rows`` is known for data pages of version 2; ``values`` and ``encoding`` for data pages and dictionaries.
     """
 
     kind: int
@@ -159,8 +159,8 @@ class PageHeader(NamedTuple):
 
 
 class ChunkPages(NamedTuple):
-    """The pages of one chunk: how many bytes the largest unpacks to, the encodings of data pages, and the dictionary
-    with the position of its body."""
+    """The pages of one chunk: the largest unpacked size, the encodings of data pages, and the dictionary with the
+    position of its body."""
 
     largest: int
     encodings: frozenset[int]
@@ -168,12 +168,9 @@ class ChunkPages(NamedTuple):
 
 
 def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
-    """Read the header at ``at`` of bytes or a memoryview; return it and where the page's body begins.
+    """Return the header at ``at`` of bytes or a memoryview, and the position of the page's body.
 
-    Raises
-    ------
-    IndexError, KeyError, ValueError, TypeError
-        It does not decode.
+    Raises ``IndexError``, ``KeyError``, ``ValueError`` or ``TypeError`` if it does not decode.
     """
     header, at = read_struct(data, at)
     kind, compressed, uncompressed = header[_TYPE], header[_COMPRESSED], header[_UNCOMPRESSED]
@@ -188,9 +185,9 @@ def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
 
 
 def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
-    """Return what the headers in the bytes of a chunk of that many ``values`` say.
+    """Read the page headers in the bytes of a chunk with ``values`` values.
 
-    What does not decode ends the walk: the Parquet reader stops there, too.
+    It stops at a header that does not decode, like the Parquet reader.
     """
     largest = at = 0
     encodings: set[int] = set()
@@ -211,11 +208,10 @@ def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
 
 
 def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: int) -> int | None:
-    """Return the length of the longest text in a dictionary of texts under 256 bytes or of one length; ``None`` if it
-    is not so plain.
+    """Return the length of the longest text in a dictionary of texts under 256 bytes or of one length, else ``None``.
 
-    Each text lies behind its length. Short ones end in three zero bytes and nothing else does; that the lengths found
-    so lead from one to the next, and to the page's end, is checked.
+    Each text is preceded by its length. The lengths of short texts end in three zero bytes, and only they do; the
+    lengths found must lead from one to the next and to the page's end.
     """
     page, at = dictionary
     if max(page.compressed, page.uncompressed) > _LARGE_DICTIONARY:
@@ -241,7 +237,7 @@ def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], co
     three &= zero[3:]
     starts = np.flatnonzero(three)
     lengths = data[starts].astype(np.int64)
-    # Behind a text, the four zeros of an empty one look like the end of a length that begins one byte before.
+    # After a text, the four zeros of an empty one look like the end of a length that starts one byte earlier.
     real = np.append(starts[1:] - starts[:-1] >= _PREFIX, True)
     starts, lengths = starts[real | (lengths == 0)], lengths[real | (lengths == 0)]
     ends = np.append(starts[1:], len(data))

@@ -1,11 +1,11 @@
-"""A column chunk of which only some pages were fetched, made whole again for the Parquet reader.
+"""Rebuilds a column chunk from some of its pages, for the Parquet reader.
 
-Rows keep their positions: where pages are left out, one small page stands for all their rows. It says "null" once for
-all of them in an optional column, and one value in a required one. Nobody may look at those rows: whoever reads the
-chunk drops them by position. The fetched pages are not touched, and their checksums, if any, still hold.
+Rows keep their positions: a small page replaces each gap. In an optional column it has nulls for all rows of the gap,
+in a required one a single value. These rows must not be used: the caller drops them by position. The downloaded pages
+are unchanged, and so are their checksums.
 
-The pages come right behind each other from the chunk's start, as the reader walks from header to header. It stops when
-it has seen the chunk's number of values; what lies behind is never read, and takes no memory.
+The pages are contiguous from the chunk's start, because the reader goes from header to header. It stops after the
+chunk's number of values; the rest is never read and takes no memory.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _MOST_ROWS = 1 << 30
 
 
 class PageMismatch(Exception):
-    """The pages are not what the page index says."""
+    """The pages contradict the page index."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ColumnShape:
-    """What a stub has to know of a column without repeated values: how deep nulls go, 0 for a required one."""
+    """The shape of a column without repeated values: how deep nulls can be, 0 for a required one."""
 
     max_definition_level: int
     is_dictionary: bool = False
@@ -54,7 +54,7 @@ class ColumnShape:
 class PartialChunk:
     """A chunk and the ``kept`` ones of its ``pages``, ascending; ``stubs`` by the first page that each replaces.
 
-    ``has_dictionary`` says that the dictionary in front of the pages is needed, too.
+    ``has_dictionary`` says that the dictionary before the pages is needed too.
     """
 
     chunk: Chunk
@@ -65,7 +65,7 @@ class PartialChunk:
 
     @property
     def ranges(self) -> list[ByteRange]:
-        """The bytes to fetch: the dictionary if it is needed, and the kept pages."""
+        """The bytes to download: the dictionary if it is needed, and the kept pages."""
         starts = self.pages.starts
         found = [ByteRange(starts[page], starts[page + 1]) for page in self.kept]
         return merge([ByteRange(self.chunk.start, starts[0]), *found] if self.has_dictionary else found)
@@ -75,12 +75,9 @@ class PartialChunk:
         return sum(item.length for item in self.ranges)
 
     def rebuild(self, read: Callable[[int, int], pa.Buffer]) -> pa.Buffer:
-        """Return the chunk's bytes; ``read`` returns as many bytes of the file from a position on.
+        """Return the chunk's bytes; ``read`` returns bytes of the file from a position on.
 
-        Raises
-        ------
-        PageMismatch
-            A page's header does not say what the index does.
+        Raises ``PageMismatch`` if a page's header contradicts the index.
         """
         starts, rows = self.pages.starts, self.pages.rows
         parts: dict[int, Any] = dict(self.stubs)
@@ -90,7 +87,7 @@ class PartialChunk:
         for page in self.kept:
             parts[page] = read(starts[page], starts[page + 1] - starts[page])
             _check(parts[page], rows[page + 1] - rows[page], self.has_dictionary)
-        # Untouched pages of an anonymous mapping take no memory.
+        # Unused pages of an anonymous mapping take no memory.
         whole = mmap.mmap(-1, self.chunk.length)
         for page in sorted(parts):
             whole.write(memoryview(parts[page]))
@@ -99,7 +96,7 @@ class PartialChunk:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupPages:
-    """The stretches of rows of a row group that are wanted, counted in it, and its chunks that are fetched in part."""
+    """The wanted ranges of rows in a row group, and its chunks that are downloaded in part."""
 
     rows: tuple[tuple[int, int], ...]
     chunks: dict[int, PartialChunk]
@@ -108,9 +105,9 @@ class GroupPages:
 def partial_chunk(
     chunk: Chunk, pages: Pages, rows: Sequence[tuple[int, int]], shape: ColumnShape
 ) -> PartialChunk | None:
-    """Return what to fetch of a chunk for ``rows``, ascending stretches of the row group.
+    """Return what to download of a chunk for ``rows``, ascending ranges of the row group.
 
-    ``None`` where all pages are needed, or where no stub of this type of column stands for those that are not.
+    ``None`` if all pages are needed, or if this type of column has no stub.
     """
     kept = _overlapping(pages, rows)
     if len(kept) == pages.number or not SHORTCUTS.page_stubs:
@@ -143,7 +140,7 @@ def _overlapping(pages: Pages, rows: Sequence[tuple[int, int]]) -> tuple[int, ..
 
 
 def _check(page: pa.Buffer, rows: int | None, has_dictionary: bool) -> None:
-    """Compare a page's header with its place in the index; ``rows`` of ``None`` is for the dictionary itself."""
+    """Compare a page's header with the index; ``rows`` of ``None`` is for the dictionary."""
     try:
         header, at = read_page_header(memoryview(page).cast("B"), 0)
     except UNREADABLE as error:
@@ -162,7 +159,7 @@ def _check(page: pa.Buffer, rows: int | None, has_dictionary: bool) -> None:
 
 
 def _stub(rows: int, chunk: Chunk, pages: Pages, shape: ColumnShape) -> bytes | None:
-    """Return a page of version 2, not compressed, of ``rows`` nulls, or of ``rows`` times one value."""
+    """Return an uncompressed page of version 2 with ``rows`` nulls, or ``rows`` times one value."""
     if rows > _MOST_ROWS or shape.max_definition_level > 0xFF:
         return None
     run = _varint(rows << 1) + b"\0"
@@ -177,18 +174,18 @@ def _stub(rows: int, chunk: Chunk, pages: Pages, shape: ColumnShape) -> bytes | 
     if chunk.physical == _BOOLEAN:
         return _page(rows, 0, _RLE, values=len(run).to_bytes(4, "little") + run)
     if _refers(chunk, shape) and pages.starts[0] > chunk.start:
-        # One bit for the index, which is 0: the dictionary's first value.
+        # One bit for the index 0, the dictionary's first value.
         return _page(rows, 0, _RLE_DICTIONARY, values=b"\1" + run)
     return None
 
 
 def _refers(chunk: Chunk, shape: ColumnShape) -> bool:
-    """Whether a stub takes its value from the dictionary: no encoding has a short way to say it."""
+    """Whether a stub takes its value from the dictionary, because no encoding is short enough."""
     return not shape.max_definition_level and chunk.physical not in (_BOOLEAN, _INT32, _INT64, _BYTE_ARRAY)
 
 
 def _zeros(rows: int) -> bytes:
-    """Zeros in the encoding DELTA_BINARY_PACKED: the first, then one block of differences that need no bits."""
+    """Zeros in the encoding DELTA_BINARY_PACKED: the first, then one block of differences with zero bits."""
     block = max(128, -(-rows // 128) * 128)
     return _varint(block) + _varint(1) + _varint(rows) + b"\0" + (b"\0\0" if rows > 1 else b"")
 

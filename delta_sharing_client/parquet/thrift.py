@@ -1,7 +1,7 @@
-"""Values of the Thrift compact protocol, as Parquet footers hold them (Apache Thrift, "Thrift compact protocol").
+"""The Thrift compact protocol, as used in Parquet footers (Apache Thrift, "Thrift compact protocol").
 
-Every function takes a position and returns the one after what it read or skipped. Damaged bytes raise ``ValueError`` or
-``IndexError``; the time is linear in the bytes.
+Every function takes a position and returns the next one. Damaged bytes raise ``ValueError`` or ``IndexError``; the time
+is linear in the bytes.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _SIZES = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
 _DEEPEST = 32
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _LONGEST_PATTERN = 64
-_MOST_FIELDS = b"{0,100}"  # in one step: each of them costs memory until it ends
+_MOST_FIELDS = b"{0,100}"  # at a time: each of them takes memory until the match ends
 _SHORT_BINARY = 17
 
 
 def _headers(*kinds: int) -> bytes:
-    """Return the headers of fields of ``kinds``, which follow each other, as a pattern."""
+    """Return the headers of consecutive fields of ``kinds``, as a pattern."""
     first, last = min(kinds), max(kinds)
     return b"[%s]" % b"".join(b"\\x%02x-\\x%02x" % (delta << 4 | first, delta << 4 | last) for delta in range(1, 16))
 
 
 @functools.cache
 def _plain_fields() -> re.Pattern[bytes]:
-    """Return what matches a run of fields in one step: numbers, short binaries, and short lists of these or of structs
-    of numbers. A footer is made of little else.
+    """Return a pattern for a run of fields: numbers, short binaries, and short lists of these or of structs of numbers.
+    Footers consist mostly of these.
 
-    The first byte of each says which of the forms it has, so there is one match, and no second try takes long.
+    The first byte of each decides its form, so there is only one way to match, without backtracking.
     """
 
     def one(*forms: bytes) -> bytes:
@@ -59,7 +59,7 @@ def _numbers(count: int) -> re.Pattern[bytes]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned number."""
+    """Read an unsigned integer."""
     byte = data[at]
     at += 1
     if byte < 128:
@@ -77,7 +77,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def number(data: bytes, at: int) -> tuple[int, int]:
-    """Read a signed number."""
+    """Read a signed integer."""
     found, at = varint(data, at)
     return found >> 1 ^ -(found & 1), at
 
@@ -89,7 +89,7 @@ def binary(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def boolean(data: bytes, at: int) -> tuple[bool, int]:
-    """Read a boolean of a list, where it takes a byte; some writers have 0 for false."""
+    """Read a boolean in a list, which takes a byte; some writers use 0 for false."""
     if data[at] > _FALSE:
         raise ValueError("a boolean is something else")
     return data[at] == _TRUE, at + 1
@@ -98,8 +98,8 @@ def boolean(data: bytes, at: int) -> tuple[bool, int]:
 def read_struct(
     data: bytes, at: int, depth: int = 0, lists: Mapping[int, Reader] | None = None
 ) -> tuple[dict[int, Any], int]:
-    """Read a struct as a dict from field ids: bool, int, bytes or dict; a list is the bytes that it is written in, or
-    what the reader for its field in ``lists`` makes of it."""
+    """Read a struct as a dict of field ids to bool, int, bytes or dict; a list is its raw bytes, or the result of the
+    field's reader in ``lists``."""
     if depth > _DEEPEST:
         raise ValueError("structs are nested too deep")
     found: dict[int, Any] = {}
@@ -134,9 +134,9 @@ def read_struct(
 
 
 def list_of(element: Reader) -> Reader:
-    """Return a reader of lists with such elements: of ``number``, ``binary``, ``boolean``, ``read_struct`` or like it.
+    """Return a reader of lists of ``element``: ``number``, ``binary``, ``boolean``, ``read_struct`` or the like.
 
-    A list of something else is ``ValueError``.
+    It raises ``ValueError`` for other element types.
     """
     own: dict[Reader, tuple[int, ...]] = {number: _INTEGERS, binary: (_BINARY,), boolean: (_TRUE, _FALSE)}
     kinds = own.get(element, (_STRUCT,))
@@ -177,7 +177,7 @@ def skip_struct(data: bytes, at: int, depth: int = 0) -> int:
 
 
 def list_header(data: bytes, at: int) -> tuple[int, int, int]:
-    """Read how many elements a list has and of which kind."""
+    """Read the number of elements of a list, and their kind."""
     header = data[at]
     count, at = header >> 4, at + 1
     if count == 15:

@@ -1,1 +1,1 @@
-"""From a snapshot and a request to the files that must be read."""
+"""From a snapshot or a change feed and a request to the files to read."""

@@ -1,8 +1,8 @@
-"""A range of the change data feed to the files that hold its rows (Delta log protocol, "Add CDC File").
+"""From a range of the change data feed to the files to read (Delta log protocol, "Add CDC File").
 
-In each version: change files alone if there are any, else the rows of added files as ``insert`` and those of removed
-files as ``delete``. A file that is added and removed in one version is the same file with another deletion vector; its
-changes are the difference of the two vectors, however its URLs are signed::
+In each version: only change files if there are any, otherwise the rows of added files as ``insert`` and those of
+removed files as ``delete``. A file that is added and removed in one version is the same file with another deletion
+vector; its changes are the difference of the two vectors, whatever the signatures of its URLs::
 
     removed with   added with     deleted rows   inserted rows
     nothing        D2             D2
@@ -40,8 +40,8 @@ ChangeAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
 
 
 class FeedPart(NamedTuple):
-    """Some consecutive versions of a feed, all of each: the table at the ``first`` of them (``None``: where the feed
-    begins), and what happened in them, in any order."""
+    """Some complete, consecutive versions of a feed: the table at the ``first`` of them (``None``: the start of the
+    feed), and their actions, in any order."""
 
     first: int | None
     metadata: Metadata
@@ -51,29 +51,28 @@ class FeedPart(NamedTuple):
 def plan_changes(
     table: TableState, actions: Iterable[ChangeAction], request: ChangesRequest, options: ReadOptions
 ) -> ScanPlan:
-    """Return the files that hold the changes of a range of versions, oldest version first.
+    """Return the files with the changes of a range of versions, oldest version first.
 
-    Rows are read in the schema that holds at the end of the range; columns that older files lack are null. So all
-    ``actions`` are needed before the first row is: any of them may change the schema, and in whatever order a server
-    lists them, rows come by version, change files make those of added and removed files void, and the two actions of a
-    file that only got another deletion vector are one change.
+    Rows are read in the schema at the end of the range; columns that older files lack are null. All ``actions`` are
+    needed before the first row: any of them may change the schema, rows are ordered by version whatever the server's
+    order, change files replace added and removed files, and the two actions of a file with a new deletion vector are
+    one change.
 
     Parameters
     ----------
     table:
-        As the answer's head describes it: at the start of the range.
+        The table at the start of the range, from the response's head.
     actions:
-        The answer's other actions, in any order; every file action has its ``shared_version`` and
-        ``shared_timestamp``.
+        The response's other actions, in any order; file actions have ``shared_version`` and ``shared_timestamp``.
 
     Raises
     ------
     SchemaChangeError
-        No schema fits all rows; names the version at which to split the range.
+        No schema fits all rows; the error has the version at which to split the range.
     UsageError
         A column or the filter does not fit the schema.
     ProtocolError
-        A file action without version or timestamp.
+        A file action has no version or timestamp.
     """
     history = _History(table.metadata)
     files = _by_moment(actions, history, request, table.name)
@@ -87,20 +86,11 @@ def plan_changes(
 def stream_changes(
     table: TableState, parts: Iterable[FeedPart], request: ChangesRequest, options: ReadOptions
 ) -> ScanStream:
-    """Return the same files part by part, so that those of the first versions are read while later ones are listed.
+    """Return the same files part by part, so that the first versions are read while later ones are listed.
 
-    Parameters
-    ----------
-    table:
-        As it is at the end of the range, which the rows are read by. What its ``parts`` say of the end is compared with
-        that.
-    parts:
-        Consecutive versions each, oldest first.
-
-    Raises
-    ------
-    UsageError
-        A column or the filter does not fit the schema. The files raise the errors of ``plan_changes``.
+    ``table`` is the table at the end of the range, with which the end of ``parts`` is compared; ``parts`` are
+    consecutive versions, oldest first. Raises ``UsageError`` if a column or the filter does not fit the schema. The
+    files raise the errors of ``plan_changes``.
     """
     planner = FilePlanner(table, request, options)
     return planner.stream(_tasks_of_parts(planner, parts, request, table))
@@ -117,7 +107,7 @@ def _tasks_of_parts(
         else:
             history.add(VersionedMetadata(part.first, part.metadata))
         files = _by_moment(part.actions, history, request, table.name)
-        # Where one schema cannot stand for all rows, only the whole history tells at which version to split.
+        # If one schema does not fit all rows, only the complete history shows at which version to split.
         if not is_checked or history.breaks_before(table.metadata, table.name) is None:
             yield from _tasks(planner, files, request, table.name)
         if planner.is_full:
@@ -130,7 +120,7 @@ def _tasks_of_parts(
 def _by_moment(
     actions: Iterable[ChangeAction], history: _History, request: ChangesRequest, table: str
 ) -> dict[int, list[FileAction]]:
-    """Return the files of ``actions`` by what orders them; the metadata goes into ``history``."""
+    """Return the files of ``actions`` by version or time, and add the metadata to ``history``."""
     files: dict[int, list[FileAction]] = {}
     for action in actions:
         if isinstance(action, VersionedMetadata):
@@ -146,7 +136,7 @@ def _tasks(
     planner: FilePlanner, files: dict[int, list[FileAction]], request: ChangesRequest, table: str
 ) -> Generator[FileTask, None, None]:
     for version in sorted(files):
-        # What is planned needs no action any more: they are most of a long feed's memory.
+        # Planned actions are not needed any more, and take most of the memory of a long feed.
         actions = files.pop(version)
         if request.of_view:
             _check_view(actions, table)
@@ -157,14 +147,14 @@ def _tasks(
                 yield task
 
 
-# === Whether one schema can stand for all rows ===
+# === Whether one schema fits all rows ===
 
-# Columns may be added (older rows have nulls), made nullable, spelled otherwise, and widened in type.
+# Columns may be added (older rows have nulls), made nullable, spelled differently, and widened in type.
 _BREAKS_A_FEED = frozenset(set(Kind) - {Kind.ADDED, Kind.RESPELLED, Kind.WIDENED})
 
 
 def _is_about_changes_alone(request: ChangesRequest) -> bool:
-    """Whether no column of the table is read, but what happened, and when: that has one schema for ever."""
+    """Whether only the feed's own columns are read, whose schema never changes."""
     if request.columns is None or request.filter is not None:
         return False
     names = {name.lower() if isinstance(name, str) else ".".join(name).lower() for name in request.columns}
@@ -172,7 +162,7 @@ def _is_about_changes_alone(request: ChangesRequest) -> bool:
 
 
 class _History:
-    """The table's descriptions over the range, of which rows need one: the last."""
+    """The table's descriptions over the range; rows are read with the last one."""
 
     def __init__(self, first: Metadata) -> None:
         self._dated = [VersionedMetadata(None, first)]
@@ -185,8 +175,9 @@ class _History:
         bisect.insort(self._dated, dated, key=lambda each: -1 if each.version is None else each.version)
 
     def breaks_before(self, end: Metadata, table: str) -> tuple[int | None, Difference] | None:
-        """Return the last version from which on rows fit ``end``, and what keeps those before it from that; ``None`` if
-        all of them do."""
+        """Return the last version from which on rows fit ``end``, and the difference before it; ``None`` if all rows
+        fit.
+        """
         for position in range(len(self._dated) - 1, -1, -1):
             found = first_difference(self._dated[position].metadata, end, _BREAKS_A_FEED, table=table)
             if found is not None:
@@ -194,7 +185,7 @@ class _History:
         return None
 
     def check(self, table: str) -> None:
-        """Check that rows written under every description can be read under the last."""
+        """Check that rows of every description can be read with the last one."""
         broken = self.breaks_before(self.end, table)
         if broken is None:
             return
@@ -208,7 +199,7 @@ class _History:
         )
 
     def check_end(self, table: TableState) -> None:
-        """Check that ``table`` is what it turned out to be at the end."""
+        """Check that ``table`` is the table at the end of the feed."""
         end = dataclasses.replace(table, metadata=self.end)
         told, found = ((each.schema, each.partition_columns, each.mapping_mode) for each in (table, end))
         if told != found:
@@ -224,7 +215,7 @@ class _History:
 
 
 class _Candidate(NamedTuple):
-    """A file, the action whose statistics describe the chosen rows, and which rows those are."""
+    """A file, the action whose statistics describe the chosen rows, and which rows these are."""
 
     action: FileAction
     described_by: FileAction
@@ -234,7 +225,7 @@ class _Candidate(NamedTuple):
 
 
 def _candidates(actions: list[FileAction], table: str) -> Iterator[_Candidate]:
-    """Yield what one version's actions contribute, in their order."""
+    """Yield what the actions of one version contribute, in their order."""
     _check_once(actions, table)
     cdcs = [action for action in actions if isinstance(action, AddCdcFile)]
     if cdcs:
@@ -259,8 +250,8 @@ def _candidates(actions: list[FileAction], table: str) -> Iterator[_Candidate]:
 
 
 def _check_once(actions: list[FileAction], table: str) -> None:
-    """Refuse a version that adds, removes or lists one file twice, or two files of one id: the rows of one would come
-    out twice."""
+    """Refuse a version that adds, removes or lists one file twice, or has two files with one id, because rows would be
+    returned twice."""
     seen: set[tuple[type, str]] = set()
     for action in actions:
         name = (type(action), action.file_id or without_query(action.path))
@@ -279,7 +270,7 @@ def _difference(
 ) -> Iterator[_Candidate]:
     if _same_vector(add, remove):
         return
-    # Deleted rows were visible before, inserted ones are now: only the statistics of that moment cover them.
+    # Deleted rows were visible before, inserted ones are visible now, so only those statistics cover them.
     if after is not None:
         yield _Candidate(add, remove, ChangeKind.DELETE, before, after)
     if before is not None:
@@ -312,16 +303,16 @@ def _find(add: AddFile, removes: dict[str, RemoveFile]) -> RemoveFile | None:
 
 
 def _identities(action: AddFile | RemoveFile) -> list[str]:
-    """The server's file id, and the path without what a signature adds to it."""
+    """Return the server's file id, and the path without the signature."""
     path = "path:" + without_query(action.path)
     return [path] if action.file_id is None else ["id:" + action.file_id, path]
 
 
 def _check_view(actions: list[FileAction], table: str) -> None:
-    """Refuse what nobody has defined: whether change files replace the others of their moment, as in a table."""
+    """Refuse undefined combinations: whether change files replace the others of the same time, as in a table."""
     if len({isinstance(action, AddCdcFile) for action in actions}) > 1:
         raise UnsupportedFeatureError(
-            "The changes of this view mix change files with added or removed files of one moment, which the protocol "
+            """Return the server's file id, and the path without its signature."""
             "does not define; ask the provider for the changes of the table itself.",
             feature="change data feed of a view",
             table=table,
@@ -329,7 +320,7 @@ def _check_view(actions: list[FileAction], table: str) -> None:
 
 
 def _moment(action: FileAction, request: ChangesRequest, table: str) -> int:
-    """Return what orders the changes: the version, or, of a view, which has none, the time in milliseconds."""
+    """Return the sort key of changes: the version, or, for a view, which has none, the time in milliseconds."""
     if request.of_view and action.shared_timestamp is not None:
         return action.shared_timestamp
     if action.shared_version is None or action.shared_timestamp is None:

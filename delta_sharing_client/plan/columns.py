@@ -1,4 +1,4 @@
-"""Which columns a scan reads, where each comes from, and the schema of what it returns."""
+"""The columns that a scan reads, their sources, and the schema of the result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CHANGE_FIELDS = (
 
 
 class Origin(enum.Enum):
-    """Where the values of a column come from."""
+    """The source of a column's values."""
 
     FILE = "data file"
     PARTITION = "partition value"
@@ -65,7 +65,7 @@ _EXTRA = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadColumn:
-    """A column to produce. ``field`` is pruned to the needed parts, and ``None`` for columns that no table has."""
+    """A column to produce. ``field`` is pruned to the needed parts; ``None`` for columns that no table has."""
 
     name: str
     origin: Origin
@@ -82,13 +82,9 @@ def output_columns(
 ) -> tuple[ReadColumn, ...]:
     """Return the columns of a scan's batches, in order.
 
-    ``added`` are those that the read adds to the table's. Where all columns are read they come last; where some are
-    asked for, the change feed's stand where they are asked for, and row lineage is appended unless it is asked for.
-
-    Raises
-    ------
-    UsageError
-        A path names nothing, or the table itself has a column of one of the added names.
+    ``added`` are the columns that the read adds. If all columns are read they come last; in a selection, the change
+    feed's are at their place, and row lineage is appended unless it is selected. Raises ``UsageError`` if a path names
+    nothing, or the table has a column with the name of an added one.
     """
     extra = {field.name: field for field in added}
     for name in extra:
@@ -106,14 +102,14 @@ def output_columns(
 def filter_columns(
     schema: StructType, predicate: Expression | None, partition_columns: Iterable[str], added: Iterable[pa.Field] = ()
 ) -> tuple[ReadColumn, ...]:
-    """Return the columns that a bound predicate needs, pruned to what it needs of them."""
+    """Return the columns that a bound predicate needs, pruned."""
     paths = [] if predicate is None else sorted(columns_of(predicate))
-    # Predicates are written for the schema's own types, which variants have as structs.
+    # Predicates use the schema's own types, in which variants are structs.
     return _read_columns(schema, paths, partition_columns, VariantAs.STRUCT, {field.name: field for field in added})
 
 
 def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
-    """Return the Arrow type in which a scan hands out ``data_type``: that of the schema, variants as asked for."""
+    """Return the Arrow type in which a scan returns ``data_type``: that of the schema; variants as requested."""
     if isinstance(data_type, PrimitiveType) and data_type.base == "variant" and variant_as is not VariantAs.STRUCT:
         return pa.string()
     if isinstance(data_type, ArrayType):
@@ -129,18 +125,18 @@ def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
 
 
 def output_field(item: StructField, variant_as: VariantAs) -> pa.Field:
-    """Return the Arrow field of a column as a scan hands it out."""
+    """Return the Arrow field of a column in a scan's result."""
     arrow = output_type(item.type, variant_as)
     return pa.field(item.name, arrow, nullable=item.nullable, metadata=geoarrow_metadata(item.type))
 
 
 def left_out_columns(schema: StructType) -> dict[str, str]:
-    """Return names and types of the columns that a read of all columns is without, as their types are unknown."""
+    """Return names and types of the columns that a read of all columns leaves out, because their types are unknown."""
     return {".".join(item.path): item.type for item in schema.all_left_out}
 
 
 def left_out_metadata(schema: StructType) -> dict[str, str] | None:
-    """Return the metadata of an Arrow schema that tells which columns of the table are not in it, ``None`` if all are.
+    """Return the Arrow metadata for the columns that the schema leaves out, ``None`` if there are none.
 
     The key is ``delta_sharing.left_out``, the value a JSON object of names and types.
     """
@@ -149,7 +145,7 @@ def left_out_metadata(schema: StructType) -> dict[str, str] | None:
 
 
 def left_out_note(found: Mapping[str, str], what: str) -> str:
-    """Return a sentence on the columns ``found`` that ``what`` is without."""
+    """Return a sentence on the columns ``found`` that ``what`` leaves out."""
     shown = ", ".join(f"'{name}' ({kind})" for name, kind in found.items())
     return (
         f"{what} is without columns of the table, of types that are not supported: {shown}. Name the columns that you "
@@ -158,19 +154,10 @@ def left_out_note(found: Mapping[str, str], what: str) -> str:
 
 
 def check_nothing_left_out(schema: pa.Schema | StructType, what: str) -> None:
-    """Refuse to make ``what``, which lasts, of a read that is without columns, unless somebody named those he needs.
+    """Refuse to write ``what`` from a read that leaves out columns, unless the user named the columns.
 
-    Parameters
-    ----------
-    schema:
-        Of the rows (their metadata tells, ``left_out_metadata``), or of a table of which all columns are read.
-    what:
-        Begins the message, as "The file 'rows.csv'".
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Columns are left out.
+    ``schema`` is that of the rows (with ``left_out_metadata``), or of a table of which all columns are read. ``what``
+    starts the message, such as "The file 'rows.csv'". Raises ``UnsupportedFeatureError``.
     """
     if isinstance(schema, pa.Schema):
         found = json.loads((schema.metadata or {}).get(LEFT_OUT_KEY.encode(), b"{}"))
@@ -178,13 +165,13 @@ def check_nothing_left_out(schema: pa.Schema | StructType, what: str) -> None:
         found = left_out_columns(schema)
     if found:
         raise UnsupportedFeatureError(
-            f"{left_out_note(found, what)} It is not made, as it would be without them for good.",
+            f"{left_out_note(found, what)} It is not created, because it would lack them permanently.",
             feature="columns of unsupported types",
         )
 
 
 def needed_share(schema: StructType, columns: Iterable[ReadColumn], partition_columns: Iterable[str]) -> float:
-    """Return the share of a file's bytes that ``columns`` probably take, judged by their types alone."""
+    """Return the share of a file's bytes that ``columns`` probably take, by their types."""
     partitions = {name.lower() for name in partition_columns}
     total = sum(_width(item.type) for item in schema.fields if item.name.lower() not in partitions)
     widths: dict[str, float] = {}
@@ -215,7 +202,7 @@ def _read_columns(
         elif name in extra:
             found.append(ReadColumn(name, _EXTRA[name], extra[name], None))
         else:
-            resolve_path((name,), schema)  # says that there is none, and which is near
+            resolve_path((name,), schema)  # raises, with the nearest name
     return tuple(found)
 
 

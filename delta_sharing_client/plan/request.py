@@ -1,7 +1,7 @@
-"""What a caller asks of a table, and of which table: the values that planning starts from.
+"""What a caller requests of a table, and the table itself: the input of planning.
 
-A request is frozen and first says what a caller wrote; ``bound`` returns it in the terms of one schema. The same value
-goes from ``SharedTable.scan``, ``SharedTable.changes`` or the options of a Spark relation to the planner.
+A request is frozen and has the caller's terms; ``bound`` converts it to the terms of one schema. ``SharedTable.scan``,
+``SharedTable.changes`` and the options of a Spark source create the same values.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class ScanRequest:
     Parameters
     ----------
     columns:
-        What to return, in this order, as ``columns.resolve_columns`` takes it; ``None`` is every column. A nested path
-        keeps its top-level column and only the named part of it. ``()`` returns rows without columns (a count).
+        What to return, in this order, as for ``columns.resolve_columns``; ``None`` is every column. A nested path
+        keeps its top-level column with only the named part. ``()`` returns rows without columns (a count).
     filter:
         Predicate tree; rows for which it is not true are not returned.
     limit:
-        Greatest number of rows, ``None`` for all.
+        Maximum number of rows, ``None`` for all.
     version, timestamp:
         Snapshot to read, at most one of the two; ``timestamp`` is ISO 8601 text as sent to the server.
     row_lineage:
         Append ``_row_id`` and ``_row_commit_version`` (Delta Transaction Log Protocol, "Row Tracking").
     response_format:
-        The form in which to ask for the files; the rows are the same.
+        The response format to request; the rows are the same.
 
     Raises
     ------
@@ -78,8 +78,8 @@ class ScanRequest:
         return ROW_LINEAGE_FIELDS if self.row_lineage else ()
 
     def bound(self, schema: StructType) -> ScanRequest:
-        """Return the request with columns as paths of ``schema`` and the filter bound to it; ``UsageError`` if they
-        do not fit."""
+        """Return the request with columns as paths of ``schema`` and the filter bound to it; ``UsageError`` if they do
+        not fit."""
         return _bound(self, schema)
 
 
@@ -88,13 +88,9 @@ class ChangesRequest:
     """A read of the change data feed between two versions or timestamps, both inclusive.
 
     ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; an end of
-    ``None`` is the latest version. Timestamps are ISO 8601 text. The changes of a view (``of_view``, as the answer
-    tells) have no ``_commit_version``. The rest is as in ``ScanRequest``.
-
-    Raises
-    ------
-    UsageError
-        No start, two starts or two ends, an end version before the start, or a negative number.
+    ``None`` is the latest version. Timestamps are ISO 8601 text. The changes of a view (``of_view``, from the response)
+    have no ``_commit_version``. The rest is as in ``ScanRequest``. Raises ``UsageError`` for no start, two starts or
+    two ends, an end version before the start, or a negative number.
     """
 
     starting_version: int | None = None
@@ -119,7 +115,7 @@ class ChangesRequest:
             and self.ending_version < self.starting_version
         ):
             raise UsageError(
-                f"'ending_version' {self.ending_version} lies before 'starting_version' {self.starting_version}. "
+                f"'ending_version' {self.ending_version} is before 'starting_version' {self.starting_version}. "
                 "Exchange them."
             )
 
@@ -129,26 +125,26 @@ class ChangesRequest:
         return tuple(field for field in CHANGE_FIELDS if not self.of_view or field.name != COMMIT_VERSION)
 
     def bound(self, schema: StructType) -> ChangesRequest:
-        """As ``ScanRequest.bound``."""
+        """Like ``ScanRequest.bound``."""
         return _bound(self, schema)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableState:
-    """A table as a server describes it at a version, and how its files are reached.
+    """A table as a server describes it at a version, and how to access its files.
 
     Parameters
     ----------
     name:
         For messages.
     version:
-        The version described; ``None`` where it is not known yet.
+        The version described; ``None`` if it is not known yet.
     urls:
-        Where fresh URLs come from once those of the answer expire.
+        The source of new URLs when those of the response expire.
     allow_http:
         Whether the profile's endpoint is ``http:``, so that data may be (``fetch.http``).
     query_id:
-        Names the read in errors, as it did in the requests to the server.
+        The id of the read's requests, for errors.
     """
 
     name: str
@@ -161,7 +157,7 @@ class TableState:
 
     @functools.cached_property
     def schema(self) -> StructType:
-        """The table's columns; ``ProtocolError`` or ``UnsupportedFeatureError`` if they cannot be read."""
+        """The table's columns; raises ``ProtocolError`` or ``UnsupportedFeatureError`` if they cannot be read."""
         return table_schema(self.metadata, table=self.name)
 
     @property
@@ -170,19 +166,19 @@ class TableState:
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The names of the partition columns as the schema spells them."""
+        """The names of the partition columns as spelled in the schema."""
         found = (self.schema.find(name) for name in self.metadata.partition_columns)
         return tuple(field.name for field in found if field is not None)
 
 
 def whole_number(value: Any) -> Any:
-    """Return a whole number of another library (NumPy's) as Python's ``int``, everything else as it is."""
+    """Convert an integer of another library (NumPy's) to ``int``; return other values unchanged."""
     is_other = hasattr(value, "__index__") and not isinstance(value, (int, bool, np.bool_))
     return operator.index(value) if is_other else value
 
 
 def as_of_now(request: RequestT) -> RequestT:
-    """Return the request with ``current_date()`` and ``now()`` of its filter as what they are at this instant."""
+    """Return the request with the values of ``current_date()`` and ``now()`` in its filter."""
     if request.filter is None:
         return request
     return dataclasses.replace(request, filter=fixed(request.filter, current_moment()))

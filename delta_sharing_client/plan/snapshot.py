@@ -1,4 +1,4 @@
-"""A table and a request to the files that must be read: of a snapshot here, of its changes in ``plan_changes``."""
+"""From a snapshot and a request to the files to read; ``plan_changes`` does this for a change feed."""
 
 from __future__ import annotations
 
@@ -32,24 +32,18 @@ PartitionValues = dict[str, "str | None"]
 
 
 def plan_snapshot(table: TableState, files: Iterable[AddFile], request: ScanRequest, options: ReadOptions) -> ScanPlan:
-    """Return those of the live ``files`` that may hold rows of ``request``; as ``stream_snapshot``, to its end."""
+    """Return the live ``files`` that may have rows of ``request``; like ``stream_snapshot``, complete."""
     return stream_snapshot(table, files, request, options).whole()
 
 
 def stream_snapshot(
     table: TableState, files: Iterable[AddFile], request: ScanRequest, options: ReadOptions
 ) -> ScanStream:
-    """Return those of the live ``files`` that may hold rows of ``request``, as they arrive.
+    """Yield the live ``files`` that may have rows of ``request``, as they arrive.
 
-    None is kept longer than its turn, statistics never. Where the first ones have all rows that the limit asks for, the
-    rest is not taken (but for some, which cost less than a broken connection).
-
-    Raises
-    ------
-    UsageError
-        A column or the filter does not fit the schema.
-    UnsupportedFeatureError
-        Row lineage of a table that does not track rows.
+    None is kept, and statistics never are. Once the files so far have all rows of the limit, the rest is not read
+    (except for some, which cost less than a broken connection). Raises ``UsageError`` if a column or the filter does
+    not fit the schema, ``UnsupportedFeatureError`` for row lineage of a table without row tracking.
     """
     planner = FilePlanner(table, request, options)
     return planner.stream(_wanted(planner, files))
@@ -58,7 +52,7 @@ def stream_snapshot(
 def _wanted(planner: FilePlanner, files: Iterable[AddFile]) -> Generator[FileTask, None, None]:
     consider = planner.consider
     for add in files:
-        # A million files pass here: most have no vector, and need no call to learn that.
+        # A million files pass here, most without a vector: avoid the call.
         task = consider(add) if add.deletion_vector is None else consider(add, without=vector_ref(add))
         if task is not None:
             yield task
@@ -67,9 +61,9 @@ def _wanted(planner: FilePlanner, files: Iterable[AddFile]) -> Generator[FileTas
 
 
 class FilePlanner:
-    """Tells the tasks of the files that may hold a wanted row: ``consider`` each in order.
+    """Creates the tasks of files that may have a wanted row: call ``consider`` with each in order.
 
-    Errors are those of ``stream_snapshot``.
+    Errors as in ``stream_snapshot``.
     """
 
     def __init__(self, table: TableState, request: ScanRequest | ChangesRequest, options: ReadOptions) -> None:
@@ -77,7 +71,7 @@ class FilePlanner:
         self._limit = request.limit
         self._lineage = context.row_lineage is not None
         self._filter = None if context.predicate is None else _FileFilter(context, context.predicate)
-        # Rows can only be counted off against the limit where every row of a file is returned.
+        # Rows can only be counted against the limit if every row of a file is returned.
         self._left = request.limit if context.predicate is None else None
         self._partitions: dict[tuple[tuple[str, str | None], ...], PartitionValues] = {}
         self.has_enough = False
@@ -91,14 +85,10 @@ class FilePlanner:
         without: DeletionVectorRef | None = None,
         only: DeletionVectorRef | None = None,
     ) -> FileTask | None:
-        """Return what to read of a file, ``None`` if none of its rows is wanted.
+        """Return the task of a file, ``None`` if none of its rows is wanted.
 
-        Parameters
-        ----------
-        described_by:
-            The action whose statistics cover the rows, where it is another one.
-        change, without, only:
-            As in ``FileTask``.
+        ``described_by`` is the action whose statistics cover the rows, if it is another one. ``change``, ``without``
+        and ``only`` are as in ``FileTask``.
         """
         if self._left is not None and self.is_full:
             self._skip("by_limit", action)
@@ -113,7 +103,7 @@ class FilePlanner:
         if self._filter is None or described_by is not None:
             records = None if type(action) is AddCdcFile else num_records(action.stats)  # type: ignore[union-attr]
         if change is None and without is None and only is None and not self._lineage:
-            # Most of a million files: what is not given costs nothing.
+            # For most of a million files: unset fields cost nothing.
             values = action.partition_values
             task = FileTask(
                 key=url_key(action),
@@ -127,13 +117,13 @@ class FilePlanner:
         else:
             task = self._task(action, records, change, without, only)
         if self._left is not None:
-            # A file of unknown length may hold none of the rows that are still wanted.
+            # A file of unknown length may have none of the remaining rows.
             self._left -= task.live_records or 0
         return task
 
     @property
     def is_full(self) -> bool:
-        """Whether the files so far have all rows that the limit asks for."""
+        """Whether the files so far have all rows of the limit."""
         return self._left is not None and self._left <= 0
 
     def stream(self, tasks: Generator[FileTask, None, None]) -> ScanStream:
@@ -184,16 +174,16 @@ class FilePlanner:
         )
 
     def _shared(self, values: PartitionValues) -> PartitionValues:
-        """Return an equal dict that all files of the partition have in common: a million files need few of them."""
+        """Return an equal dict that all files of the partition share, because a million files have few partitions."""
         if len(self._partitions) >= _REMEMBERED:
             self._partitions.clear()
         return self._partitions.setdefault(tuple(values.items()), values)
 
 
 _NO_VALUES: PartitionValues = {}
-# Partitions of which something is remembered, so that a table of many takes no more memory.
+# The number of partitions that are cached.
 _REMEMBERED = 1 << 16
-# So many files behind those that a limit needs are looked at before their listing is broken off.
+# After the limit is reached, this many more files are read before the listing is cancelled.
 _LISTED_IN_VAIN = 1000
 
 
@@ -230,13 +220,13 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         query_id=table.query_id,
     )
     for note in context.notes:
-        # One text a table, so that Python shows it once.
+        # The same text per table, so that Python shows it once.
         warnings.warn(note, IncompleteReadWarning, stacklevel=2)
     return context
 
 
 def vector_ref(action: AddFile | RemoveFile) -> DeletionVectorRef | None:
-    """Return the reference to the deletion vector of ``action``, ``None`` without one."""
+    """Return the reference to the deletion vector of ``action``, or ``None``."""
     descriptor = action.deletion_vector
     if descriptor is None or (descriptor.cardinality == 0 and descriptor.size_in_bytes == 0):
         return None
@@ -244,14 +234,11 @@ def vector_ref(action: AddFile | RemoveFile) -> DeletionVectorRef | None:
 
 
 def _row_lineage(table: TableState) -> RowLineage:
-    """Return where a table materializes row ids (Delta Transaction Log Protocol, "Row Tracking").
+    """Return the names of a table's materialized row ids (Delta Transaction Log Protocol, "Row Tracking").
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The table does not track rows, or the server's answer does not say so.
+    Raises ``UnsupportedFeatureError`` if the table does not track rows, or the server's response does not say so.
     """
-    # The property decides alone: a sharing server may leave out the writer features, and each file proves its ids.
+    # Only the property counts: a sharing server may omit the writer features, and each file must have its ids.
     properties = table.metadata.properties
     if properties.get("delta.enableRowTracking", "false").lower() != "true":
         raise UnsupportedFeatureError(
@@ -267,11 +254,11 @@ def _row_lineage(table: TableState) -> RowLineage:
     )
 
 
-# === Leaving out files ===
+# === Skipping files ===
 
 
 class _FileFilter:
-    """Decides by partition values and statistics whether a file may hold a row for which the predicate is true."""
+    """Decides by partition values and statistics whether a file may have a row for which the predicate is true."""
 
     def __init__(self, context: ScanContext, predicate: Expression) -> None:
         self._known: dict[tuple[tuple[str, str | None], ...], bool] = {}
@@ -287,8 +274,8 @@ class _FileFilter:
     def reason_to_skip(
         self, described: FileAction, action: FileAction, change: Change | None
     ) -> tuple[str | None, int | None]:
-        """Return which count of ``SkippedFiles`` the file belongs to, ``None`` to read it, and its physical row count
-        as ``described`` tells it."""
+        """Return the ``SkippedFiles`` count to which the file belongs, ``None`` to read it, and its physical number of
+        rows according to ``described``."""
         values = described.partition_values or action.partition_values or _NO_VALUES
         if self._partition_may_match is not None and not self._keeps(values, self._partition_may_match):
             return "by_partition", None
@@ -304,7 +291,7 @@ class _FileFilter:
         return (None if self._may_match(found) else "by_statistics"), statistics.num_records
 
     def _keeps(self, values: PartitionValues, may_match: Callable[[Statistics], bool]) -> bool:
-        """Decide once for all files of a partition: most predicates on large tables end here."""
+        """Decide once for all files of a partition: this is enough for most predicates on large tables."""
         key = tuple(values.items())
         known = self._known.get(key)
         if known is None:
@@ -316,8 +303,8 @@ class _FileFilter:
 
 
 class _ChangeStatistics:
-    """A file's statistics and its constants of the change feed. Counts are of another set of rows, so they are left
-    out, but for whether there are nulls at all."""
+    """A file's statistics and its change feed constants. Counts describe another set of rows, so only the presence of
+    nulls is used."""
 
     def __init__(self, file: FileStatistics, change: Change, added: dict[str, Origin]) -> None:
         self._file = file

@@ -1,6 +1,6 @@
 """The work of a scan as values: what to read of each file, and what all files share.
 
-Everything here is frozen and pickles, so that the same code reads a task in a thread here and in a worker of Spark.
+Everything is frozen and picklable, so the same code reads a task in a local thread and in a Spark worker.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class ChangeKind(enum.Enum):
 
 
 class Change(NamedTuple):
-    """The change feed's constants of one file: kind, commit version, and commit timestamp in epoch milliseconds."""
+    """The change feed constants of one file: kind, commit version, and commit timestamp in epoch milliseconds."""
 
     kind: ChangeKind
     commit_version: int
     commit_timestamp: int
 
     def value(self, origin: Origin) -> int | str | None:
-        """Return what all rows of the file have in a column of the feed, ``None`` in any other."""
+        """Return the constant of a column of the feed, ``None`` for other columns."""
         if origin is Origin.COMMIT_VERSION:
             return self.commit_version
         if origin is Origin.COMMIT_TIMESTAMP:
@@ -54,7 +54,7 @@ class Change(NamedTuple):
         return self.kind.value if origin is Origin.CHANGE_TYPE and self.kind is not ChangeKind.IN_FILE else None
 
     def bounds(self, origin: Origin) -> ColumnBounds | None:
-        """Return the same as predicates compare it."""
+        """Return the constant in the form that predicates compare."""
         value = self.value(origin)
         if isinstance(value, int) and origin is Origin.COMMIT_TIMESTAMP:
             value *= 1_000_000
@@ -62,7 +62,7 @@ class Change(NamedTuple):
 
 
 class DeletionVectorRef(msgspec.Struct, frozen=True, gc=False):
-    """A deletion vector and the key under which its URL is refreshed. Its repr shows no URL."""
+    """A deletion vector and the key for renewing its URL. Its repr shows no URL."""
 
     descriptor: DeletionVectorDescriptor
     key: str
@@ -73,29 +73,30 @@ class DeletionVectorRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One file to read: complete together with its ``ScanContext``, picklable, and masked in its repr.
+    """One file to read, complete together with its ``ScanContext``; picklable; its repr is masked.
 
     Attributes
     ----------
     key, file_id, url, expiration_ms:
-        Name for ``UrlSource``, the server's file id, the pre-signed URL known at planning, and when that expires.
+        The key for ``UrlSource``, the server's file id, the pre-signed URL at planning, and its expiration.
     size:
-        Length of the file in bytes as declared, -1 where unknown.
+        Stated length of the file in bytes, -1 if unknown.
     without, only:
-        Deletion vectors: rows in ``without`` are left out; where ``only`` is given, rows outside it are left out too
-        (a change feed's difference of two vectors).
+        Deletion vectors: rows in ``without`` are dropped; with ``only``, rows outside it are dropped too (a change
+        feed's
+        difference of two vectors).
     partition_values:
         Serialized values by *physical* partition column name.
     num_records:
-        Physical rows of the file where the statistics tell, deleted rows included.
+        Physical rows of the file including deleted ones, if the statistics state it.
     base_row_id, default_row_commit_version:
-        Row tracking of the file, ``None`` without.
+        Row tracking of the file, or ``None``.
     change:
-        The change feed's constants; ``None`` in a snapshot.
+        The change feed constants; ``None`` in a snapshot.
     row_groups:
-        Ordinals of the row groups to read, ``None`` for all (a split of one large file over several tasks).
+        Ordinals of the row groups to read, ``None`` for all (a large file split over several tasks).
     version:
-        The version of the file that ``row_groups`` are of, so that all tasks of the file read the same one.
+        The version of the file with these ``row_groups``, so that all its tasks read the same one.
     """
 
     key: str
@@ -119,7 +120,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def live_records(self) -> int | None:
-        """Rows that the deletion vectors leave, where known without reading the file."""
+        """The number of rows after deletion vectors, if known without reading the file."""
         if self.only is not None:
             return None if self.without is not None else self.only.descriptor.cardinality
         if self.num_records is None:
@@ -127,7 +128,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.num_records - (self.without.descriptor.cardinality if self.without is not None else 0)
 
     def remote_file(self, reader: Reader, *, again: bool = False, order: tuple[int, int] = (0, 0)) -> RemoteFile:
-        """Return the file as ``reader`` fetches it; ``again``: with a fresh URL."""
+        """Return the file for ``reader``; ``again``: with a new URL."""
         return RemoteFile(
             reader,
             key=self.key,
@@ -151,7 +152,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RowLineage:
-    """Physical names of the materialized row-tracking columns, ``None`` where the table does not name them."""
+    """Physical names of the materialized row-tracking columns, ``None`` if the table has none."""
 
     row_id_column: str | None
     row_commit_version_column: str | None
@@ -159,7 +160,7 @@ class RowLineage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScanContext:
-    """What all tasks of a scan share; pickles.
+    """What all tasks of a scan share; picklable.
 
     Attributes
     ----------
@@ -168,21 +169,21 @@ class ScanContext:
     schema, mapping_mode, partition_columns:
         Logical schema of the snapshot, its column mapping, and the logical names of its partition columns.
     output, filters:
-        The columns of every batch, and those that the predicate needs, each with where it comes from.
+        The columns of every batch, and those that the predicate needs, each with its source.
     predicate:
         Bound to the schema (and to the columns that the read adds), or ``None``.
     row_lineage:
-        Given where ``_row_id`` and ``_row_commit_version`` are asked for.
+        Set if ``_row_id`` and ``_row_commit_version`` are requested.
     is_change_feed:
         The three columns of the change feed exist (selected or not).
     urls, files:
-        Where fresh URLs come from; where the files lie if they are not behind URLs.
+        The source of new URLs; the location of files that are not behind URLs.
     left_out:
-        Metadata for ``output_schema`` where all columns are read and some cannot be (``columns.left_out_metadata``).
+        Metadata for ``output_schema`` if all columns are read and some cannot be (``columns.left_out_metadata``).
     allow_http:
         The profile's own endpoint is ``http:``, so its data URLs may be as well (``fetch.http``).
     query_id:
-        Names the read in errors.
+        The id of the read's requests, for errors.
     """
 
     table: str
@@ -205,7 +206,7 @@ class ScanContext:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what a read is without."""
+        """Sentences on what a read leaves out."""
         if self.left_out is None:
             return ()
         return (left_out_note(left_out_columns(self.schema), f"The read of '{self.table}'"),)
@@ -216,8 +217,8 @@ class ScanContext:
         return pa.schema([column.arrow for column in self.output], self.left_out)
 
     def reader(self, report: ScanReport) -> Reader:
-        """Return what reads the bytes of the files."""
-        # Here, as aiohttp takes a while to import.
+        """Return the reader of the files' bytes."""
+        # Imported here, because aiohttp takes a while to import.
         from delta_sharing_client.fetch.http import Http
 
         return Reader(self.files or Http(self.options, self.allow_http, self.table), self.urls, report)
@@ -225,9 +226,9 @@ class ScanContext:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedFiles:
-    """Files that a plan leaves out: how many and why, and the bytes of them all.
+    """Files that a plan skips: their numbers by reason, and their total bytes.
 
-    ``is_cut``: more were listed, of which nobody took note, as the limit has its rows.
+    ``is_cut``: further files were not looked at, because the limit was reached.
     """
 
     by_partition: int = 0
@@ -243,10 +244,10 @@ class SkippedFiles:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """The files to read, in the order of their rows, and why others are not read.
+    """The files to read, in the order of their rows, and why others are skipped.
 
-    ``limit`` is the number of rows after which ``execute`` stops; ``plan_seconds`` what planning took. ``access`` says
-    which way the data is read, and why. ``table_files`` is how many files the table has, where the server tells.
+    ``limit`` is the number of rows after which ``execute`` stops; ``plan_seconds`` is the time of planning. ``access``
+    says how the data is read, and why. ``table_files`` is the number of files of the table, if the server states it.
     ``notes`` are sentences on what may be missing.
     """
 
@@ -283,17 +284,17 @@ class ScanPlan:
 
     @property
     def bytes(self) -> int:
-        """The bytes of the files, those of unknown length left out."""
+        """The total size of the files, without those of unknown length."""
         return sum(max(0, task.size) for task in self.tasks)
 
     @property
     def has_vectors(self) -> bool:
-        """Whether a file has deletion vectors."""
+        """Whether any file has deletion vectors."""
         return any(task.has_vector for task in self.tasks)
 
     @property
     def known_rows(self) -> int | None:
-        """How many rows the plan has, where the log tells; ``None`` where only reading does."""
+        """The number of rows of the plan, if the log states it, otherwise ``None``."""
         if self.context.predicate is not None:
             return None
         total = 0
@@ -307,21 +308,21 @@ class ScanPlan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScanStream:
-    """A plan whose files are still being listed, for one reader; ``close`` it, on the thread that takes the files.
+    """A plan whose files are still being listed, for one reader; ``close`` it on the thread that takes the files.
 
     Attributes
     ----------
     context, limit, access, table_files, notes:
-        As in ``ScanPlan``; notes come while files are listed.
+        As in ``ScanPlan``; notes are added while files are listed.
     files:
-        The files to read, in the order of their rows, as they are listed. An error at the end of the listing is an
-        error of this iterator, so only an exhausted one gave the whole plan.
+        The files to read, in the order of their rows, as they are listed. It raises errors of the listing, so only an
+        exhausted iterator is a complete plan.
     skipped:
-        Returns what was left out so far.
+        Returns what was skipped so far.
     release:
-        Gives up what the listing holds.
+        Releases the resources of the listing.
     break_off:
-        Called on any thread, has ``files`` raise instead of waiting for more.
+        Makes ``files`` raise instead of waiting for more; callable from any thread.
     """
 
     context: ScanContext
@@ -357,19 +358,19 @@ class ScanStream:
         )
 
     def close(self) -> None:
-        """Give up what has not been listed."""
+        """Cancel the rest of the listing."""
         self.files.close()
         self.release()
 
 
-# === A plan in words ===
+# === A plan as text ===
 
 
 def explain(plan: ScanPlan) -> str:
-    """Return a few lines on what ``plan`` reads and skips, and why. No URL appears in it.
+    """Describe in a few lines what ``plan`` reads and skips, and why. Shows no URL.
 
-    The figures come from the server's answer alone; row groups are chosen from the footers when the files are read, and
-    are counted in the ``ScanReport`` of a read.
+    The figures come only from the server's response; row groups are chosen from the footers when the files are read,
+    and are counted in the ``ScanReport`` of a read.
     """
     context = plan.context
     output, filters = context.output, context.filters

@@ -1,1 +1,1 @@
-"""The wire: messages, paging and streaming of the Delta Sharing protocol."""
+"""The Delta Sharing protocol: messages, pages and streams."""

@@ -1,7 +1,7 @@
-"""What may stand where in an answer: first protocol and metadata, then files, last the end-of-stream action.
+"""The order of lines in a response: first protocol and metadata, then files, last the end-of-stream action.
 
-Pure: typed lines go in, checked actions come out (protocol, "JSON Wrapper Object In Each Line", "Query Table Metadata",
-"Read Data from a Table", "Read Change Data Feed from a Table").
+No I/O: typed lines go in, checked actions come out (protocol, "JSON Wrapper Object In Each Line", "Query Table
+Metadata", "Read Data from a Table", "Read Change Data Feed from a Table").
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from delta_sharing_client.protocol.messages import (
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
-# What a line may hold: the attribute of ``Line``, and the key on the wire.
+# The attributes of ``Line``, with their keys in JSON.
 _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableHead:
-    """The first two lines of an answer, and its headers: the table as of a version.
+    """The first two lines of a response, and its headers: the table as of a version.
 
     Attributes
     ----------
     version:
-        The snapshot's version; of changes, the first version of the range.
+        The snapshot's version; for changes, the first version of the range.
     response_format:
-        The format that the lines have: ``PARQUET`` or ``DELTA``.
+        The format of the lines: ``PARQUET`` or ``DELTA``.
     protocol, metadata:
-        As in the Delta log. A parquet-format answer gets reader version 1, without features.
+        As in the Delta log. A parquet-format response gets reader version 1, without features.
     metadata_version:
         The version that the server states for ``metadata``, if it does.
     table_size, num_files:
-        Bytes and files of the table, where the server tells.
+        Bytes and files of the table, if the server states them.
     location, auxiliary_locations, access_modes:
         For directory access; no ``access_modes`` means ``url``.
     is_view:
-        Whether these are the changes of a view, which has no versions; ``version`` is 0 then.
+        Whether these are the changes of a view, which has no versions; then ``version`` is 0.
     """
 
     version: int
@@ -80,12 +80,12 @@ class TableHead:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRules:
-    """What an answer must keep to.
+    """The requirements for a response.
 
-    ``formats`` are those that were asked for; ``version`` is the one asked for; files before
-    ``starting_version`` are an error, files after ``ending_version`` are dropped (the server may send them).
-    A missing version header means the version asked for; the change data feed of a view has none (``may_be_view``).
-    ``ends_aloud`` says that an end-of-stream action was asked for: only then does the promise of one count.
+    ``formats`` and ``version`` are those of the request; files before ``starting_version`` are an error, files after
+    ``ending_version`` are dropped (the server may send them). A missing version header means the requested version; the
+    change data feed of a view has none (``may_be_view``). ``ends_aloud`` means that an end-of-stream action was
+    requested; otherwise a promise of one is ignored.
     """
 
     table: TableName
@@ -100,16 +100,16 @@ class AnswerRules:
 
 
 class Answer:
-    """Checks the lines of one answer, in their order: ``begin`` once, ``take`` for all others, ``finish`` at the end.
+    """Checks the lines of one response, in order: ``begin`` once, ``take`` for all others, ``finish`` at the end.
 
     Attributes
     ----------
     head:
         Protocol, metadata and version; set by ``begin``.
     status:
-        In place of a head where the query still runs.
+        Set instead of a head while the query is running.
     end:
-        The end-of-stream action, once it came.
+        The end-of-stream action, once it has arrived.
     min_expiration:
         When the first URL so far expires, in epoch milliseconds.
     """
@@ -130,7 +130,7 @@ class Answer:
     # --- the head ---
 
     def begin(self, lines: Iterator[Line]) -> None:
-        """Read the first two lines; of an answer that has no head yet, all of them (``status``)."""
+        """Read the first two lines; if the query is still running, all of them (``status``)."""
         first = self._next(lines)
         if first is not None and first.query is not None:
             self._only_one(first)
@@ -145,7 +145,7 @@ class Answer:
         found = format_of(first.protocol)
         if found is None:
             raise self._malformed("protocol needs minReaderVersion or deltaProtocol")
-        # Servers that do not know the header answer in parquet, and the protocol wants clients to take that.
+        # Servers that do not know the header respond in parquet, and the protocol wants clients to accept that.
         if found not in (*self._rules.formats, ResponseFormat.PARQUET):
             raise ProtocolError(
                 f"{self._subject.doing}: asked for the {' or '.join(sorted(f.value for f in self._rules.formats))} "
@@ -173,7 +173,7 @@ class Answer:
         self._read = FileReader(found, self._rules.kind).read
 
     def _next(self, lines: Iterator[Line]) -> Line | None:
-        """Return the next line that says something we know, ``None`` at the end."""
+        """Return the next line with known content, ``None`` at the end."""
         for line in lines:
             self._number += 1
             if line != NOTHING:
@@ -182,7 +182,7 @@ class Answer:
 
     def _not_the_end(self, line: Line | None, expected: str) -> Line:
         if line is not None and line.end is not None:
-            self._end_of_stream(line.end)  # an error report may be all there is
+            self._end_of_stream(line.end)  # an error report may be the only line
         if line is None or line.end is not None:
             raise self._subject.incomplete(f"it has no {expected} line")
         self._only_one(line)
@@ -193,7 +193,7 @@ class Answer:
         if self._is_view:
             if not rules.may_be_view or rules.starting_version is not None or rules.ending_version is not None:
                 raise UsageError(
-                    f"{subject.doing}: this is a view, whose changes have no versions; ask for them between two "
+                    f"{subject.doing}: this is a view, whose changes have no versions; request them between two "
                     "timestamps, and not as a stream."
                 )
             return 0
@@ -201,7 +201,7 @@ class Answer:
         for fallback in (metadata_version, rules.version, rules.starting_version):
             version = fallback if version is None else version
         if version is None:
-            raise ProtocolError(f"{subject.doing}: the answer has no {VERSION_HEADER} header.", table=subject.table)
+            raise ProtocolError(f"{subject.doing}: the response has no {VERSION_HEADER} header.", table=subject.table)
         return version
 
     def _check_head(self, head: TableHead) -> None:
@@ -222,19 +222,19 @@ class Answer:
                 table=self._subject.table,
             )
         raise UnsupportedFeatureError(
-            f"{doing}: this is shared as {named}, which is no table of files that a client can read by 'url' or 'dir'; "
+            f"{doing}: this is shared as {named}, not as files that a client can read by 'url' or 'dir'; "
             "read it with the provider's own tools.",
             feature=f"accessModes {', '.join(sorted(modes))}",
             table=self._subject.table,
         )
 
-    # --- what follows it ---
+    # --- the other lines ---
 
     def take(self, lines: Iterator[Line], give: Callable[[TableAction], object]) -> None:
         """Call ``give`` with each action of ``lines``.
 
-        Raises ``Transient`` or ``RequestError`` if the server reports an error in its end-of-stream action,
-        ``ProtocolError`` for what may not stand there; each after the actions of the lines before.
+        Raises ``Transient`` or ``RequestError`` if the server reports an error in its end-of-stream action, and
+        ``ProtocolError`` for a misplaced line; each after the actions of the lines before.
         """
         rules, head, read = self._rules, self.head, self._read
         changes = rules.kind is AnswerKind.CHANGES
@@ -243,7 +243,7 @@ class Answer:
             self._number += 1
             file = line.file
             if file is None and line == NOTHING:
-                # Fields that a client does not know are never needed to read an answer (protocol, "Protocol").
+                # A client never needs unknown fields to read a response (protocol, "Protocol").
                 continue
             if self.end is not None:
                 raise self._malformed("endStreamAction must be the last line")
@@ -275,7 +275,7 @@ class Answer:
             give(action)
 
     def finish(self) -> None:
-        """Raise ``Transient`` where an answer that has no more lines must have some."""
+        """Raise ``Transient`` if the response must have more lines."""
         if self.end is None and self._rules.ends_aloud and promises(self._headers, END_STREAM_ACTION):
             raise self._subject.incomplete("it ended without the endStreamAction that its header promises")
 

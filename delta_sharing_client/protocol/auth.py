@@ -1,7 +1,7 @@
 """Sign-in: a profile's credentials as ``requests`` authentication.
 
-Always set as an auth object, never as a session header: only then does requests leave ``~/.netrc`` alone. A token that
-is fetched belongs to the process: one thread fetches it, all requests with these credentials use it.
+They are always set as an auth object, never as a session header, because only then requests ignores ``~/.netrc``. A
+process requests one token per credentials: one thread fetches it, and all requests with these credentials use it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from delta_sharing_client.retry import (
 if TYPE_CHECKING:
     import requests
 
-_RENEWAL_SHARE = 0.1  # a token is renewed when a tenth of its life is left,
+_RENEWAL_SHARE = 0.1  # a token is renewed when a tenth of its life remains,
 _RENEWAL_SECONDS = 60.0  # but never earlier than this before its end
 _LIFE_IF_UNKNOWN = 300.0
 _ASSERTION_SECONDS = 120
@@ -61,14 +61,14 @@ _MAX_MESSAGE = 500
 _FETCHING = "Fetching an OAuth token"
 _ASK_FOR_NEW = "ask the data provider for a new profile file"
 
-# What a form holds: a name may stand for several values.
+# The content of a form: a name may have several values.
 _Form = dict[str, Union[str, tuple[str, ...]]]
 
 _log = logging.getLogger(__name__)
 
 
 def make_auth(profile: Profile, options: ReadOptions) -> SharingAuth:
-    """Return the authentication that ``profile`` asks for; ``options`` hold the limits of fetching tokens."""
+    """Return the authentication of ``profile``; ``options`` have the limits for token requests."""
     credentials = profile.credentials
     if isinstance(credentials, BasicLogin):
         return BasicAuth(credentials)
@@ -78,31 +78,31 @@ def make_auth(profile: Profile, options: ReadOptions) -> SharingAuth:
 
 
 class SharingAuth:
-    """Puts the ``Authorization`` header on each request. Thread-safe; pickles with its credentials."""
+    """Sets the ``Authorization`` header of each request. Thread-safe; pickles with its credentials."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["Authorization"] = self.header()
         return request
 
     def header(self) -> str:
-        """Return the header's value. Raises ``ProfileError`` (expired) or ``AuthError`` (no token was given out)."""
+        """Return the header's value. Raises ``ProfileError`` (expired) or ``AuthError`` (no token)."""
         raise NotImplementedError
 
     def renew(self, refused: str | None) -> bool:
-        """After a 401 for the header ``refused``: whether another header will be sent if the request is repeated."""
+        """After a 401 for the header ``refused``: whether a repeated request would send another header."""
         return False
 
     def secrets(self) -> list[str]:
-        """Return what must never be shown, in every spelling that goes on the wire."""
+        """Return the texts that must never be shown, in every spelling that is sent."""
         return []
 
     def hint(self) -> str:
-        """Return what a person should do about a 401."""
+        """Return what the user should do about a 401."""
         return f"{_ASK_FOR_NEW[0].upper()}{_ASK_FOR_NEW[1:]}."
 
 
 class BearerAuth(SharingAuth):
-    """A fixed bearer token; using it after its stated expiration is an error before any request is made."""
+    """A fixed bearer token; after its stated expiration it fails before any request."""
 
     def __init__(self, credentials: BearerToken, token: Secret) -> None:
         self._expires = credentials.expires
@@ -137,12 +137,12 @@ class BasicAuth(SharingAuth):
         return "Check the user name and password of the profile."
 
 
-# === Tokens that are fetched ===
+# === Tokens from an endpoint ===
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Token:
-    """A bearer token and when it is renewed and ends, in seconds of ``time.time()``."""
+    """A bearer token with its times of renewal and expiration, in seconds of ``time.time()``."""
 
     value: Secret
     renew_at: float
@@ -155,20 +155,20 @@ class _Token:
 
 
 class _SharedToken:
-    """The one token that a process has for some credentials."""
+    """The token that a process shares for some credentials."""
 
     def __init__(self, token: _Token | None = None) -> None:
         self.token = token
-        self.way: int | None = None  # of several ways to prove who we are, the one that was accepted
+        self.way: int | None = None  # if there are several ways to authenticate, the one that was accepted
         self._fetching = threading.Lock()
         self._failures = 0
         self._failure: DeltaSharingError | None = None
 
     def get(self, fetch: Callable[[], _Token]) -> Secret:
-        """Return a token that is valid now, by way of ``fetch`` where that is needed.
+        """Return a valid token; call ``fetch`` if necessary.
 
-        One thread fetches. The others go on with the token that is about to end; where there is none they wait, and
-        share what comes of it, a failure too: a token endpoint that is down is waited for once, not once a thread.
+        One thread fetches. The others keep using a token that is about to expire; without one they wait and share the
+        result, including a failure, so that only one thread waits for an endpoint that is down.
         """
         token, failures = self.token, self._failures
         if token is not None and time.time() < token.renew_at:
@@ -186,7 +186,7 @@ class _SharedToken:
             self._fetching.release()
 
     def drop(self, refused: str | None) -> None:
-        """Forget the token if it is the one of the header ``refused``."""
+        """Discard the token if it is the one of the header ``refused``."""
         token = self.token
         if token is not None and refused == f"Bearer {token.value.reveal()}":
             self.token = None
@@ -199,7 +199,7 @@ class _SharedToken:
                 self._failures += 1
                 self._failure = error
                 raise
-            _log.warning("A token that is about to end was not renewed, and is used on: %s", error)
+            _log.warning("A token that is about to expire could not be renewed and is still used: %s", error)
             now = time.time()
             self.token = token = dataclasses.replace(usable, renew_at=now + (usable.ends_at - now) / 2)
         return token
@@ -220,7 +220,7 @@ def _shared_token(credentials: Credentials) -> _SharedToken:
 
 
 def _after_fork() -> None:
-    # A lock that another thread held would stay held for ever in the child.
+    # In the child, a lock held by another thread would never be released.
     global _tokens_lock
     _tokens_lock = threading.Lock()
     for credentials, shared in list(_tokens.items()):
@@ -232,7 +232,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class TokenAuth(SharingAuth):
-    """A token that is fetched, by one thread for all of the process, and renewed shortly before it ends."""
+    """A token from an endpoint, fetched once per process and renewed shortly before it expires."""
 
     def __init__(self, credentials: Credentials, options: ReadOptions) -> None:
         self._credentials = credentials
@@ -258,7 +258,7 @@ class TokenAuth(SharingAuth):
     def hint(self) -> str:
         if isinstance(self._credentials, BearerToken):
             return "Check where the profile says that its token comes from."
-        return "The token endpoint gave out a token that the server does not accept; ask the data provider."
+        return "The token endpoint returned a token that the server does not accept; ask the data provider."
 
     def _fetch(self) -> _Token:
         given = self._credentials
@@ -294,7 +294,7 @@ class TokenAuth(SharingAuth):
         answer = _decode_token(body)
         status = response.status_code
         if not 200 <= status < 300 or answer is None or not answer.access_token:
-            # What proved who we are is worth something for a while, too.
+            # Assertions are valid credentials for a while, too.
             secrets = [*self.secrets(), str(form.get("assertion", "")), str(form.get("client_assertion", ""))]
             known = status >= 300 or error_of(body) != (None, None)
             refusal = Refusal.read(status, body if known else b"", secrets, response.headers.get("WWW-Authenticate"))
@@ -324,7 +324,7 @@ class TokenAuth(SharingAuth):
                     data=form,
                     headers={"Accept": "application/json", "Accept-Encoding": ACCEPTED_ENCODINGS, **header},
                     timeout=(self._options.connect_timeout, self._options.read_timeout),
-                    # A redirect could carry the secret elsewhere, and would turn the POST into a GET.
+                    # A redirect could send the secret elsewhere, and would turn the POST into a GET.
                     allow_redirects=False,
                     **Network.of(self._options).arguments(given.token_endpoint),  # type: ignore[union-attr]
                     stream=True,
@@ -333,7 +333,7 @@ class TokenAuth(SharingAuth):
                 return response, b"".join(body_chunks(response, _FETCHING, limit=_MAX_TOKEN_BYTES))
         except library_errors() as error:
             failure = network_failure(error, _FETCHING, None)
-        raise failure  # out here: the library's error knows the request, and so the secret
+        raise failure  # raised here, because the library's error contains the request with the secret
 
 
 class _TokenAnswer(msgspec.Struct):
@@ -344,21 +344,23 @@ class _TokenAnswer(msgspec.Struct):
 def _failure(refusal: Refusal) -> str:
     message = " ".join(refusal.message.split())
     said = [refusal.code, message[:_MAX_MESSAGE].rstrip(".")]
-    reason = ": ".join(part for part in said if part) or "the answer holds no 'access_token'"
+    reason = ": ".join(part for part in said if part) or "the response holds no 'access_token'"
     return (
-        f"The token endpoint of the profile gave no token ({refusal.status}): {reason}. Check what the profile says of "
-        "the client: id, secret or key, scope, audience and resource."
+        f"The token endpoint of the profile returned no token ({refusal.status}): {reason}. Check the fields of "
+        "the profile: client id, secret or key, scope, audience and resource."
     )
 
 
 def _grants(given: Credentials) -> list[tuple[dict[str, str], _Form]]:
-    """Return the ``Authorization`` header, if any, and the form of a request for a token; several to try in turn, where
-    the profile leaves open how its client shows its secret."""
+    """Return the ``Authorization`` header, if any, and the form of each token request to try in turn.
+
+    There are several if the profile does not state how the client sends its secret.
+    """
     if isinstance(given, PrivateKeyJwt):
         assertion = _signed(given)
         return [({}, {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion})]
     if not isinstance(given, ClientCredentials):
-        raise ProfileError(f"Credentials of the kind {type(given).__name__} fetch no token.")
+        raise ProfileError(f"Credentials of the kind {type(given).__name__} cannot fetch a token.")
     named = (("scope", given.scope), ("audience", given.audience), ("resource", given.resource))
     form: _Form = {"grant_type": "client_credentials"}
     form.update((name, value) for name, value in named if value)
@@ -369,14 +371,14 @@ def _grants(given: Credentials) -> list[tuple[dict[str, str], _Form]]:
     if given.client_secret is None:
         raise ProfileError("The client of the profile has neither a secret nor an assertion.")
     ways = [] if given.secret_in_body else [({"Authorization": header}, form) for header in _basic_headers(given)]
-    # RFC 6749, 2.3.1: every server must take the header, and may take the body. Some take the body only.
+    # RFC 6749, 2.3.1: every server must accept the header, and may accept the body. Some accept only the body.
     if given.secret_in_body is not False:
         ways.append(({}, form | client | {"client_secret": given.client_secret.reveal()}))
     return ways
 
 
 def _basic_headers(given: ClientCredentials) -> list[str]:
-    """Return the header of a client with its secret: as connectors write it, and encoded as RFC 6749, 2.3.1 has it."""
+    """Return the headers for a client secret: unencoded as connectors send it, and encoded as in RFC 6749, 2.3.1."""
     assert given.client_secret is not None
     encoded = Secret(quote_plus(given.client_secret.reveal()))
     return list(
@@ -385,7 +387,7 @@ def _basic_headers(given: ClientCredentials) -> list[str]:
 
 
 def _signed(given: PrivateKeyJwt) -> str:
-    """Return the signed grant (RFC 7523, section 2.1), as connectors of the protocol write it."""
+    """Return the signed grant (RFC 7523, section 2.1), in the form that connectors use."""
     jwt = optional.load("jwt", "jwt")
     now = int(time.time())
     claims: dict[str, object] = {
@@ -433,7 +435,7 @@ def _seconds(expires_in: object) -> float:
 
 
 def _life_of_jwt(text: str, now: float) -> float:
-    """Return the seconds that a token says it lives, by its claim ``exp``; its signature is for the server to check."""
+    """Return the lifetime of a token in seconds, by its claim ``exp``; only the server checks its signature."""
     try:
         part = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))

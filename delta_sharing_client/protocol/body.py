@@ -1,5 +1,5 @@
-"""The body of an answer: decoded to its very end, in pieces as they arrive, and bounded; cut into lines; and where the
-server refused, as an exception (protocol: 4xx and 5xx answers carry ``errorCode`` and ``message``)."""
+"""The body of a response: decoded in pieces as they arrive, checked to the end, limited in size, and split into lines.
+The body of an error becomes an exception (protocol: 4xx and 5xx responses have ``errorCode`` and ``message``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from delta_sharing_client.retry import Transient
 if TYPE_CHECKING:
     import requests
 
-# What ``body_chunks`` decodes, for the ``Accept-Encoding`` header.
+# The encodings that ``body_chunks`` decodes, for the ``Accept-Encoding`` header.
 ACCEPTED_ENCODINGS = "gzip, deflate"
 _DECODED = ("gzip", "x-gzip", "deflate")
 MAX_LINE_BYTES = 256 * 1024 * 1024
@@ -37,7 +37,7 @@ _NOT_FOUND_CODE = "RESOURCE_DOES_NOT_EXIST"
 _MAX_CODE = 100
 _MAX_SHOWN = 500
 _MAX_KEPT = 16_384
-# What Databricks ends its messages with, and its support asks for.
+# Databricks ends its messages with this id, and its support asks for it.
 _TRACE = re.compile(r"\[Trace Id: [^\]]{1,200}\]")
 
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>|<h1[^>]*>(.*?)</h1>", re.IGNORECASE | re.DOTALL)
@@ -55,19 +55,19 @@ def body_chunks(
 ) -> Iterator[bytes]:
     """Yield the body as it arrives, without a byte order mark; a compressed one ends only where its decoder says so.
 
-    Raises ``Transient`` if the body breaks off before its stated end or before that of its compression,
-    ``ProtocolError`` if it is longer than ``limit`` bytes, or compressed in a way that was not asked for.
+    Raises ``Transient`` if the body ends before its stated end or that of its compression, and ``ProtocolError`` if it
+    is longer than ``limit`` bytes, or has an encoding that was not requested.
     """
     total = 0
     for chunk in _without_mark(_decoded(response, _received(response, doing, table), doing, table)):
         total += len(chunk)
         if limit is not None and total > limit:
-            raise ProtocolError(f"{doing}: the answer is longer than {limit} bytes.", table=table)
+            raise ProtocolError(f"{doing}: the response is longer than {limit} bytes.", table=table)
         yield chunk
 
 
 def start_of_body(response: requests.Response, limit: int) -> bytes:
-    """Return the first ``limit`` bytes of the body of an error, or as many as arrive."""
+    """Return the first ``limit`` bytes of an error's body, or as many as arrive."""
     body = b""
     try:
         for chunk in body_chunks(response, "Reading an error"):
@@ -75,7 +75,7 @@ def start_of_body(response: requests.Response, limit: int) -> bytes:
             if len(body) >= limit:
                 break
     except (Transient, DeltaSharingError):
-        pass  # the status is what matters; the text is a courtesy
+        pass  # the status is enough; the text is optional
     return body[:limit]
 
 
@@ -96,11 +96,11 @@ def _received(response: requests.Response, doing: str, table: str | None) -> Ite
         failure: Transient | DeltaSharingError | None = None
         chunk = b""
         try:
-            # What is there, instead of waiting for a chunk to be full: its lines can be worked on.
+            # Return available bytes instead of waiting for a full chunk, so that their lines can be processed.
             chunk = response.raw.read1(_CHUNK_BYTES, decode_content=False)
         except library_errors() as error:
             failure = network_failure(error, doing, table, receiving=True)
-        # Raised out here: the library's error knows the URL.
+        # Raised here, because the library's error contains the URL.
         if failure is not None:
             raise failure
         if not chunk:
@@ -116,7 +116,7 @@ def _decoded(response: requests.Response, chunks: Iterator[bytes], doing: str, t
         return _inflated(chunks, encodings[0] == "deflate", doing, table)
     encoding = ", ".join(encodings)
     raise ProtocolError(
-        f"{doing}: expected an answer in one of the encodings {ACCEPTED_ENCODINGS}, found {encoding[:40]!r}.",
+        f"{doing}: expected a response in one of the encodings {ACCEPTED_ENCODINGS}, found {encoding[:40]!r}.",
         table=table,
     )
 
@@ -128,7 +128,7 @@ def _inflated(chunks: Iterator[bytes], deflate: bool, doing: str, table: str | N
         rest = chunk
         while True:
             if decoder is None:
-                rest = rest.lstrip(b"\0") if ended else rest  # what some pad the end with
+                rest = rest.lstrip(b"\0") if ended else rest  # some servers pad the end with zeros
                 if not rest:
                     break
                 decoder = zlib.decompressobj(_window(rest, deflate))
@@ -137,7 +137,7 @@ def _inflated(chunks: Iterator[bytes], deflate: bool, doing: str, table: str | N
             except zlib.error:
                 piece = None
             if piece is None:
-                raise ProtocolError(f"{doing}: the answer's compression is broken.", table=table)
+                raise ProtocolError(f"{doing}: the response's compression is broken.", table=table)
             if piece:
                 yield piece
             rest = decoder.unconsumed_tail
@@ -147,12 +147,12 @@ def _inflated(chunks: Iterator[bytes], deflate: bool, doing: str, table: str | N
                 break
     if decoder is not None:
         raise Transient(
-            TransportError(f"{doing} failed: the answer is cut off, its compression has no end.", table=table)
+            TransportError(f"{doing} failed: the response is cut off, its compression has no end.", table=table)
         )
 
 
 def _window(start: bytes, deflate: bool) -> int:
-    """Return zlib's parameter for what begins with ``start``; "deflate" is meant with and without zlib's header."""
+    """Return zlib's parameter for data that starts with ``start``; "deflate" exists with and without zlib's header."""
     if not deflate:
         return 16 + zlib.MAX_WBITS
     zlib_header = start[0] & 0x0F == 8 and (len(start) < 2 or (start[0] * 256 + start[1]) % 31 == 0)
@@ -163,9 +163,9 @@ def _window(start: bytes, deflate: bool) -> int:
 
 
 class Block(NamedTuple):
-    """Some consecutive lines, without the last ``\\n``; blank ones are still there, so that lines can be numbered.
+    """Consecutive lines, without the last ``\\n``; blank lines are included, so that lines can be numbered.
 
-    ``complete`` is false for the one last line of a body that does not end with ``\\n``.
+    ``complete`` is false for a last line that does not end with ``\\n``.
     """
 
     text: bytes
@@ -179,9 +179,9 @@ class Block(NamedTuple):
 def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Block]:
     """Split a body, given in arbitrary chunks, into blocks of lines, in time linear in its length.
 
-    Raises ``ProtocolError`` once a line is longer than ``max_line_bytes``.
+    Raises ``ProtocolError`` if a line is longer than ``max_line_bytes``.
     """
-    pending: list[bytes] = []  # the pieces of a line whose end has not arrived; joined once, so huge lines stay linear
+    pending: list[bytes] = []  # the pieces of an unfinished line; joined once, so huge lines take linear time
     pending_bytes = 0
     for chunk in chunks:
         end = chunk.rfind(b"\n")
@@ -206,16 +206,16 @@ def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) 
 def _check_length(found: int, limit: int) -> None:
     if found > limit:
         raise ProtocolError(
-            f"A line of the server's answer is longer than {limit} bytes; expected one JSON object per line."
+            f"A line of the server's response is longer than {limit} bytes; expected one JSON object per line."
         )
 
 
-# === Refusals ===
+# === Error responses ===
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What a server said when it refused; ``secrets`` of ours that it repeats are masked before."""
+    """What a server said in an error response; our ``secrets`` in it are masked."""
 
     status: int | None
     code: str | None = None
@@ -223,10 +223,10 @@ class Refusal:
 
     @classmethod
     def read(cls, status: int, body: bytes, secrets: Iterable[str] = (), challenge: str | None = None) -> Refusal:
-        """Read the body of an answer with an error ``status``: JSON whatever its content type, else text.
+        """Read the body of an error response: JSON whatever its content type, otherwise text.
 
-        Of a page of HTML the title is told. ``challenge`` is the header ``WWW-Authenticate``, which is told where the
-        body says nothing.
+        For an HTML page, the message is its title. The header ``WWW-Authenticate`` (``challenge``) is used if the body
+        has no message.
         """
         code, message = error_of(body)
         if code is None and message is None:
@@ -238,8 +238,8 @@ class Refusal:
         return cls(status=status, code=code, message=scrub((message or "").strip(), secrets))
 
     def error(self, doing: str, *, table: str | None, auth_hint: str = "") -> DeltaSharingError:
-        """Return the exception; ``doing`` says what was asked ("Listing the shares"), ``auth_hint`` what to do about
-        refused credentials."""
+        """Return the exception; ``doing`` says what was requested ("Listing the shares"), ``auth_hint`` what to do
+        about refused credentials."""
         code = None if self.code == str(self.status) else self.code
         facts = ", ".join(str(fact) for fact in (self.status, code) if fact is not None)
         failed = f"{doing} failed ({facts})" if facts else f"{doing} failed"

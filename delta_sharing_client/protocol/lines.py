@@ -1,7 +1,7 @@
-"""The lines of a query's answer: what each may hold, decoded block by block, and files as actions.
+"""The lines of a query's response: their types, decoding by blocks, and conversion of files to actions.
 
-Pure: blocks of bytes go in, typed lines and actions come out (protocol, "API Response Actions", both formats). What may
-stand where is ``protocol.answers``; the bytes come from ``protocol.pages``. Unknown fields are ignored, because the
+No I/O: blocks of bytes go in, typed lines and actions come out (protocol, "API Response Actions", both formats).
+``protocol.answers`` checks their order; the bytes come from ``protocol.pages``. Unknown fields are ignored, because the
 protocol lets servers add them; ``null`` means absent.
 """
 
@@ -48,7 +48,7 @@ PartitionValues = dict[str, Union[str, None]]
 _NO_VALUES: PartitionValues = {}
 
 
-# === What a line may hold ===
+# === The types of lines ===
 
 
 class ProtocolLine(msgspec.Struct, rename="camel"):
@@ -60,7 +60,7 @@ class ProtocolLine(msgspec.Struct, rename="camel"):
 
 
 class MetadataLine(msgspec.Struct, rename="camel"):
-    """``metaData``: the fields themselves in parquet format, ``deltaMetadata`` in delta format."""
+    """``metaData``: the fields themselves in the parquet format, ``deltaMetadata`` in the delta format."""
 
     delta_metadata: Union[Metadata, None] = None
     id: Union[str, None] = None
@@ -79,7 +79,7 @@ class MetadataLine(msgspec.Struct, rename="camel"):
 
 
 class SingleAction(msgspec.Struct, gc=False):
-    """``deltaSingleAction``: one file action in the form of the Delta log, its path being a URL."""
+    """``deltaSingleAction``: one file action as in the Delta log, with a URL as its path."""
 
     add: Union[AddFile, None] = None
     remove: Union[RemoveFile, None] = None
@@ -102,7 +102,7 @@ class FileLine(msgspec.Struct, rename="camel", gc=False):
 
 
 class EndStreamAction(msgspec.Struct, rename="camel"):
-    """``endStreamAction``: the last line of an answer."""
+    """``endStreamAction``: the last line of a response."""
 
     refresh_token: Union[str, None] = None
     next_page_token: Union[str, None] = None
@@ -112,7 +112,7 @@ class EndStreamAction(msgspec.Struct, rename="camel"):
 
 
 class QueryStatus(msgspec.Struct, rename="camel"):
-    """``queryStatus``: the state of an asynchronous query; an absent ``status`` is pending."""
+    """``queryStatus``: the state of an asynchronous query; without ``status`` it is pending."""
 
     query_id: Union[str, None] = None
     status: Union[str, None] = None
@@ -121,7 +121,7 @@ class QueryStatus(msgspec.Struct, rename="camel"):
 
 
 class Line(msgspec.Struct, rename={"metadata": "metaData", "end": "endStreamAction", "query": "queryStatus"}, gc=False):
-    """One line of an answer: exactly one of the fields is set ("JSON Wrapper Object In Each Line")."""
+    """One line of a response: exactly one of the fields is set ("JSON Wrapper Object In Each Line")."""
 
     protocol: Union[ProtocolLine, None] = None
     metadata: Union[MetadataLine, None] = None
@@ -137,13 +137,13 @@ TableAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
 
 
 class AnswerKind(enum.Enum):
-    """What an answer may hold: the files of one snapshot, or the changes of a range of versions."""
+    """The content of a response: the files of one snapshot, or the changes of a range of versions."""
 
     SNAPSHOT = "snapshot"
     CHANGES = "changes"
 
 
-# === Lines, decoded ===
+# === Decoding ===
 
 NOTHING = Line()
 """A line that holds nothing that a client knows; a blank one, too."""
@@ -155,8 +155,8 @@ _SEPARATOR = b",%d," % _BETWEEN
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What an answer is about, for its errors: what was asked ("Querying s.d.t"), the table, the secrets to mask, and
-    the answer's status and content type."""
+    """What a response is about, for errors: the request ("Querying s.d.t"), the table, the secrets to mask, and the
+    response's status and content type."""
 
     doing: str
     table: str
@@ -165,22 +165,22 @@ class Subject:
     content_type: str
 
     def malformed(self, number: int, reason: str) -> ProtocolError:
-        """Return the error of line ``number``, the first being 1."""
-        return ProtocolError(f"{self.doing}: line {number} of the answer is malformed: {reason}.", table=self.table)
+        """Return the error for line ``number``, starting at 1."""
+        return ProtocolError(f"{self.doing}: line {number} of the response is malformed: {reason}.", table=self.table)
 
     def incomplete(self, reason: str) -> Transient:
-        """Return the failure of an answer that does not go to its end."""
-        text = f"{self.doing} failed: the answer is not complete, {reason}."
+        """Return the failure for an incomplete response."""
+        text = f"{self.doing} failed: the response is not complete, {reason}."
         return Transient(TransportError(text, table=self.table))
 
     def refused(self, message: str, status: int | None) -> DeltaSharingError:
-        """Return the error of a server that gives up within an answer."""
+        """Return the error that a server reports within a response."""
         said = scrub(message, self.secrets())
         return Refusal(status=status, message=said).error(self.doing, table=self.table)
 
 
 class Lines:
-    """Decodes the blocks of one answer; what is not quite in the protocol's form is counted in ``loosened``."""
+    """Decodes the blocks of one response; counts deviations from the protocol in ``loosened``."""
 
     def __init__(self, subject: Subject, loosened: Loosened) -> None:
         self._subject = subject
@@ -190,12 +190,12 @@ class Lines:
         self._is_answer = False
 
     def of(self, block: Block) -> Iterator[Line]:
-        """Return the lines of the next block, ``NOTHING`` for each that says nothing.
+        """Return the lines of the next block, ``NOTHING`` for each without known content.
 
-        Raises, each after the lines before, ``ProtocolError`` for a malformed line, ``Transient`` for one that is cut
-        off, and the error that the server reports in one.
+        Raises, each after the lines before, ``ProtocolError`` for a malformed line, ``Transient`` for a truncated one,
+        and an error that the server reports in one.
         """
-        # The first lines tell whether this is an answer at all, and are looked at one by one.
+        # The first lines show whether this is a valid response at all, so they are decoded one by one.
         decoded = _decoded_at_once(block.text) if self._is_answer and SHORTCUTS.lines_at_once else None
         if decoded is None:
             return self._one_by_one(block)
@@ -233,7 +233,7 @@ class Lines:
         raise self._subject.malformed(number, scrub(str(problem))) from None
 
     def _check_error(self, raw: bytes) -> None:
-        """Raise what the server reports; some send an error with a status that means success."""
+        """Raise an error that the server reports; some send an error with a status that means success."""
         if any(code in raw for code in _ERROR_CODES):
             refusal = Refusal.read(self._subject.status, raw, self._subject.secrets())
             raise refusal.error(self._subject.doing, table=self._subject.table)
@@ -251,11 +251,11 @@ class Lines:
 
 
 def _decoded_at_once(text: bytes) -> list[Line] | None:
-    """Return the lines of ``text``; ``None`` where each must be looked at by itself, to name the one that is wrong."""
+    """Decode the lines of ``text`` together; ``None`` if they must be decoded one by one, to find the malformed one."""
     if len(text) > _MOST_AT_ONCE:
         return None
-    # One list, with a number between any two lines that no line can hold: nobody knows it. So no line is two lines, and
-    # no two lines are one.
+    # The lines become one JSON list, with a number between them that no line contains. So no line can count as two, and
+    # no two lines as one.
     joined = text.replace(b"\n", _SEPARATOR)
     breaks = (len(joined) - len(text)) // (len(_SEPARATOR) - 1)
     try:
@@ -266,17 +266,17 @@ def _decoded_at_once(text: bytes) -> list[Line] | None:
     if between != [_BETWEEN] * breaks or set(map(type, items)) != {Line}:
         return None
     lines = cast("list[Line]", items)
-    # A line without a file may be the report of an error, which only its bytes tell.
+    # A line without a file may be an error report, which is visible only in its bytes.
     if any(line.file is None for line in lines) and any(code in text for code in _ERROR_CODES):
         return None
     return lines
 
 
-# === Lines as actions ===
+# === Conversion to actions ===
 
 
 def format_of(line: ProtocolLine) -> ResponseFormat | None:
-    """Return the format that a protocol line is written in, ``None`` if in neither."""
+    """Return the format of a protocol line, or ``None``."""
     if line.delta_protocol is not None:
         return ResponseFormat.DELTA
     return ResponseFormat.PARQUET if line.min_reader_version is not None else None
@@ -286,18 +286,18 @@ def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str, loos
     """Return the protocol action of a line; ``UnsupportedFeatureError`` for a newer version of the parquet format."""
     if expected is ResponseFormat.DELTA:
         if line.delta_protocol is None:
-            raise ProtocolError("Expected deltaProtocol in a protocol line of a delta answer.", table=table)
+            raise ProtocolError("Expected deltaProtocol in a protocol line of a delta response.", table=table)
         protocol = line.delta_protocol
         if protocol.min_reader_version == _FEATURES_VERSION and protocol.reader_features is None:
-            # The reference server leaves an empty list out.
+            # The reference server omits an empty list.
             loosened.note("'readerFeatures' is missing at 'minReaderVersion' 3, which is read as none")
             return msgspec.structs.replace(protocol, reader_features=[])
         return protocol
     if line.min_reader_version is None:
-        raise ProtocolError("Expected minReaderVersion in a protocol line of a parquet answer.", table=table)
+        raise ProtocolError("Expected minReaderVersion in a protocol line of a parquet response.", table=table)
     if line.min_reader_version > PARQUET_FORMAT_VERSION:
         raise UnsupportedFeatureError(
-            f"The answer needs a client of protocol version {line.min_reader_version}, this one implements "
+            f"The response needs a client of protocol version {line.min_reader_version}, this one implements "
             f"{PARQUET_FORMAT_VERSION}; upgrade delta-sharing-client.",
             feature=f"minReaderVersion {line.min_reader_version}",
             table=table,
@@ -306,8 +306,10 @@ def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str, loos
 
 
 def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metadata:
-    """Return the metadata action of a line. ``UnsupportedFeatureError`` for files of another format than Parquet,
-    ``ProtocolError`` for more columns than a reader should have to believe in."""
+    """Return the metadata action of a line.
+
+    Raises ``UnsupportedFeatureError`` if the files are not Parquet, ``ProtocolError`` for too many columns.
+    """
     metadata = _metadata(line, expected, table)
     provider = metadata.format.provider
     if provider.lower() != "parquet":
@@ -316,7 +318,7 @@ def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> M
             feature=f"format.provider {provider[:40]}",
             table=table,
         )
-    # Counted before anything is made of them; a comment's quotation marks are escaped in there.
+    # Counted before parsing; quotation marks in comments are escaped there.
     fields = metadata.schema_string.count('"name"')
     if fields > MAX_COLUMNS:
         raise ProtocolError(
@@ -330,10 +332,10 @@ def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> M
 def _metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metadata:
     if expected is ResponseFormat.DELTA:
         if line.delta_metadata is None:
-            raise ProtocolError("Expected deltaMetadata in a metaData line of a delta answer.", table=table)
+            raise ProtocolError("Expected deltaMetadata in a metaData line of a delta response.", table=table)
         return line.delta_metadata
     if line.id is None or line.schema_string is None:
-        raise ProtocolError("Expected id and schemaString in a metaData line of a parquet answer.", table=table)
+        raise ProtocolError("Expected id and schemaString in a metaData line of a parquet response.", table=table)
     configuration = line.configuration
     return Metadata(
         id=line.id,
@@ -347,7 +349,7 @@ def _metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metad
 
 
 class FileReader:
-    """Turns file lines into actions. One for each answer: it shares equal partition values among its files."""
+    """Converts file lines to actions. One per response, because its files share equal partition values."""
 
     def __init__(self, response_format: ResponseFormat, kind: AnswerKind) -> None:
         self._known: dict[tuple[tuple[str, str | None], ...], PartitionValues] = {}
@@ -361,7 +363,7 @@ class FileReader:
         file = line.file
         single = file.delta_single_action if file is not None else None
         if file is None or single is None:
-            return "a delta answer wraps its files as file.deltaSingleAction"
+            return "a delta response wraps its files as file.deltaSingleAction"
         add, remove, cdc = single.add, single.remove, single.cdc
         action: FileAction
         if add is not None and remove is None and cdc is None:
@@ -396,7 +398,7 @@ class FileReader:
         file = line.file or line.add
         if file is not None:
             if file.url is None:
-                return "a parquet answer gives each file a url"
+                return "a parquet response gives each file a url"
             return AddFile(
                 path=file.url,
                 partition_values=self._shared(file.partition_values or {}),
@@ -411,7 +413,7 @@ class FileReader:
             return "a snapshot holds files only"
         file = line.remove or line.cdf
         if file is None or file.url is None:
-            return "a parquet answer gives each file a url"
+            return "a parquet response gives each file a url"
         values = self._shared(file.partition_values or {})
         action: FileAction
         if line.remove is not None:
@@ -427,7 +429,8 @@ class FileReader:
     def _shared(self, values: PartitionValues) -> PartitionValues:
         if not values:
             return _NO_VALUES
-        # A million files have few partitions: one dict each saves most of their memory. Nobody changes actions.
+        # A million files have few different partitions: sharing dicts saves most of their memory. Actions are never
+        # changed.
         if len(self._known) >= _INTERNED:
             self._known.clear()
         return self._known.setdefault(tuple(values.items()), values)

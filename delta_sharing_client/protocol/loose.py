@@ -1,7 +1,7 @@
-"""JSON whose values have another form than the protocol says: numbers as text, text as numbers, statistics as objects.
+"""JSON values in another form than the protocol's: numbers as text, text as numbers, statistics as objects.
 
-A value is taken where it can mean one thing only. What is well-formed never comes here: decoders of ``msgspec`` read
-that, and this module reads again what they refused.
+A value is accepted if it is unambiguous. Well-formed JSON is decoded by ``msgspec``; this module decodes only what that
+refuses.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from msgspec import inspect
 
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding raises for what is no JSON, or not the JSON that is expected."""
-# Fields that are text which holds JSON, and that some servers write as that JSON itself.
+# Text fields that contain JSON, which some servers send as JSON itself.
 _JSON_AS_TEXT = frozenset({"stats", "schemaString", "schema_string"})
-# Values that are for people, whatever they are.
+# Values for people, of any form.
 _ANYTHING_AS_TEXT = frozenset({"properties"})
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
 _MAX_SAID = 1000
@@ -35,26 +35,26 @@ _items_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class Loosened:
-    """What was taken in another form than the protocol's, by field; ``tell`` says it in one line of the log."""
+    """Counts values that deviate from the protocol, by field; ``tell`` logs them in one line."""
 
     def __init__(self, doing: str) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self._doing = doing
 
     def decode(self, data: bytes | msgspec.Raw, expected: type[T]) -> T:
-        """Return ``data`` as ``expected``. Raises one of ``MALFORMED`` if a value has no form that means one thing."""
+        """Decode ``data`` as ``expected``. Raises one of ``MALFORMED`` if a value is ambiguous."""
         found: collections.Counter[str] = collections.Counter()
         value = msgspec.convert(_read(_types(expected), data, "", found), expected)
         self.counts += found
         return value
 
     def note(self, what: str) -> None:
-        """Count something else that was taken although it is not as the protocol says."""
+        """Count another deviation from the protocol."""
         self.counts[what] += 1
 
     def tell(self) -> None:
-        """Warn of what was counted, unless the same was said before in this process."""
-        text = f"{self._doing}: the answer is not quite in the protocol's form, and was understood: " + ", ".join(
+        """Log a warning with the counts, once per text and process."""
+        text = f"{self._doing}: the response deviates from the protocol and was accepted: " + ", ".join(
             f"{what} ({count:,} times)" if count > 1 else what for what, count in sorted(self.counts.items())
         )
         key = f"{self._doing}: {sorted(self.counts)}"
@@ -65,7 +65,7 @@ class Loosened:
 
 
 def decode(data: bytes | msgspec.Raw, expected: type[T], loosened: Loosened) -> T:
-    """Return JSON as ``expected``, by the protocol's form or else a looser one. Raises one of ``MALFORMED``."""
+    """Decode JSON as ``expected``, strictly or else leniently. Raises one of ``MALFORMED``."""
     try:
         return msgspec.json.decode(data, type=expected)
     except MALFORMED as error:
@@ -77,7 +77,7 @@ def decode(data: bytes | msgspec.Raw, expected: type[T], loosened: Loosened) -> 
 
 
 def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, found: collections.Counter[str]) -> Any:
-    """Return what ``raw``, the value of field ``name``, says in a form that ``msgspec.convert`` takes for ``kind``."""
+    """Convert ``raw``, the value of field ``name``, to a form that ``msgspec.convert`` accepts for ``kind``."""
     raw = bytes(raw).strip()
     kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     if raw == b"null":
@@ -99,7 +99,7 @@ def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, found: collec
             return raw.decode()
     if isinstance(kind, inspect.IntType) and (number := _whole(value, raw)) is not None:
         if type(value) is not int:
-            found[f"'{name}' is no whole number"] += 1
+            found[f"'{name}' is not an integer"] += 1
         return number
     if isinstance(kind, inspect.BoolType) and not isinstance(value, bool):
         meant = {"true": True, "false": False, "1": True, "0": False}.get(str(value).lower())
@@ -141,7 +141,7 @@ def _fields(cls: type) -> dict[str, tuple[inspect.Field, bool]]:
 
 
 def _whole(value: Any, raw: bytes) -> int | None:
-    """Return the whole number that a number or a text is, ``None`` if it is none."""
+    """Return a number or a text as an integer, or ``None``."""
     if type(value) is int:
         return value
     if isinstance(value, str):

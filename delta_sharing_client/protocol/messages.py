@@ -1,7 +1,6 @@
-"""What client and server say to each other beside the lines of a query: headers, and JSON objects as typed structs
-(protocol, "REST APIs").
+"""Headers and JSON objects of the protocol as typed structs, except the lines of a query (protocol, "REST APIs").
 
-Unknown fields are ignored everywhere, because the protocol lets servers add them. ``null`` means absent.
+Unknown fields are ignored, because the protocol lets servers add them. ``null`` means absent.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from delta_sharing_client.redact import scrub
 
 CAPABILITIES_HEADER = "delta-sharing-capabilities"
 END_STREAM_ACTION = "includeendstreamaction"
-"""The last line of the answer is an ``EndStreamAction``."""
+"""The last line of the response is an ``EndStreamAction``."""
 CHANGES_OF_VIEWS = "cdfonviews"
-"""The answer may be, and where the server says so is, the change data feed of a view, which has no versions."""
+"""The response may be, and where the server says so is, the change data feed of a view, which has no versions."""
 VERSION_HEADER = "Delta-Table-Version"
 FILE_ID_HASH_HEADER = "fileidhash"
 
@@ -36,9 +35,9 @@ def capabilities(
     asynchronous: bool = False,
     changes_of_views: bool = False,
 ) -> dict[str, str]:
-    """Return the request header: lower case, without spaces, because servers parse it differently strictly.
+    """Return the capabilities header: lower case, without spaces, because servers differ in how strictly they parse it.
 
-    ``formats`` are the concrete formats to accept, in order; ``reader_features`` go along only if delta is among them.
+    ``formats`` are the accepted formats, in order; ``reader_features`` are sent only with delta.
     """
     parts = [f"responseformat={','.join(f.value for f in formats)}"]
     if ResponseFormat.DELTA in formats and reader_features:
@@ -53,9 +52,9 @@ def capabilities(
 
 
 def promises(headers: Mapping[str, str], capability: str) -> bool:
-    """Whether the headers of an answer promise ``capability``, in any case and spacing.
+    """Whether the headers of a response promise ``capability``, in any case and spacing.
 
-    Their response format is not looked at: the lines show theirs, and servers get the header wrong.
+    Their response format is ignored, because servers send wrong ones; the lines have the right one.
     """
     for part in headers.get(CAPABILITIES_HEADER, "").lower().split(";"):
         key, _, value = part.partition("=")
@@ -65,25 +64,25 @@ def promises(headers: Mapping[str, str], capability: str) -> bool:
 
 
 def file_id_hash(wanted: FileIdHash | None) -> dict[str, str]:
-    """Return the request header for a scheme of file ids, if one is wanted (protocol, "File ID Hash Header")."""
+    """Return the request header for a kind of file ids, if any (protocol, "File ID Hash Header")."""
     return {} if wanted is None else {FILE_ID_HASH_HEADER: wanted.value}
 
 
 def check_file_id_hash(sent: Mapping[str, str], headers: Mapping[str, str], doing: str, table: str) -> None:
-    """Raise ``ProtocolError`` unless the headers of an answer confirm the scheme that those ``sent`` ask for."""
+    """Raise ``ProtocolError`` unless the response's headers confirm the kind of file ids requested in ``sent``."""
     wanted = sent.get(FILE_ID_HASH_HEADER)
     found = headers.get(FILE_ID_HASH_HEADER)
     if wanted is not None and (found or "").strip().lower() != wanted:
         shown = "none" if found is None else f"'{found[:40]}'"
         raise ProtocolError(
             f"{doing}: asked for file ids by the scheme '{wanted}', but the header '{FILE_ID_HASH_HEADER}' of the "
-            f"answer is {shown}, so the ids may be others; leave out 'file_id_hash' at this server.",
+            f"response is {shown}, so the ids may be others; leave out 'file_id_hash' at this server.",
             table=table,
         )
 
 
 def version_header(headers: Mapping[str, str], doing: str, table: str, secrets: Collection[str] = ()) -> int | None:
-    """Return the ``Delta-Table-Version`` of an answer, ``None`` if it has none; ``ProtocolError`` if malformed."""
+    """Return the ``Delta-Table-Version`` of a response, or ``None``; ``ProtocolError`` if malformed."""
     text = headers.get(VERSION_HEADER)
     if text is None:
         return None
@@ -132,19 +131,19 @@ class TableItem(msgspec.Struct, rename="camel"):
 
 
 class ItemsPage(msgspec.Struct, rename="camel"):
-    """A page of an answer that lists shares, schemas or tables; each item is decoded by itself."""
+    """A page of a response that lists shares, schemas or tables; each item is decoded separately."""
 
     items: Union[list[msgspec.Raw], None] = None
     next_page_token: Union[str, None] = None
 
 
 class ShareAnswer(msgspec.Struct):
-    """The answer of "Get Share"."""
+    """The response of "Get Share"."""
 
     share: ShareItem
 
 
-# What servers, gateways and identity providers call the two halves of an error, the protocol's own names first.
+# The names that servers, gateways and identity providers use for the two parts of an error; the protocol's come first.
 _CODES = ("errorCode", "error_code", "code", "error", "status")
 _MESSAGES = (
     *("message", "errorMessage", "error_message", "errorSummary", "error_description", "detail", "details"),
@@ -155,10 +154,10 @@ _MAX_DEPTH = 4
 
 
 def error_of(body: bytes) -> tuple[str | None, str | None]:
-    """Return code and message of the JSON of an error, both ``None`` if it is none.
+    """Return code and message of an error's JSON, or ``None`` for both.
 
     The protocol has ``errorCode`` and ``message``, Databricks ``error_code``, OAuth ``error`` and ``error_description``
-    (RFC 6749, 5.2), Okta ``errorSummary``, RFC 9457 ``title`` and ``detail``; others put theirs into an ``error`` or a
+    (RFC 6749, 5.2), Okta ``errorSummary``, RFC 9457 ``title`` and ``detail``; others nest them in an ``error`` or a
     list of ``errors``.
     """
     try:
@@ -175,7 +174,7 @@ def _error(found: object, depth: int) -> tuple[str | None, str | None]:
     if not isinstance(found, dict) or depth == 0:
         return None, None
     codes = [found[name] for name in _CODES if isinstance(found.get(name), (str, int)) and found[name]]
-    # A number often repeats the status.
+    # A number is often the status again.
     code = next((str(one) for kind in (str, int) for one in codes if isinstance(one, kind)), None)
     said = [found[name] for name in _MESSAGES if isinstance(found.get(name), str)]
     message = next((one for one in said if one), said[0] if said else None)
@@ -214,7 +213,7 @@ class GcpOauthToken(_Masked, rename="camel", frozen=True):
 class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):
     """The credentials of "Generate Temporary Table Credential"; exactly one of the three clouds is set.
 
-    ``expiration_time`` is in epoch milliseconds. The repr shows no secret.
+    ``expiration_time`` is in epoch milliseconds. The repr masks secrets.
     """
 
     location: str
@@ -225,6 +224,6 @@ class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):
 
 
 class TemporaryCredentialsAnswer(msgspec.Struct):
-    """The answer of "Generate Temporary Table Credential"."""
+    """The response of "Generate Temporary Table Credential"."""
 
     credentials: TemporaryCredentials

@@ -1,4 +1,4 @@
-"""Shared objects: their names (``share.schema.table``, ``<profile>#share.schema.table``), and what is listed."""
+"""Names of shared objects (``share.schema.table``, ``<profile>#share.schema.table``), and the objects in listings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FULL_NAME = re.compile(rf"({_QUOTED}|[^`]+)\.({_QUOTED}|[^.`]+)\.({_QUOTED}|[^.
 
 
 def check_name(name: str, kind: str) -> str:
-    """Return ``name`` if a ``kind`` ("share", "schema", "table") may be called so; ``UsageError`` otherwise.
+    """Return ``name`` if it is valid for a ``kind`` ("share", "schema", "table"); ``UsageError`` otherwise.
 
-    Follows the protocol, "Names", except that spaces pass: some servers have them, and they cannot be misread.
-    ``.`` and ``..`` are refused because HTTP clients would fold them away and ask for another path.
+    Follows the protocol, "Names", but allows spaces: some servers have them, and they are unambiguous. ``.`` and ``..``
+    are refused because HTTP clients would remove them from the path.
     """
     if not isinstance(name, str) or not name:
         raise UsageError(f"A {kind} needs a name, found {name!r}.")
@@ -32,15 +32,15 @@ def check_name(name: str, kind: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TableName:
-    """The full name of a shared table. Names are compared by the server without regard to case.
+    """The full name of a shared table. The server compares names without regard to case.
 
     Parameters
     ----------
     share:
         Name of the share; it may contain dots.
     schema, table:
-        Names of the schema and of the table. The protocol ("Names") forbids dots in them; a server that has some all
-        the same is understood, and they are written in backticks then.
+        Names of the schema and of the table. The protocol ("Names") forbids dots in them; if a server has some anyway,
+        the names are written in backticks.
     """
 
     share: str
@@ -54,9 +54,9 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``share.schema.table``; dots left of the last two belong to the share, unless in backticks.
+        """Parse ``share.schema.table``; dots left of the last two belong to the share, unless quoted with backticks.
 
-        A name in backticks is taken as it stands, a doubled backtick in it is one. ``UsageError`` if malformed.
+        A doubled backtick in a quoted name is one. Raises ``UsageError`` if malformed.
         """
         match = _FULL_NAME.fullmatch(text) if isinstance(text, str) else None
         if match is None:
@@ -71,16 +71,14 @@ class TableName:
 def parse_table_url(url: str) -> tuple[str | None, TableName]:
     """Split ``<profile>#share.schema.table`` at the last ``#``.
 
-    Returns
-    -------
-    The profile's path or URL (``None`` where nothing stands before ``#``: the environment names the profile), and the
-    name of the table. ``UsageError`` if there is no ``#`` or no full name after it.
+    Returns the profile's path or URL (``None`` if there is nothing before ``#``: the environment variable is used), and
+    the name of the table. Raises ``UsageError`` if there is no ``#`` or no full name after it.
     """
     profile, mark, name = url.rpartition("#") if isinstance(url, str) else ("", "", "")
     if not mark:
         raise UsageError(
             "Expected <profile file>#<share>.<schema>.<table>, found no '#' in the table URL; "
-            "put the path of the profile file and '#' before the name of the table."
+            "write the path of the profile file and '#' before the name of the table."
         )
     return profile or None, TableName.parse(name)
 
@@ -93,7 +91,7 @@ def _unquoted(name: str) -> str:
     return name[1:-1].replace("``", "`") if name[0] == "`" else name
 
 
-# === What a server lists ===
+# === Objects in listings ===
 
 
 def _html(item: Share | Schema | Table) -> str:
@@ -101,7 +99,7 @@ def _html(item: Share | Schema | Table) -> str:
 
 
 def _short(item: Share | Schema | Table) -> str:
-    # Without what the server does not tell of it.
+    # Without fields that the server did not send.
     told = [
         f"{field.name}={value!r}"
         for field in dataclasses.fields(item)
@@ -112,8 +110,8 @@ def _short(item: Share | Schema | Table) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Share:
-    """A share. ``id`` is immutable where the server gives one; ``display_name`` and ``comment`` are for people, and
-    ``properties`` are the provider's own."""
+    """A share. ``id`` does not change, if the server has one; ``display_name`` and ``comment`` are for people, and
+    ``properties`` are the provider's."""
 
     name: str
     id: str | None = None
@@ -147,13 +145,13 @@ class Table:
     name, share, schema:
         The three names.
     id, share_id:
-        Immutable ids, where the server gives them.
+        Ids that do not change, if the server has them.
     display_name:
-        A name for people, where the server gives one.
+        A name for people, if the server has one.
     location, auxiliary_locations:
-        Storage directories of the table, where the server tells (needed for directory access).
+        Storage directories of the table, if the server states them (needed for directory access).
     access_modes:
-        ``url`` and/or ``dir``; empty where the server does not say, which means ``url``.
+        ``url`` and/or ``dir``; empty if the server does not state them, which means ``url``.
     """
 
     name: str
@@ -171,7 +169,7 @@ class Table:
 
     @property
     def full_name(self) -> TableName:
-        """``share.schema.table``, as every read takes it."""
+        """``share.schema.table``, as used for reads."""
         return TableName(self.share, self.schema, self.name)
 
     def __str__(self) -> str:

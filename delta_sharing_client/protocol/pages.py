@@ -1,9 +1,8 @@
-"""A query's answer from the network, as one stream of actions: its pages in turn, asynchronous queries awaited, broken
-streams resumed.
+"""A query's response as one stream of actions: joins pages, waits for asynchronous queries, resumes broken streams.
 
-``protocol.lines`` decodes what arrives, ``protocol.answers`` checks it. Nothing is handed out that a later check could
-call wrong without that check failing the read: the end of each page, its end-of-stream action, the identity of all
-pages, and the range of versions.
+``protocol.lines`` decodes the bytes, ``protocol.answers`` checks the lines. The end of each page, its end-of-stream
+action, the identity of all pages and the range of versions are checked later than actions are returned; if such a check
+fails, the read fails.
 """
 
 from __future__ import annotations
@@ -44,27 +43,27 @@ if TYPE_CHECKING:
 
 MAX_ACTIONS = 10_000_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
-# After so many more actions, an answer that breaks off has all its tries again.
+# After this many more actions, an interrupted response gets all its attempts again.
 _PROGRESS = 1000
 _NAMES_AT_ONCE = 1 << 16
-# Words of servers for a query that is not done yet, and for one that never will be; the protocol has "failed" alone.
+# Words of servers for a running query and for a failed one; the protocol has only "failed".
 _RUNNING = re.compile(r"pending|running|queued|in.?progress|submitted|accepted|created|scheduled|start(ed|ing)|waiting")
 _FAILED = re.compile(r"fail(ed|ure)|error|abort(ed)?|cancell?ed|closed|expired|timed?.?out|rejected")
 
 
 class Pages:
-    """All pages of an answer. ``head`` is that of every page; the rest is known once ``actions`` is exhausted.
+    """All pages of a response. ``head`` is the same for every page; the rest is known once ``actions`` is exhausted.
 
     Parameters
     ----------
     transport, rules:
-        Where to ask, and what the answer must keep to.
+        The server, and the requirements for the response.
     make_request:
-        The request for a page, from its token; ``None`` is the first page.
+        Makes the request for a page from its token; ``None`` is the first page.
     make_status_request:
-        The request for a page of an asynchronous query, from query id and page token.
+        Makes the request for a page of an asynchronous query, from query id and page token.
     interrupt:
-        What ``break_off`` sets, if it is that of several answers.
+        What ``break_off`` sets; may be shared by several responses.
     """
 
     def __init__(
@@ -89,18 +88,21 @@ class Pages:
         self.head = self._page.answer.head
 
     def close(self) -> None:
-        """Give up what has not been read."""
+        """Close the response without reading the rest."""
         self._page.close()
         self._loosened.tell()
 
     def break_off(self) -> None:
-        """Have ``actions``, which another thread is taking, raise ``CancelledError`` or an error of the connection; it
-        asks for nothing more."""
+        """From another thread: make ``actions`` raise ``CancelledError`` or a connection error, and send no more
+        requests.
+        """
         self._interrupt.set()
 
     def actions(self) -> Generator[list[TableAction], None, None]:
-        """Yield the actions of all pages, as many at a time as arrive together. Raises as ``Page.actions``, and
-        ``TransportError`` for a stream that breaks off and cannot be resumed."""
+        """Yield the actions of all pages, in batches as they arrive.
+
+        Raises as ``Page.actions``, and ``TransportError`` for an interrupted stream that cannot be resumed.
+        """
         token: str | None = None
         number = 1
         tokens = PageTokens(f"Querying {self._rules.table}", str(self._rules.table))
@@ -120,12 +122,11 @@ class Pages:
             self.close()
 
     def _resumed(self, token: str | None) -> Iterator[list[TableAction]]:
-        """Yield the actions of the current page; where it breaks off, ask again and leave out what was handed out.
+        """Yield the actions of the current page; if it is interrupted, request it again and skip what was returned.
 
-        That is right because both answers are of the same version, protocol and metadata, so each holds every file
-        that the request needs, and a logical file is the same in both: handing out the first part of one answer and
-        then whatever of the other is not among it gives each file once. Had a hint left other files out, more files
-        come than needed, never fewer.
+        This is correct because both responses have the same version, protocol and metadata, so each lists every file
+        that the request needs, and a logical file is the same in both. Every file is returned once. If a hint excluded
+        different files in the two responses, there may be more files than necessary, never fewer.
         """
         of_snapshot = self._rules.kind is AnswerKind.SNAPSHOT
         handed_out = _Files(str(self._rules.table), self.head.version) if of_snapshot else _Changes()
@@ -137,8 +138,8 @@ class Pages:
                     self._count += len(new)
                     if self._count > MAX_ACTIONS:
                         raise ProtocolError(
-                            f"The server's answer lists more than {MAX_ACTIONS:,} files; ask for a part of the table, "
-                            "by a filter on a partition column or by a range of versions.",
+                            f"The server's response lists more than {MAX_ACTIONS:,} files; read a part of the table, "
+                            "with a filter on a partition column or a range of versions.",
                             table=str(self._rules.table),
                         )
                     if new:
@@ -148,17 +149,18 @@ class Pages:
                 self._page.close()
                 self._interrupt.check()
                 if self._count >= failed_at + _PROGRESS:
-                    # What came keeps. Who takes the actions may take hours, which are no time of trying.
+                    # Received actions are kept. The consumer may take hours, which do not count as time of the
+                    # attempts.
                     tries = self._transport.tries()
                 failed_at = self._count
                 tries.failed(broken)
             handed_out.begin_again()
             self._page = self._open(token)
             try:
-                self._check_same(self._page.answer.head, "The answer asked for again")
+                self._check_same(self._page.answer.head, "The response asked for again")
             except ProtocolError as changed:
                 raise TransportError(
-                    f"The answer broke off, and the table has changed since: {changed.message} Read again.",
+                    f"The response broke off, and the table has changed since: {changed.message} Read again.",
                     table=str(self._rules.table),
                 ) from None
 
@@ -170,7 +172,7 @@ class Pages:
         wait = _FIRST_POLL
         while (status := page.answer.status) is not None:
             self._query_id = self._running(status)
-            # What is left of 'total_timeout' ends the wait: the next poll raises.
+            # The wait ends with 'total_timeout', and the next poll raises.
             self._interrupt.sleep(self._transport.within(wait))
             wait = min(wait * 1.5, _LONGEST_POLL)
             page = self._attempts(self._make_status_request(self._query_id, token))
@@ -215,7 +217,7 @@ class Pages:
 
 
 class Page:
-    """One answer from the network: its head is read, ``actions`` streams the rest, ``answer`` knows what came."""
+    """One HTTP response: its head is read, ``actions`` streams the rest, ``answer`` checks it."""
 
     def __init__(
         self,
@@ -236,7 +238,7 @@ class Page:
         self._decoder = Lines(subject, loosened)
         self._give_up: Callable[[], None] = response.close
         self._blocks = split_blocks(transport.chunks(response, request))
-        # What is left of the block that is being read.
+        # The remaining lines of the current block.
         self._lines: Iterator[Line] = iter(())
         try:
             self.answer.begin(iter(self._line, None))
@@ -247,16 +249,16 @@ class Page:
             raise
 
     def close(self) -> None:
-        """Give the connection up; needed only before ``actions`` is exhausted."""
+        """Close the connection; needed only before ``actions`` is exhausted."""
         self._give_up()
-        # Here goes the answer, and whatever still reads from it. Elsewhere, whenever somebody lets go of the last thing
-        # that refers to it, Ctrl-C could be lost: Python forgets a signal that is heard in the finalizer of an answer.
+        # Release the response here and not in a finalizer, because Python loses a Ctrl-C that arrives while a finalizer
+        # runs.
         self._give_up, self._blocks, self._lines = lambda: None, iter(()), iter(())
 
     def actions(self) -> Iterator[list[TableAction]]:
-        """Yield what follows the head, in the order of the lines and as many at a time as arrive together.
+        """Yield the actions after the head, in order, in batches as they arrive.
 
-        Raises ``Transient`` if the answer breaks off, and the errors of ``Lines.of`` and ``Answer.take``; each after
+        Raises ``Transient`` if the response ends early, and the errors of ``Lines.of`` and ``Answer.take``; each after
         the actions of the lines before.
         """
         while True:
@@ -289,8 +291,8 @@ class Page:
 
 
 class _Files:
-    """What was handed out of a page, to be left out where it is asked for again: of a snapshot, which lists each file
-    once, so that ten million of them need not be kept for that."""
+    """The files of a page that were returned, to skip them if the page is requested again. For a snapshot, which lists
+    each file once, hashes are enough, also for ten million files."""
 
     def __init__(self, table: str, version: int) -> None:
         self._table, self._version = table, version
@@ -302,13 +304,13 @@ class _Files:
     def begin_again(self) -> None:
         self._pack()
         self._before = Fingerprints()
-        # Two files of one id would both be taken for the one that was handed out.
+        # If two files had one id, both would be skipped.
         self._again = ListedFiles(self._table, self._version, most=0)
         for item in pairs(self._words):
             self._before.add(item)
 
     def take(self, actions: list[TableAction]) -> list[TableAction]:
-        """Return those of ``actions`` that are to be handed out now."""
+        """Return those of ``actions`` that were not returned yet."""
         names = [action.file_id or without_query(action.path) for action in actions]  # type: ignore[union-attr]
         if self._before is not None:
             self._again.new(actions)
@@ -325,7 +327,7 @@ class _Files:
 
 
 class _Changes:
-    """The same of a feed, which names one file in several versions, and may not number its files."""
+    """The same for a feed, which lists one file in several versions, and may not have file ids."""
 
     def __init__(self) -> None:
         self._names: list[Hashable] = []
@@ -350,6 +352,6 @@ def _change_key(action: TableAction) -> Hashable:
     if isinstance(action, (VersionedMetadata, VersionedProtocol)):
         return type(action), action.version
     vector = action.deletion_vector if isinstance(action, (AddFile, RemoveFile)) else None
-    # Two removals or additions of one file in one version could only differ in their deletion vector.
+    # Two removals or additions of one file in one version can only differ in their deletion vector.
     rows = None if vector is None else (vector.offset, vector.cardinality)
     return type(action), action.shared_version, action.shared_timestamp, action.file_id, rows

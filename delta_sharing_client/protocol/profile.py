@@ -1,7 +1,7 @@
-"""Profile files: where a sharing server is, and how to authenticate there (protocol, "Profile File Format").
+"""Profile files: the address of a sharing server, and how to authenticate (protocol, "Profile File Format").
 
-The version 2 of the format is told by the connectors only. ``bearerTokenFile``, ``clientAssertionFile``,
-``tokenEndpointAuthMethod``, ``resource`` and ``privateKey.privateKey`` are ours.
+Version 2 of the format is only documented with the connectors. ``bearerTokenFile``, ``clientAssertionFile``,
+``tokenEndpointAuthMethod``, ``resource`` and ``privateKey.privateKey`` are our extensions.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NEWEST_VERSION = 2
 
 # fsspec also chains file systems: simplecache::s3://bucket/my.share
 _URL = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*::)*[a-zA-Z][a-zA-Z0-9+.-]*://")
-# What http.client cannot send in a header, or would end the header at.
+# Characters that http.client cannot send in a header, or that end the header.
 _UNSENDABLE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 _LINE_ENDS = "\r\n"
-# What may be shown of a field in an error, where a token may have been pasted by mistake.
+# Patterns of field values that an error may show; anything else could be a misplaced token.
 _NUMBER, _WORD, _ALGORITHM, _TIME = r"\d{1,4}", r"[a-z_]{1,40}", r"[A-Z]{1,5}\d{0,3}", r"[\d:.TZ+/ -]{1,35}"
 _OTHER_URL = r"(?:ftp|s3|file|abfss?|gs)://[a-z.]{0,40}/?"
 _JWT_ALGORITHMS = ("RS256", "ES256")
@@ -39,28 +39,28 @@ _log = logging.getLogger(__name__)
 
 
 def check_sendable(text: str, what: str) -> None:
-    """Raise ``ProfileError`` if ``text`` cannot stand in a header: it has control characters or leaves Latin-1.
+    """Raise ``ProfileError`` if ``text`` cannot be sent in a header: control characters, or characters outside Latin-1.
 
-    The error tells the position and never the text.
+    The error has the position, never the text.
     """
     found = _UNSENDABLE.search(text)
     if found is not None:
         what_kind = "a control character" if found.group() < "\xa0" else "a character outside Latin-1"
         raise ProfileError(
-            f"{what} holds {'a line end' if found.group() in _LINE_ENDS else what_kind} at position "
-            f"{found.start() + 1} of {len(text)}, which no header can carry; copy it again, whole and without anything "
-            "around it."
+            f"{what} contains {'a line break' if found.group() in _LINE_ENDS else what_kind} at position "
+            f"{found.start() + 1} of {len(text)}, which cannot be sent in a header; copy it again, completely and "
+            "without anything around it."
         )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SecretFile:
-    """A secret in a file, read whenever it is needed: who rotates it only writes the file again."""
+    """A secret in a file, read each time it is needed, so that it can be rotated by writing the file."""
 
     path: str
 
     def reveal(self) -> str:
-        """Return what the file holds, without white space around it; ``ProfileError`` if it cannot be read."""
+        """Return the file's content without surrounding white space; ``ProfileError`` if it cannot be read."""
         try:
             with open(os.path.expanduser(self.path), "rb") as file:
                 content = file.read(_MAX_SECRET_BYTES + 1)
@@ -76,12 +76,12 @@ class SecretFile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SecretCall:
-    """A secret that a function returns, called whenever it is needed. Pickles if the function does."""
+    """A secret that a function returns, called each time it is needed. Pickles if the function does."""
 
     function: Callable[[], str]
 
     def reveal(self) -> str:
-        """Return what the function returns; its own errors pass. ``ProfileError`` if that is no text."""
+        """Return the function's result; its exceptions pass. ``ProfileError`` if it is not text."""
         text = self.function()
         if not isinstance(text, str) or not text.strip():
             found = "blank text" if isinstance(text, str) else f"a {type(text).__name__}"
@@ -96,8 +96,8 @@ SecretSource = Union[Secret, SecretFile, SecretCall]
 class BearerToken:
     """A token sent with each request; ``expires`` is ``None`` for a token that does not expire.
 
-    A token of a file or a function (workload identity, OIDC federation) is kept until shortly before the end that it
-    states as a JWT.
+    A token from a file or a function (workload identity, OIDC federation) is kept until shortly before it expires, if
+    it is a JWT that states this.
     """
 
     token: SecretSource
@@ -117,19 +117,19 @@ class BasicLogin:
 
     def __post_init__(self) -> None:
         if ":" in self.username:
-            raise ProfileError("'username' of the profile holds a colon, which ends it where it is sent (RFC 7617).")
+            raise ProfileError("'username' of the profile contains a colon, which is not allowed (RFC 7617).")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """An OAuth 2.0 client that fetches its tokens itself (profile version 2, type ``oauth_client_credentials``).
+    """An OAuth 2.0 client that fetches its own tokens (profile version 2, type ``oauth_client_credentials``).
 
-    It proves itself by a secret, in the header or, where ``secret_in_body``, in the body (``None``: by whichever the
-    endpoint takes); or, where there is an ``assertion``, by a token of another issuer (RFC 7523, section 2.2).
-    ``resource`` are the URIs of what the token is for (RFC 8707).
+    It authenticates with a secret in the header or, with ``secret_in_body``, in the body (``None``: whichever the
+    endpoint accepts); or, with an ``assertion``, with a token of another issuer (RFC 7523, section 2.2). ``resource``
+    has the URIs that the token is for (RFC 8707).
     """
 
-    token_endpoint: str = dataclasses.field(repr=False)  # its query string may hold a secret
+    token_endpoint: str = dataclasses.field(repr=False)  # its query string may contain a secret
     client_id: str
     client_secret: Secret | None
     scope: str | None = None
@@ -143,10 +143,10 @@ class ClientCredentials:
 class PrivateKeyJwt:
     """An OAuth 2.0 client that signs its grants (profile version 2, type ``oauth_jwt_bearer_private_key_jwt``).
 
-    ``issuer`` is that of the token, which the grant is meant for; ``audience`` is the resource it shall serve.
+    ``issuer`` is the issuer of the token, which receives the grant; ``audience`` is the resource that the token is for.
     """
 
-    token_endpoint: str = dataclasses.field(repr=False)  # its query string may hold a secret
+    token_endpoint: str = dataclasses.field(repr=False)  # its query string may contain a secret
     client_id: str
     issuer: str
     private_key: SecretSource
@@ -163,7 +163,7 @@ _Stamp = tuple[int, int, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile: endpoint (without a trailing slash) and credentials. Its repr shows no secret; it pickles with them.
+    """A profile: endpoint (without a trailing slash) and credentials. Its repr masks secrets; it pickles with them.
 
     Parameters
     ----------
@@ -178,12 +178,12 @@ class Profile:
     endpoint: str
     credentials: Credentials
     version: int = 1
-    # The file that it came from, and what told its content apart then.
+    # The file of the profile, and its state when it was read.
     _origin: tuple[str, _Stamp] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def expiration_time(self) -> dt.datetime | None:
-        """When the bearer token expires (UTC), ``None`` if never or if the credentials are of another kind."""
+        """When the bearer token expires (UTC), ``None`` if never or for other kinds of credentials."""
         return self.credentials.expires if isinstance(self.credentials, BearerToken) else None
 
     @classmethod
@@ -193,17 +193,20 @@ class Profile:
         Parameters
         ----------
         source:
-            A path (``str`` or ``PathLike``, relative ones too), a URL that fsspec opens, an open file (which stays
-            open), the profile's JSON object as a mapping or as text, a ``Profile``, or ``None`` for the path, URL or
-            JSON text in the environment variable ``DELTA_SHARING_PROFILE``. In a mapping, a function may stand where
-            a token, an assertion or a private key is expected.
+            A path (``str`` or ``PathLike``, also relative), a URL that fsspec opens, an open file (which stays open),
+            the
+            profile's JSON object as a mapping or as text, a ``Profile``, or ``None`` for the path, URL or JSON text in
+            the
+            environment variable ``DELTA_SHARING_PROFILE``. In a mapping, a token, an assertion or a private key may be
+            a
+            function.
 
         Raises
         ------
         ProfileError
-            If it cannot be found or read, if a field is missing, blank or malformed, if its version is newer than
-            this package, or if it needs an authentication that this package does not have. An expired token is
-            not an error here but with the first request.
+            It cannot be found or read, a field is missing, blank or malformed, its version is newer than this package,
+            or
+            its authentication is not supported. An expired token is an error only when it is used.
         """
         if isinstance(source, Profile):
             return source
@@ -229,10 +232,10 @@ class Profile:
         )
 
     def reread(self, *, unless_changed: bool = True) -> Profile:
-        """Return the profile as its file is now, so that a rotated token serves programs that run on.
+        """Return the profile as its file is now, so that a long-running program can use a rotated token.
 
-        This profile itself if the file did not change (looked into regardless where not ``unless_changed``), is gone
-        or unusable for a moment, or names another server; and if it came from no local file.
+        Returns this profile if the file did not change (``unless_changed``), is missing or temporarily invalid, names
+        another server, or if the profile is not from a local file.
         """
         if self._origin is None:
             return self
@@ -250,11 +253,11 @@ class Profile:
 
 def _from_path(path: str, origin: str = "") -> Profile:
     if path.lstrip().startswith("{"):
-        return _from_text(path, f"in JSON text{origin}")  # not shown: it holds the token
+        return _from_text(path, f"in JSON text{origin}")  # not shown, because it contains the token
     if _URL.match(path):
         return _from_text(read_profile(path), _shown(path) + origin)
     full = os.path.abspath(os.path.expanduser(path))
-    stamp = _stamp(full)  # before it is read: a change in between is then found later
+    stamp = _stamp(full)  # before reading, so that a change in between is found later
     profile = _from_text(read_profile(path), _shown(path) + origin)
     return profile if stamp is None else dataclasses.replace(profile, _origin=(full, stamp))
 
@@ -268,10 +271,10 @@ def _stamp(path: str) -> _Stamp | None:
 
 
 def read_profile(path: str) -> bytes:
-    """Return what the file at a path or URL holds; ``ProfileError`` if it cannot be read."""
+    """Return the content of a path or URL; ``ProfileError`` if it cannot be read."""
     try:
         if _URL.match(path):
-            import fsspec  # for URLs only: it takes longer than reading a profile
+            import fsspec  # for URLs only, because the import takes longer than reading a profile
 
             with fsspec.open(path, "rb") as file:
                 return bytes(file.read())
@@ -289,7 +292,7 @@ def read_profile(path: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
         if isinstance(error, ValueError) and "rotocol not known" in str(error):
-            reason = "no file system is known for such a URL"
+            reason = "there is no file system for this kind of URL"
         raise ProfileError(f"The profile file {_shown(path)} cannot be read: {reason}.") from None
 
 
@@ -301,12 +304,12 @@ def _from_text(content: object, where: str) -> Profile:
         fields = json.loads(text) if isinstance(text, str) else None
     except json.JSONDecodeError as error:
         reason = f"is not valid JSON (line {error.lineno}, column {error.colno})"
-    except ValueError:  # no UTF-8, or a number of more digits than Python reads
+    except ValueError:  # not UTF-8, or a number with more digits than Python parses
         reason = "is not valid JSON"
     except RecursionError:
-        reason = "nests too deep to be one"
+        reason = "nests too deep"
     if reason is not None:
-        # Raised out here, or the error would carry along the one of the decoder, and with it the text and its token.
+        # Raised here; otherwise the decoder's error, with the text and its token, would be in its context.
         raise ProfileError(f"The profile {where} {reason}; download it again from the provider.")
     if not isinstance(fields, dict):
         raise ProfileError(f"The profile {where} is not a JSON object; download it again from the provider.")
@@ -461,7 +464,7 @@ class _Fields:
         return None if value is None or value == "" else self.text(name)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return one or several texts; none where the field is missing."""
+        """Return one or several texts; none if the field is missing."""
         value = self.fields.get(name)
         if not isinstance(value, (list, tuple)):
             one = self.optional_text(name)
@@ -469,7 +472,7 @@ class _Fields:
         return tuple(_Fields({name: item}, self.where).text(name) for item in value)
 
     def secret(self, name: str) -> SecretSource:
-        """Return the secret ``name``: text, a function, or the path of a file under ``name`` with ``File`` after it."""
+        """Return the secret ``name``: text, a function, or a file if ``name`` + ``File`` has its path."""
         value, path = self.fields.get(name), self.optional_text(f"{name}File")
         if value is not None and path is not None:
             raise ProfileError(f"The profile {self.where} has both '{name}' and '{name}File'; expected one of them.")
@@ -480,5 +483,5 @@ class _Fields:
     def inner(self, name: str) -> _Fields:
         value = self.fields.get(name)
         if not isinstance(value, Mapping):
-            raise ProfileError(f"'{name}' of the profile {self.where} is missing or no JSON object; expected one.")
+            raise ProfileError(f"'{name}' of the profile {self.where} is missing or not a JSON object; expected one.")
         return _Fields(value, f"{self.where} (in '{name}')")

@@ -1,5 +1,5 @@
-"""Queries of a shared table and their answers (protocol, "Query Table Metadata", "Read Data from a Table", "Read Change
-Data Feed from a Table")."""
+"""Queries of a shared table and their responses (protocol, "Query Table Metadata", "Read Data from a Table", "Read
+Change Data Feed from a Table")."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ class QueryRequest:
     Parameters
     ----------
     json_predicate_hints:
-        A condition as JSON text by which the server may leave files out ("JSON predicates for Filtering").
+        A condition as JSON text by which the server may omit files ("JSON predicates for Filtering").
     limit_hint:
-        Rows that are enough. Left away where it exceeds the protocol's Int32.
+        The number of rows that are enough. Omitted if it exceeds the protocol's Int32.
     version, timestamp:
         The snapshot to read; at most one of them. ``timestamp`` is ISO 8601.
     starting_version, ending_version:
-        A range of versions, inclusive; files after ``ending_version`` are dropped should the server send them.
+        A range of versions, inclusive; files after ``ending_version`` are dropped if the server sends them.
     max_files:
-        Files on one page of the answer; pages are joined anyway.
+        Files per page of the response; pages are joined anyway.
     include_refresh_token:
-        Ask for a token that renews URLs of the same snapshot. Sent only where the protocol allows it: for the
-        latest snapshot.
+        Request a token that renews URLs of the same snapshot. Sent only if the protocol allows it: for the latest
+        snapshot.
     refresh_token:
-        Renew the URLs of the snapshot that this token was given out for.
+        Renew the URLs of the snapshot of this token.
     include_historical_protocol:
-        Ask for protocol changes inside a range of versions (answers in delta format).
+        Request protocol changes inside a range of versions (responses in delta format).
     asynchronous:
-        Let the server compute the answer while we poll, for tables that take long.
+        Let the server compute the response while we poll, for tables that take long.
     """
 
     json_predicate_hints: str | None = None
@@ -89,16 +89,16 @@ class QueryRequest:
 
     @property
     def is_latest(self) -> bool:
-        """Whether the latest snapshot is asked for, so that the server may give a refresh token."""
+        """Whether the query is for the latest snapshot, so that the server may return a refresh token."""
         return self.version is None and self.timestamp is None and self.starting_version is None
 
     @property
     def kind(self) -> AnswerKind:
-        """What the answer holds."""
+        """The content of the response."""
         return AnswerKind.SNAPSHOT if self.starting_version is None else AnswerKind.CHANGES
 
     def body(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, object]:
-        """Return the JSON body for a page: everything is repeated but what concerns the refresh token."""
+        """Return the JSON body for a page: everything is repeated except fields about the refresh token."""
         historical = self.starting_version is not None and ResponseFormat.DELTA in formats
         first = page_token is None
         fields: dict[str, object | None] = {
@@ -128,11 +128,11 @@ class ChangesQuery:
     ending_version, ending_timestamp:
         Last version, inclusive; at most one of them, none for the latest.
     include_historical_metadata, include_historical_protocol:
-        Ask for changes of schema and protocol inside the range (protocol: answers in delta format).
+        Request changes of schema and protocol inside the range (protocol: responses in delta format).
     max_files:
-        Files on one page of the answer; pages are joined anyway.
+        Files per page of the response; pages are joined anyway.
     of_view:
-        Say that the changes of a view, which have no versions, are understood, too.
+        State that the changes of a view, which have no versions, are accepted too.
     """
 
     starting_version: int | None = None
@@ -159,7 +159,7 @@ class ChangesQuery:
         _check_range(self.starting_version, self.ending_version)
 
     def params(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, str]:
-        """Return the query string's parameters for a page."""
+        """Return the parameters of the query string for a page."""
         historical = self.include_historical_protocol and ResponseFormat.DELTA in formats
         fields: dict[str, object | None] = {
             "startingVersion": self.starting_version,
@@ -175,17 +175,18 @@ class ChangesQuery:
 
 
 class TableAnswer:
-    """An answer whose head is read and whose actions stream.
+    """A response whose head was read and whose actions are streamed.
 
     Attributes
     ----------
     head:
         The first lines and headers.
     blocks, actions:
-        The file actions with ``file_id`` and the ``shared_*`` fields set, and ``VersionedMetadata`` and
-        ``VersionedProtocol`` where a range of versions holds them. All pages; consumed once, either one by one or as
-        many at a time as arrive together. Raises where the answer is incomplete, malformed or reports an error, so only
-        an exhausted iterator is a whole answer.
+        The file actions of all pages with ``file_id`` and the ``shared_*`` fields, and ``VersionedMetadata`` and
+        ``VersionedProtocol`` in a range of versions. They can be consumed once, one by one or in batches as they
+        arrive.
+        They raise if the response is incomplete, malformed or reports an error, so only an exhausted iterator is a
+        complete response.
     """
 
     def __init__(self, pages: Pages) -> None:
@@ -205,13 +206,12 @@ class TableAnswer:
         return self._pages.min_url_expiration
 
     def close(self) -> None:
-        """Give up what has not been read."""
+        """Close the response without reading the rest."""
         self._pages.close()
         self.blocks.close()
 
     def break_off(self) -> None:
-        """End ``actions`` from another thread than the one that takes them: that gets a ``CancelledError`` or an error
-        of the connection, and closes."""
+        """From another thread: make ``actions`` raise ``CancelledError`` or a connection error, and close."""
         self._pages.break_off()
 
     def __enter__(self) -> TableAnswer:
@@ -230,10 +230,10 @@ def table_metadata(
     response_format: ResponseFormat = ResponseFormat.AUTO,
     operation: Operation = Operation.SNAPSHOT,
 ) -> TableHead:
-    """Ask for protocol and metadata, of the latest version or as of ``version`` or ``timestamp`` (ISO 8601).
+    """Request protocol and metadata, of the latest version or as of ``version`` or ``timestamp`` (ISO 8601).
 
-    With ``AUTO`` the server chooses the format. A table without URL access is described as well
-    (``access_modes``). Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
+    With ``AUTO`` the server chooses the format. A table without URL access is described as well (``access_modes``).
+    Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
     """
     check_number("version", version, least=0)
     check_one_of(version=version, timestamp=timestamp)
@@ -277,20 +277,12 @@ def query_table(
     *,
     response_format: ResponseFormat = ResponseFormat.AUTO,
 ) -> TableAnswer:
-    """Query the files of a snapshot, or the data changes of a range of versions.
+    """Query the files of a snapshot (by default the latest), or the data changes of a range of versions.
 
-    Parameters
-    ----------
-    request:
-        What to ask; the latest snapshot by default.
-    response_format:
-        ``AUTO`` asks for delta, which can carry every table, and takes a parquet answer from servers that do not
-        know it. (Two formats in one query are in the protocol, but common servers refuse that.)
-
-    Raises
-    ------
-    The errors of ``RestClient``; ``UnsupportedFeatureError`` for a table without URL access or an answer of a newer
-    protocol. The iterator ``actions`` raises them, too.
+    ``response_format`` ``AUTO`` requests delta, which can represent every table, and accepts a parquet response from
+    servers that do not know it. (The protocol allows two formats in one query, but common servers refuse that.) This
+    function and ``actions`` raise the errors of ``RestClient``, and ``UnsupportedFeatureError`` for a table without URL
+    access or a response of a newer protocol.
     """
     wanted = request or QueryRequest()
     key = uuid.uuid4().hex if wanted.asynchronous else None
@@ -299,7 +291,7 @@ def query_table(
         try:
             return _query(rest, table, asked, formats, {} if key is None else {"idempotencyKey": key})
         except RequestError as error:
-            # The specification says idempotencyKey, the reference server's messages say idempotency_key.
+            # The specification has idempotencyKey, the reference server's messages have idempotency_key.
             if key is None or error.status != 400 or "idempotency_key" not in error.message:
                 raise
             return _query(rest, table, asked, formats, {"idempotency_key": key})
@@ -315,8 +307,9 @@ def query_changes(
     response_format: ResponseFormat = ResponseFormat.AUTO,
     interrupt: Interrupt | None = None,
 ) -> TableAnswer:
-    """Query the change data feed; parameters and errors as in ``query_table``. ``interrupt`` ends it, as does
-    ``break_off`` of the answer."""
+    """Query the change data feed; parameters and errors as in ``query_table``. ``interrupt`` ends it, like
+    ``break_off``.
+    """
 
     def ask(formats: tuple[ResponseFormat, ...]) -> TableAnswer:
         return _with_history(request, lambda asked: _changes(rest, table, asked, formats, interrupt))
@@ -388,7 +381,7 @@ def _query(
 
 
 def _with_history(request: QueryT, ask: Callable[[QueryT], T]) -> T:
-    """Ask with ``includeHistoricalProtocol``, and again without it where the server does not know that."""
+    """Send the query with ``includeHistoricalProtocol``, and again without it if the server does not know it."""
     try:
         return ask(request)
     except RequestError as error:
@@ -407,13 +400,13 @@ def _negotiated(ask: Callable[[tuple[ResponseFormat, ...]], T], response_format:
         if refused.status != 501 and refused.error_code not in {"UNSUPPORTED_OPERATION", "NOT_IMPLEMENTED"}:
             raise
         try:
-            return ask((ResponseFormat.PARQUET,))  # a server that only speaks parquet and says so
+            return ask((ResponseFormat.PARQUET,))  # a server that supports only parquet and says so
         except RequestError:
             raise refused from None
 
 
 def check_number(name: str, value: object, *, least: int, most: int = _MAX_INT64) -> None:
-    """Raise ``UsageError`` unless ``value`` is ``None`` or a whole number (no bool) in the range."""
+    """Raise ``UsageError`` unless ``value`` is ``None`` or an integer (not a bool) in the range."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

@@ -56,18 +56,18 @@ class RestClient(Transport):
 
     @property
     def allows_http_data(self) -> bool:
-        """Whether files may be fetched over ``http:`` from any host, because the endpoint itself is ``http:``."""
+        """Whether files may be downloaded over ``http:`` from any host, because the endpoint itself is ``http:``."""
         return urlsplit(self.profile.endpoint).scheme == "http"
 
     @contextlib.contextmanager
     def about(self, table: TableName) -> Iterator[None]:
-        """Name ``table`` in the errors of a block; where it does not exist, the nearest one that does."""
+        """Add ``table`` to the errors of a block; if it does not exist, also the nearest name that does."""
         with self._advised(lambda: self._near_table(table)), about_table(str(table), self.query_id):
             yield
 
     @contextlib.contextmanager
     def _advised(self, advice: Callable[[], str | None]) -> Iterator[None]:
-        """Add ``advice`` to what is said of a name that was not found, once; ``None`` where the name is shared."""
+        """Add ``advice``, once, to the error for a name that was not found; ``None`` if the name is shared."""
         try:
             yield
         except NotFoundError as error:
@@ -120,7 +120,7 @@ class RestClient(Transport):
         return [_table(item, share, schema) for item in items]
 
     def list_all_tables(self, share: str) -> list[Table]:
-        """List all Tables in a Share: all pages; schema by schema on servers that lack this endpoint."""
+        """List all Tables in a Share: all pages; schema by schema if the server lacks this endpoint."""
         path = ("shares", check_name(share, "share"), "all-tables")
         doing = f"Listing all tables of share {share}"
         try:
@@ -138,7 +138,7 @@ class RestClient(Transport):
     def table_version(self, table: TableName, starting_timestamp: str | None = None) -> int:
         """Query Table Version: the current version, or the earliest at or after ``starting_timestamp`` (ISO 8601).
 
-        Servers from before the ``/version`` endpoint are asked with ``HEAD``, which knows no timestamp.
+        Servers without the ``/version`` endpoint get a ``HEAD`` request, which has no timestamp.
         """
         doing = f"Asking for the version of {table}"
         params = {} if starting_timestamp is None else {"startingTimestamp": starting_timestamp}
@@ -148,14 +148,14 @@ class RestClient(Transport):
         except RequestError as error:
             if error.status not in _UNKNOWN_ENDPOINT or starting_timestamp is not None:
                 raise
-            # A 404 may mean the endpoint or the table, whatever its code: HEAD tells.
+            # A 404 may mean the endpoint or the table, whatever its code; HEAD shows which.
             try:
                 response, _ = self.fetch(_table_request("HEAD", table, (), doing))
             except RequestError:
                 raise error from None
         version = version_header(response.headers, doing, str(table), self.secrets())
         if version is None:
-            raise ProtocolError(f"{doing}: the answer has no {VERSION_HEADER} header.", table=str(table))
+            raise ProtocolError(f"{doing}: the response has no {VERSION_HEADER} header.", table=str(table))
         return version
 
     def temporary_table_credentials(self, table: TableName, location: str | None = None) -> TemporaryCredentials:
@@ -166,7 +166,7 @@ class RestClient(Transport):
         credentials = self._json(request, TemporaryCredentialsAnswer).credentials
         given = (credentials.aws_temp_credentials, credentials.azure_user_delegation_sas, credentials.gcp_oauth_token)
         count = sum(one is not None for one in given)
-        # A directory of this machine has no cloud that could give out keys.
+        # A directory of this machine needs no keys.
         expected = 0 if credentials.location.startswith("file:") else 1
         if count < expected:
             raise UnsupportedFeatureError(
@@ -189,7 +189,7 @@ class RestClient(Transport):
         except MALFORMED as error:
             page = html_page(body)
             found = f"({error})" if body.strip() else "(an empty body)"
-            problem = f"the answer is not the JSON that the protocol defines {found}"
+            problem = f"the response is not the JSON that the protocol defines {found}"
             if page is not None:
                 problem = (
                     f"expected JSON, found {scrub(page, self.secrets())}; check the endpoint of the profile, and "
@@ -212,7 +212,7 @@ class RestClient(Transport):
             if token is None:
                 return items
 
-    # --- streamed answers, for protocol.query ---
+    # --- streamed responses, for protocol.query ---
 
     def metadata_request(
         self, table: TableName, headers: Mapping[str, str], version: int | None, timestamp: str | None
@@ -230,7 +230,7 @@ class RestClient(Transport):
     def query_status_request(
         self, table: TableName, headers: Mapping[str, str], query_id: str, body: Mapping[str, object]
     ) -> Request:
-        """Ask for the result of an asynchronous query."""
+        """Get the result of an asynchronous query."""
         doing = f"Waiting for the query of {table}"
         path = ("queries", query_id)
         return _table_request("POST", table, path, doing, headers=headers, body=msgspec.json.encode(body))
@@ -243,7 +243,7 @@ class RestClient(Transport):
 
 
 class PageTokens:
-    """The tokens of an answer's pages, which must lead to its end."""
+    """The tokens of a response's pages; detects pages that never end."""
 
     def __init__(self, doing: str, table: str | None = None) -> None:
         self._doing = doing
@@ -252,15 +252,15 @@ class PageTokens:
         self._empty = 0
 
     def next(self, token: str | None, *, is_empty: bool) -> str | None:
-        """Return the token of the page after one that told ``token``, ``None`` if that was the last.
+        """Return the token of the page after the one with ``token``, ``None`` if that was the last.
 
-        ``ProtocolError`` where pages would never end: a token comes again, or page after page is empty.
+        Raises ``ProtocolError`` if the pages would never end: a token is repeated, or many pages in a row are empty.
         """
         if not token:
             return None
         self._empty = self._empty + 1 if is_empty else 0
         if token in self._seen or self._empty > _MAX_EMPTY_PAGES:
-            reason = "the same nextPageToken twice" if token in self._seen else f"{self._empty} empty pages on end"
+            reason = "the same nextPageToken twice" if token in self._seen else f"{self._empty} empty pages in a row"
             raise ProtocolError(
                 f"{self._doing} failed: the server gave {reason}; its pages would never end.", table=self._table
             )
@@ -291,7 +291,7 @@ def _table_request(
 
 
 def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
-    """Return the items that can be read. The log names the others; ``ProtocolError`` if all of them are broken."""
+    """Return the readable items and log the others; ``ProtocolError`` if all of them are broken."""
     items: list[T] = []
     loosened = Loosened(doing)
     broken = ""
@@ -299,7 +299,7 @@ def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
         try:
             items.append(decode(raw, kind, loosened))
         except MALFORMED as error:
-            broken = f"item {number} of the answer cannot be read: {error}"
+            broken = f"item {number} of the response cannot be read: {error}"
             _log.warning("%s: %s. It is left out.", doing, broken)
     loosened.tell()
     if broken and not items:
@@ -308,7 +308,7 @@ def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
 
 
 def _nearest(given: str, names: list[str], otherwise: str) -> str | None:
-    """Return what to say of a name that is none of ``names``; ``None`` if it is one."""
+    """Return advice for a name that is none of ``names``; ``None`` if it is one."""
     spelled = {name.lower(): name for name in names}
     if given.lower() in spelled:
         return None

@@ -1,7 +1,7 @@
-"""The HTTP sessions of REST: ``requests``, with answers that are held to limits of time, complete, and can be ended.
+"""HTTP sessions for REST: ``requests``, with time limits, checks for completeness, and cancellation.
 
-``http.client`` takes the end of a connection for the end of a head, reads trailers for ever, and uses a connection
-again whatever is left in it. The classes here read its answers for it.
+``http.client`` accepts a closed connection as the end of the headers, reads trailers without limit, and reuses a
+connection with unread bytes. The classes here read its responses instead.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from delta_sharing_client.network import proxy_headers
 from delta_sharing_client.protocol.watch import Watch, shut, under_way
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
-# Of a head, and of lines between two pieces of a body: chunk sizes and trailers.
+# Limit of the headers, and of lines between two chunks of a body: chunk sizes and trailers.
 _LONGEST_HEAD = 256 * 1024
 _INTERIM = re.compile(rb"HTTP/1\.[01] 1(?!01)\d\d\b")
 
 
 class Session(requests.Session):
-    """A session that holds connections and nothing else: no cookies, no headers, no ~/.netrc, no redirects.
+    """A session with connections only: no cookies, no headers, no ~/.netrc, no redirects.
 
-    All that varies goes with each request, a ``Network``'s arguments too, so threads may share it.
+    Everything else is passed with each request, including a ``Network``'s arguments, so threads may share it.
     """
 
     def __init__(self) -> None:
@@ -42,12 +42,13 @@ class Session(requests.Session):
             self.mount(prefix, _Adapter(_SESSION_HOSTS, _SESSION_CONNECTIONS))
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """None: whoever asks follows redirects, and would not read their bodies, however long, as requests does."""
+        """None: callers follow redirects themselves, without reading their bodies, which requests would do."""
         return None
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
-    """``cert`` is a ``Network``, whose TLS is used as it is; of files requests would read one for each connection."""
+    """``cert`` is a ``Network``, whose TLS context is used; requests would read certificate files for each
+    connection."""
 
     def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
         host, _ = super().build_connection_pool_key_attributes(request, verify, None)
@@ -80,7 +81,7 @@ class _TlsSocket(ssl.SSLSocket):
 
 
 class _Source(io.RawIOBase):
-    """The bytes of one answer, each wait for them in the hands of a ``Watch``."""
+    """The bytes of one response; a ``Watch`` limits each wait for them."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, watch: Watch) -> None:
         self._raw, self._sock, self._watch = raw, sock, watch
@@ -94,13 +95,13 @@ class _Source(io.RawIOBase):
         return None if self._over else self._watch.read(self._sock, lambda: self._raw.readinto(buffer))
 
     def end(self) -> None:
-        """The answer is over: from here on the connection may serve another request, which nobody must break off."""
+        """End the response: the connection may now serve another request, which must not be cancelled."""
         self._over = True
         if self._interrupt is not None:
             self._interrupt.use(None)
 
     def refuse(self) -> None:
-        """Let the connection serve no other request."""
+        """Do not reuse the connection."""
         shut(self._sock)
 
     def close(self) -> None:
@@ -110,8 +111,8 @@ class _Source(io.RawIOBase):
 
 
 class _Lines(io.BufferedReader):
-    """A ``_Source`` with a buffer. Lines that follow each other without end are refused, and so is a connection with
-    bytes behind an answer: nothing that it brings later could be trusted."""
+    """A ``_Source`` with a buffer. It refuses endless lines, and a connection with bytes after a response, because
+    later responses could not be trusted."""
 
     _of_lines = 0
 
@@ -123,7 +124,7 @@ class _Lines(io.BufferedReader):
         return line
 
     def read(self, size: int | None = -1) -> bytes:
-        if size is None or size > 2:  # else it is the end of a chunk
+        if size is None or size > 2:  # otherwise it is the end of a chunk
             self._of_lines = 0
         return super().read(size)
 
@@ -139,8 +140,8 @@ class _Lines(io.BufferedReader):
         super().close()
 
     def head(self) -> bytes:
-        """Read the head of an answer, and past those of interim answers (RFC 9110, 15.2); raise ``HTTPException`` if
-        it is cut: ``http.client`` takes the end of a connection for the end of a head."""
+        """Read the headers of a response and skip interim responses (RFC 9110, 15.2); raise ``HTTPException`` if
+        truncated."""
         lines: list[bytes] = []
         while not lines or lines[-1].strip(b"\r\n"):
             line = self.readline()
@@ -187,13 +188,13 @@ class _Connection(urllib3.connection.HTTPConnection):
 
     @property
     def is_connected(self) -> bool:
-        # What TLS has taken from the socket already, the socket no longer shows.
+        # Bytes that TLS has already taken from the socket.
         pending = getattr(self.sock, "pending", None)
         return super().is_connected and not (pending is not None and pending())
 
 
 class _TlsConnection(_Connection, urllib3.connection.HTTPSConnection):
-    """As ``_Connection``, with TLS."""
+    """Like ``_Connection``, with TLS."""
 
 
 class _Pool(urllib3.HTTPConnectionPool):

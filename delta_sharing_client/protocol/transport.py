@@ -1,4 +1,4 @@
-"""HTTP to the sharing server: one request at a time, tried again where that may help, errors as our exceptions."""
+"""HTTP to the sharing server: single requests, with retries, and errors as our exceptions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from delta_sharing_client.retry import (
 if TYPE_CHECKING:
     import requests
 
-# What a request must say itself, and what goes from one machine to the next only (RFC 9110).
+# Headers that a request sets itself, and hop-by-hop headers (RFC 9110).
 _OWN_HEADERS = frozenset(
     (
         *("accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type"),
@@ -76,9 +76,8 @@ TransportT = TypeVar("TransportT", bound="Transport")
 class Request:
     """One request.
 
-    ``path`` are the segments below the endpoint, not encoded; ``doing`` says in words what it is for, for messages;
-    ``table`` is named in errors. ``body`` is JSON already. ``query_id`` stands in where no read
-    has one.
+    ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request for messages; ``table`` is
+    named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none.
     """
 
     method: str
@@ -97,17 +96,17 @@ class Transport:
     Parameters
     ----------
     profile:
-        Endpoint and credentials; its file is read again once it changed.
+        Endpoint and credentials; its file is read again when it changes.
     options:
-        Timeouts, limits of trying again, headers.
+        Time-outs, retry limits, headers.
     user_agent:
-        Put first in the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``, which servers
+        The start of the ``User-Agent`` header (streams: ``Delta-Sharing-SparkStructuredStreaming/...``, which servers
         look for).
 
     Attributes
     ----------
     query_id:
-        The id by which a provider finds the requests of a read; ``None`` where each request has its own.
+        The id by which a provider finds the requests of a read; ``None`` if each request has its own.
     """
 
     def __init__(self, profile: Profile, options: ReadOptions | None = None, *, user_agent: str | None = None) -> None:
@@ -128,22 +127,22 @@ class Transport:
 
     @property
     def profile(self) -> Profile:
-        """The profile, as it was last read."""
+        """The profile, as last read."""
         return self._server.profile
 
     def tries(self) -> Tries:
-        """Return the tries of one request, within what is left of the operation."""
+        """Return the attempts of one request, within the deadline of the operation."""
         sleep = None if self._interrupt is None else self._interrupt.sleep
         return Tries(self.options, self._deadline, sleep=sleep)
 
     def repeat(self, attempt: Callable[[], T]) -> T:
-        """Return ``attempt()``, tried again while it raises ``Transient``, within what is left of the operation."""
+        """Return ``attempt()``, repeated while it raises ``Transient``, within the deadline of the operation."""
         return self.tries().call(attempt)
 
     def for_read(self: TransportT, options: ReadOptions, query_id: str | None = None) -> TransportT:
-        """Return the same with other options, and one query id for all the requests of a read, by default a new one.
+        """Return a copy with other options, and one query id (by default a new one) for all the requests of a read.
 
-        Connections and sign-in are shared with this one.
+        It shares connections and sign-in with this one.
         """
         other = copy.copy(self)
         other.options = options
@@ -153,12 +152,12 @@ class Transport:
         return other
 
     def within(self, seconds: float) -> float:
-        """Return ``seconds``, or what is left of the operation if that is less."""
+        """Return ``seconds``, or the remaining time of the operation if that is less."""
         return self._deadline.within(seconds)
 
     def operation(self: TransportT, interrupt: Interrupt | None = None) -> TransportT:
-        """Return the same with a deadline that begins now, for the requests of one operation; ``interrupt`` ends them
-        earlier."""
+        """Return a copy with a deadline that starts now, for the requests of one operation; ``interrupt`` cancels
+        them."""
         other = copy.copy(self)
         other._deadline = Deadline(self.options.total_timeout)
         other._interrupt = interrupt
@@ -169,7 +168,7 @@ class Transport:
         self._server.close()
 
     def fetch(self, request: Request) -> tuple[requests.Response, bytes]:
-        """Send ``request`` and read its whole answer, again and again within the limits; an answer is always 2xx.
+        """Send ``request``, with retries, and return a 2xx response with its complete body.
 
         Raises ``RequestError``, ``AuthError``, ``TransportError`` or ``ProfileError`` (expired token).
         """
@@ -185,10 +184,10 @@ class Transport:
         return within.repeat(attempt)
 
     def attempt(self, request: Request) -> requests.Response:
-        """Send ``request`` once and return its 2xx answer, the body not read yet.
+        """Send ``request`` once and return its 2xx response, with the body unread.
 
-        Raises ``Transient`` where another try may help. A 401 is answered with one more try if there are other
-        credentials by now: an OAuth token, or the profile's file.
+        Raises ``Transient`` if a retry may help. After a 401 it tries once more if the credentials have changed: an
+        OAuth token, or the profile's file.
         """
         try:
             response = self._follow(request)
@@ -206,8 +205,8 @@ class Transport:
             raise
 
     def chunks(self, response: requests.Response, request: Request, limit: int | None = None) -> Iterator[bytes]:
-        """Yield the body as it arrives; raise ``Transient`` if it breaks off before its stated end, or is too slow."""
-        # No context manager made of a generator: Python 3.10 leaves one that is given up to the garbage collection.
+        """Yield the body as it arrives; raise ``Transient`` if it ends early or is too slow."""
+        # A context manager from a generator could be closed late, by the garbage collector.
         try:
             yield from body_chunks(response, request.doing, request.table, limit=limit)
         except (Transient, DeltaSharingError) as failure:
@@ -215,13 +214,13 @@ class Transport:
             raise
 
     def secrets(self) -> list[str]:
-        """Return what must never appear in a message."""
+        """Return the texts that must never appear in a message."""
         return self._auth.secrets()
 
     def _complete(self, failure: Transient | DeltaSharingError, request: Request) -> None:
-        """Give a failure the query id; raise another where the deadline is why it was not waited for longer."""
+        """Add the query id to a failure; raise another one if the deadline ended the wait."""
         error = failure.error if isinstance(failure, Transient) else failure
-        if not isinstance(error, (ProfileError, UsageError)):  # those are about what never left
+        if not isinstance(error, (ProfileError, UsageError)):  # those are raised before anything is sent
             error.query_id = self.query_id or request.query_id
         if isinstance(error, TransportError):
             self._deadline.check(request.doing, request.table)
@@ -240,7 +239,7 @@ class Transport:
         return profile
 
     def _follow(self, request: Request) -> requests.Response:
-        """Send ``request``, and again to where the server redirects it; a redirect's body is not read."""
+        """Send ``request``, and follow redirects; a redirect's body is not read."""
         url = "/".join((self._sign_in().endpoint, *(quote(segment, safe="") for segment in request.path)))
         url += f"?{urlencode(request.params)}" if request.params else ""
         response = self._send(request, url, trusted=True)
@@ -259,7 +258,7 @@ class Transport:
         )
 
     def _send(self, request: Request, url: str, *, trusted: bool) -> requests.Response:
-        """Send ``request`` to ``url``; credentials, and headers of the caller's own, only where it is ``trusted``."""
+        """Send ``request`` to ``url``; with credentials and the caller's headers only if it is ``trusted``."""
         self._deadline.check(request.doing, request.table)
         interrupt = self._interrupt
         if interrupt is not None:
@@ -295,7 +294,7 @@ class Transport:
         except library_errors() as error:
             failure = network_failure(error, request.doing, request.table)
         _log.debug("%s: %s (query id %s)", printable(request.doing), failure, query_id)
-        raise failure  # out here: the library's error knows the request, and so the token
+        raise failure  # raised here, because the library's error contains the request with the token
 
     def _failure(self, response: requests.Response, request: Request) -> DeltaSharingError | Transient:
         challenge = response.headers.get("WWW-Authenticate")
@@ -307,8 +306,8 @@ class Transport:
         return error
 
     def _target(self, response: requests.Response, location: str, request: Request) -> tuple[str, bool]:
-        """Return where a redirect leads, and whether the credentials go along: only to the same server."""
-        # Clients turn a POST into a GET on 301, 302 and 303: the answer would be to another question.
+        """Return the target of a redirect, and whether it gets the credentials: only the same server does."""
+        # Clients turn a POST into a GET on 301, 302 and 303, which would be another request.
         if request.method == "POST" and response.status_code in (301, 302, 303):
             raise RequestError(
                 f"{request.doing} failed: the server redirects ({response.status_code}) a {request.method}; the "
@@ -321,22 +320,22 @@ class Transport:
         problem = unfetchable(url, allow_http=True)
         if problem is not None:
             raise ProtocolError(
-                f"{request.doing} failed: the server redirects ({response.status_code}) to what is no http(s) URL to "
-                f"ask: found {problem}.",
+                f"{request.doing} failed: the server redirects ({response.status_code}) to an address that cannot be "
+                f"used: found {problem}.",
                 table=request.table,
             )
         trusted = not self._server.session().should_strip_auth(here, url)  # type: ignore[no-untyped-call]
         if urlsplit(url).scheme == "http" and urlsplit(here).scheme == "https":
             raise ProtocolError(
                 f"{request.doing} failed: the server redirects ({response.status_code}) from https to http, where "
-                "others could read and change the answer; ask the data provider.",
+                "others could read and change the response; ask the data provider.",
                 table=request.table,
             )
         return url, trusted and "Authorization" in response.request.headers
 
 
 class _Server:
-    """What all requests to one server share, whatever their options: connections, and the profile as it is now."""
+    """What all requests to one server share: connections, and the current profile."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -351,7 +350,7 @@ class _Server:
         self.__init__(profile)  # type: ignore[misc]
 
     def current(self, *, refused: bool) -> Profile:
-        """Return the profile, read again if its file changed, or if a server ``refused`` what it holds."""
+        """Return the profile, read again if its file changed, or if a server ``refused`` it."""
         fresh = self.profile.reread(unless_changed=not refused)
         if fresh.credentials != self.profile.credentials:
             _log.info("The profile of %s changed and was read again.", safe_url(fresh.endpoint))
@@ -377,7 +376,7 @@ class _Server:
 
 
 def _additions(options: ReadOptions) -> tuple[str | None, dict[str, str]]:
-    """Return what the caller and the environment add to ``User-Agent`` and headers; ``UsageError`` if they cannot."""
+    """Return what the caller and the environment add to ``User-Agent`` and headers; ``UsageError`` if invalid."""
     agent = options.user_agent if options.user_agent is not None else os.environ.get(_AGENT_VARIABLE) or None
     if agent is not None:
         _check_header(agent, "'user_agent'")

@@ -1,4 +1,4 @@
-"""Fresh pre-signed URLs: the query of a scan asked again, when its URLs expire or are refused."""
+"""Renewal of pre-signed URLs: repeats the query of a scan when its URLs expire or are refused."""
 
 from __future__ import annotations
 
@@ -21,18 +21,12 @@ TableQuery = Union[QueryRequest, ChangesQuery]
 
 
 class RefreshingUrls:
-    """A ``fetch.source.UrlSource`` that repeats a query for fresh URLs of the *same* files.
+    """A ``fetch.source.UrlSource`` that repeats a query for new URLs of the *same* files.
 
-    The same snapshot is asked for with the refresh token of the last answer, else with its version, else as the
-    latest one if that still has this version. Change feeds and ranges of versions are repeated as they are. One
-    thread refreshes while the others wait for its result. Pickles without the URLs.
-
-    Parameters
-    ----------
-    rest, table, query:
-        The query that was asked.
-    answer:
-        Its answer. Its refresh token is used from when it is known, at the end of the listing.
+    It requests the same snapshot with the refresh token of the last response, otherwise with its version, otherwise the
+    latest one, which must still have this version. Change feeds and ranges of versions are repeated unchanged. One
+    thread renews while the others wait for its result. Pickles without the URLs. The refresh token of ``answer`` is
+    used as soon as it is known, at the end of the listing.
     """
 
     def __init__(self, rest: RestClient, table: TableName, query: TableQuery, answer: TableAnswer) -> None:
@@ -61,14 +55,14 @@ class RefreshingUrls:
     def url_for(self, key: str, rejected: str | None = None) -> str:
         """Return a URL for ``key`` (``delta.paths.url_key``, or that and ``#dv``) that is not ``rejected``.
 
-        Raises ``DataError`` if the table changed so that the file is not in the answer any more, and the errors of
-        the query.
+        Raises ``DataError`` if the table changed so that the response no longer has the file, and the errors of the
+        query.
         """
         name = self._name(key)
         before = self._failures
         with self._lock:
             if self._failures > before and self._failure is not None:
-                raise self._failure  # the refresh that this thread waited for failed: another one would as well
+                raise self._failure  # the renewal that this thread waited for failed, and another one would fail too
             known = self._urls.get(name)
             if known is None or known.url == rejected or known.is_old():
                 try:
@@ -99,7 +93,7 @@ class RefreshingUrls:
             answer.close()
             raise self._changed(f"it is at version {answer.head.version} now")
         urls = dict(self._named_urls(answer))
-        least = answer.min_url_expiration  # for files that state none themselves; known at the end of the answer
+        least = answer.min_url_expiration  # for files without an own expiration; known at the end of the response
         urls = {name: url if url.expires_ms else url._replace(expires_ms=least) for name, url in urls.items()}
         if answer.refresh_token is not None:
             self._token = answer.refresh_token
@@ -127,7 +121,7 @@ class RefreshingUrls:
         except (RequestError, AuthError, ProtocolError):
             if not query.is_latest:
                 raise
-        # Without shared history no version can be asked for, only compared with.
+        # Without shared history a version cannot be requested, only compared.
         return self._repeat(dataclasses.replace(query, refresh_token=None))
 
     def _repeat(self, query: QueryRequest) -> TableAnswer:
@@ -148,7 +142,7 @@ class RefreshingUrls:
         return isinstance(self._query, QueryRequest) and self._query.starting_version is None
 
     def _name(self, key: str) -> str:
-        # A server states the version of a snapshot's files only if a version was asked for; a refresh may differ there.
+        # A server states the version of a snapshot's files only if a version was requested, so a renewal may differ.
         if not self._is_snapshot:
             return key
         return unversioned(key)

@@ -1,4 +1,4 @@
-"""What ends a request of REST before its answer is complete: the limits of its time, and another thread."""
+"""Ends a REST request before its response is complete: time limits, and cancellation from another thread."""
 
 from __future__ import annotations
 
@@ -16,22 +16,15 @@ from delta_sharing_client.network import Throughput
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Deadline
 
-# To linger, for no time.
+# SO_LINGER with a timeout of zero.
 _RESET = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 
 
 class Watch:
-    """Holds one answer of REST to the limits of its time; what waits for its bytes asks here.
+    """Enforces the time limits of one REST response; every wait for its bytes goes through it.
 
-    Parameters
-    ----------
-    options:
-        ``read_timeout``: after its first byte the head of the answer must be complete within it.
-        ``min_bytes_per_second``: see ``Throughput``.
-    deadline:
-        That of the operation.
-    doing, table:
-        For messages.
+    ``options``: the headers must be complete ``read_timeout`` after their first byte; for ``min_bytes_per_second`` see
+    ``Throughput``. ``deadline`` is that of the operation. ``doing`` and ``table`` are for messages.
     """
 
     def __init__(self, options: ReadOptions, deadline: Deadline, doing: str, table: str | None) -> None:
@@ -44,7 +37,7 @@ class Watch:
         self._in_head = True
 
     def read(self, sock: socket.socket, read: Callable[[], int | None]) -> int | None:
-        """Return ``read()``, which takes bytes from ``sock``; raises ``TransportError`` or ``Transient``."""
+        """Return ``read()``, which reads from ``sock``; raises ``TransportError`` or ``Transient``."""
         self._deadline.check(self._doing, self._table)
         began, left = time.monotonic(), self._deadline.within(self._timeout)
         if left < self._timeout:
@@ -56,7 +49,7 @@ class Watch:
             return count
         self._head_by = self._head_by or now + self._timeout
         if now > self._head_by:
-            raise self._throughput.slow(f"the head of the answer is not complete after {self._timeout:g} s")
+            raise self._throughput.slow(f"the head of the response is not complete after {self._timeout:g} s")
         return count
 
     def head_is_complete(self) -> None:
@@ -64,8 +57,8 @@ class Watch:
 
 
 class Interrupt:
-    """Ends the REST requests of one operation, from another thread: the one under way, what waits to try again, and
-    all later ones raise ``CancelledError``, or an error of the connection."""
+    """Cancels the REST requests of one operation from another thread: the current one, waits between attempts, and all
+    later ones raise ``CancelledError`` or a connection error."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -73,23 +66,23 @@ class Interrupt:
         self._socket: socket.socket | None = None
 
     def set(self) -> None:
-        """End them."""
+        """Cancel them."""
         self._over.set()
         with self._lock:
             shut(self._socket)
 
     def check(self) -> None:
-        """Raise ``CancelledError`` once the operation is over."""
+        """Raise ``CancelledError`` if the operation was cancelled."""
         if self._over.is_set():
             raise CancelledError
 
     def sleep(self, seconds: float) -> None:
-        """Wait so long, or raise ``CancelledError`` as soon as the operation is over."""
+        """Wait, or raise ``CancelledError`` as soon as the operation is cancelled."""
         if self._over.wait(seconds):
             raise CancelledError
 
     def use(self, sock: socket.socket | None) -> None:
-        """Take note of the socket that the request under way waits for; ``None`` once it has ended."""
+        """Register the socket of the current request; ``None`` after its end."""
         with self._lock:
             self._socket = sock
             if self._over.is_set():
@@ -97,11 +90,13 @@ class Interrupt:
 
 
 def shut(sock: Any) -> None:
-    """Have both sides see the connection end."""
-    # Below TLS, whose own shutdown takes the reading thread's session away. A proxy's TLS in TLS wraps a socket.
+    """The socket below TLS, because TLS's own shutdown would free the reading thread's session. A proxy's TLS in TLS
+    wraps a socket."""
+    # The socket below TLS, because TLS's own shutdown would free the reading thread's session. A proxy's TLS in TLS
+    # wraps a socket.
     plain = getattr(sock, "socket", sock)
     with contextlib.suppress(OSError, AttributeError):
-        # Closed, it then tells the other side at once, which may be waiting for room to send more.
+        # With this, close() tells the other side immediately, which may be waiting to send more.
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         if isinstance(plain, socket.socket):
             socket.socket.shutdown(plain, socket.SHUT_RDWR)
@@ -111,7 +106,7 @@ def shut(sock: Any) -> None:
 
 @contextlib.contextmanager
 def sending(watch: Watch, interrupt: Interrupt | None = None) -> Iterator[None]:
-    """Have ``watch`` hold the answer to the request that this thread sends in the block, and ``interrupt`` end it."""
+    """Apply ``watch`` and ``interrupt`` to the request that this thread sends in the block."""
     under_way.watch, under_way.interrupt = watch, interrupt
     try:
         yield
@@ -120,7 +115,7 @@ def sending(watch: Watch, interrupt: Interrupt | None = None) -> Iterator[None]:
 
 
 class _Sending(threading.local):
-    """What holds for the request that a thread sends."""
+    """What applies to the request of a thread."""
 
     watch: Watch | None = None
     interrupt: Interrupt | None = None

@@ -1,8 +1,8 @@
-"""A long change feed as windows of versions: each is asked for by itself, and complete before the next one is.
+"""A long change feed in windows of versions: each is requested separately, and complete before the next one starts.
 
-The protocol promises no order of an answer's lines (the reference server once listed the change files of all versions,
-then all added files, then all removed ones), so no version of an answer is known to be complete before its end. But an
-answer holds the versions that were asked for, and no others.
+The protocol does not define the order of lines in a response (the reference server once listed the change files of all
+versions, then all added files, then all removed ones), so no version is known to be complete before the end of the
+response. But a response has exactly the requested versions.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from delta_sharing_client.protocol.watch import Interrupt
 
 FEW = 4_096
 """A feed of fewer actions is listed by one query. Its rows may as well wait for the last line."""
-# A window has about so many times that, and is asked for again in parts where it has so many times that.
+# A window has about this many times that; with this many times that it is split.
 _WANTED, _MOST = 4, 8
-# Windows of which fresh URLs are kept; who reads is at one or two of them.
+# The number of windows whose new URLs are kept; the reader is at one or two of them.
 _FRESH = 3
 
 
 class Window(NamedTuple):
-    """The versions from ``first`` on (``None``: from where the feed begins) and all that happened in them."""
+    """The actions of the versions ``first`` (``None``: the start of the feed) to ``last``."""
 
     first: int | None
     head: TableHead
@@ -41,16 +41,10 @@ class Window(NamedTuple):
 
 
 class FeedWindows:
-    """The windows of a feed, oldest first, for one thread that takes them.
+    """The windows of a feed, oldest first, for a single consumer thread.
 
-    Attributes
-    ----------
-    end:
-        The table at the last version of the feed, as the feed itself tells it.
-    last:
-        That version.
-    urls:
-        Fresh URLs for the files of the windows that were taken.
+    ``end`` is the table at ``last``, the last version of the feed, according to the feed itself. ``urls`` renews URLs
+    of files in windows that were returned.
     """
 
     def __init__(
@@ -66,12 +60,12 @@ class FeedWindows:
         self._interrupt = Interrupt()
 
     def break_off(self) -> None:
-        """Have ``windows``, which another thread is taking, raise ``CancelledError`` or an error of the connection."""
+        """From another thread: make ``windows`` raise ``CancelledError`` or a connection error."""
         self._interrupt.set()
 
     def windows(self) -> Generator[Window, None, None]:
-        """Yield the windows; each is listed when it is asked for. Errors are those of ``TableAnswer.actions``."""
-        # Versions that have files lie in the range, wherever that begins. The last one seen may go on.
+        """Yield the windows; each is listed on demand. Errors as in ``TableAnswer.actions``."""
+        # Versions with files are in the range, wherever it starts. The last one seen may be incomplete.
         ends = self._seen[:-1] or self._seen
         first, width = None, 1
         while first is None or first <= self.last:
@@ -111,10 +105,10 @@ class FeedWindows:
 def feed_windows(
     rest: RestClient, table: TableName, query: ChangesQuery, answer: TableAnswer, beginning: Sequence[TableAction]
 ) -> FeedWindows | None:
-    """Return the windows of a feed whose ``answer`` begins so; ``None`` where it must be listed by one query.
+    """Return the windows of a feed whose ``answer`` starts with ``beginning``; ``None`` if one query must list it.
 
-    That is a view, whose changes have no versions; an end that is an instant, of which the server does not tell the
-    version; one version alone; and a server that does not tell of the last version by itself.
+    One query is needed for a view, whose changes have no versions; for an end timestamp, whose version the server does
+    not state; for a single version; and if the server does not list the last version by itself.
     """
     if answer.head.is_view or query.ending_timestamp is not None:
         return None
@@ -129,7 +123,7 @@ def feed_windows(
             last = min(last, query.ending_version)
         if last == seen[0]:
             return None
-        # As a feed tells it, and not as the endpoint for metadata does, which older servers answer for today.
+        # From the feed and not from the metadata endpoint, which older servers answer for the current version.
         at_end = dataclasses.replace(query, starting_version=last, starting_timestamp=None, ending_version=last)
         with query_changes(rest, table, at_end, response_format=wanted) as described:
             end = described.head
@@ -141,7 +135,7 @@ def feed_windows(
 
 
 class WindowUrls:
-    """A ``fetch.source.UrlSource`` that asks again for the window of a file, and not for the whole feed."""
+    """A ``fetch.source.UrlSource`` that repeats the query of a file's window instead of the whole feed."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []
@@ -156,13 +150,13 @@ class WindowUrls:
         vars(self).update(state, _fresh={}, _lock=threading.Lock())
 
     def add(self, end: int, source: RefreshingUrls) -> None:
-        """Take in the source of the files of the versions after the last ``end``, up to this one."""
-        # The copy is without the answer.
+        """Add the source for the versions after the last ``end``, up to this one."""
+        # The copy does not keep the response.
         self._sources.append(copy.copy(source))
         self._ends.append(end)
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
-        """As ``RefreshingUrls.url_for``, whose keys have the version in the middle."""
+        """Like ``RefreshingUrls.url_for``, for keys with a version."""
         at = bisect.bisect_left(self._ends, int(key.split(":", 2)[1]))
         with self._lock:
             source = self._fresh.pop(at, None) or copy.copy(self._sources[at])

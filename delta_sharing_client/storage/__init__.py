@@ -1,1 +1,1 @@
-"""Directory access: a table read from its own storage, with temporary credentials that the sharing server gives out."""
+"""Directory access: reading a table from its own storage, with temporary credentials from the sharing server."""

@@ -1,7 +1,7 @@
-"""A location in an object store, or a directory of this machine: what lies there, and the bytes of it.
+"""A location in an object store or a local directory: its files and their bytes.
 
-S3, ADLS and GCS are reached through ``obstore`` with the temporary credentials of the sharing server, which are renewed
-ahead of their end (protocol, "Generate Temporary Table Credential"). Everything here pickles.
+S3, ADLS and GCS are accessed through ``obstore`` with temporary credentials from the sharing server, which are renewed
+before they expire (protocol, "Generate Temporary Table Credential"). Everything here is picklable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from delta_sharing_client.retry import Transient
 
 Wanted = Union[ByteRange, int, None]
 
-# Credentials are renewed when so much of their time is left, or a third of it if that is less.
+# Credentials are renewed when this much of their lifetime remains, or a third of it if that is less.
 _AHEAD_MS = 300_000
 _CHUNK, _PIECE = 1024 * 1024, 4 * 1024 * 1024
 _LEAST_TIMEOUT = 300
@@ -40,64 +40,58 @@ _STATUS = re.compile(r"\bstatus:? (\d{3})\b|\b(\d{3}) [A-Z][a-z]+")
 
 
 class Place(Protocol):
-    """A location, and what may be read below it. Keys are plain paths relative to it, ``/`` between their parts."""
+    """A location, and how to read below it. Keys are plain paths relative to it, with ``/``."""
 
     def files(self, folder: str) -> list[LogEntry]:
         """Return the files directly in ``folder``, by name; ``FileNotFoundError`` if there are none."""
 
     def get(self, key: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
-        """Return an open answer: a range, so many last bytes, or the whole file, of one version if that is given.
+        """Return an open response: a range, the last bytes, or the whole file, of one ``version`` if given.
 
-        Raises
-        ------
-        Refused
-            404, 403 or 412, as a storage behind URLs answers.
-        Transient
-            No answer arrived.
+        Raises ``Refused`` (404, 403 or 412, as storage behind URLs) and ``Transient`` (no response).
         """
 
 
 def normalized(location: str) -> str:
-    """Return ``location`` with one of several names of its scheme, and no slash at its end."""
+    """Normalize the scheme of ``location``, and remove a slash at its end."""
     scheme, separator, rest = location.partition("://")
     scheme = scheme.lower()
     return f"{_ALIASES.get(scheme, scheme)}{separator}{rest}".rstrip("/")
 
 
 def place_of(rest: RestClient, table: TableName, location: str | None, options: ReadOptions) -> tuple[str, Place]:
-    """Return ``location``, by default the table's main one, and how it is read. Asks for its credentials.
+    """Return ``location``, by default the table's main one, and its reader. Requests its credentials.
 
     Raises
     ------
     UnsupportedFeatureError
-        The location lies in a store that is not read.
+        The location is in a store that is not supported.
     UsageError
         ``obstore`` is not installed.
     ProtocolError
-        The server gave credentials of another cloud, or a directory of a machine that is not this one.
+        The server returned credentials of another cloud, or a directory of another machine.
     RequestError, AuthError, TransportError
-        From the server, which may not know directory access.
+        From the server, which may not support directory access.
     """
     given = rest.temporary_table_credentials(table, location)
     found = normalized(given.location or location or "")
     parts = urlsplit(found)
     if parts.scheme == "file":
-        # Never the files of a recipient for a server elsewhere.
+        # A remote server must not make a recipient read its own files.
         if not is_loopback(urlsplit(rest.profile.endpoint).hostname or "") or parts.netloc not in ("", "localhost"):
             raise ProtocolError(
-                "The server gave a directory of a machine as the table's location, which only a server on this machine "
-                "may do.",
+                "The server's location of the table is a local directory, which only a server on this machine may do.",
                 table=str(table),
             )
         return found, LocalPlace(Path(parts.path))
     if parts.scheme not in _STORES:
         raise UnsupportedFeatureError(
-            f"The table lies in the storage '{parts.scheme}:', which is not read directly; expected one of "
+            f"The table is in the storage '{parts.scheme}:', which directory access does not support; expected one of "
             f"{', '.join(repr(name) for name in sorted(_STORES))}. Read it by URL.",
             feature=f"directory access to {parts.scheme}",
             table=str(table),
         )
-    # Said now, and not by the first read.
+    # So that a missing package is reported now, not by the first read.
     optional.load("obstore", "storage")
     return found, ObjectPlace(rest, table, found, options, given)
 
@@ -129,7 +123,7 @@ class LocalPlace:
 
 
 class ObjectPlace:
-    """A ``Place`` in an object store. Safe in threads, which share one renewal of the credentials."""
+    """A ``Place`` in an object store. Thread-safe; threads share one renewal of the credentials."""
 
     def __init__(
         self,
@@ -199,7 +193,7 @@ class ObjectPlace:
             except exceptions.BaseError as error:
                 if not _is_refusal(error):
                     raise
-                # Credentials can end before the time that was stated.
+                # Credentials can expire before the stated time.
                 return call(self._current(rejected=store))
         except FileNotFoundError:
             raise Refused(404, None) from None
@@ -212,11 +206,11 @@ class ObjectPlace:
 
     def _transient(self, error: Exception) -> Transient:
         status = _status(error)
-        reason = "it did not answer" if status is None else f"it answered with HTTP status {status}"
+        reason = "it did not respond" if status is None else f"it answered with HTTP status {status}"
         return Transient(TransportError(f"Reading from the table's storage failed: {reason}.", table=str(self._table)))
 
     def _current(self, rejected: object = None) -> Any:
-        """Return the store with credentials that last; others than those of ``rejected``."""
+        """Return the store with valid credentials, other than those of ``rejected``."""
         with self._lock:
             if self._store is rejected is not None or self._is_ending():
                 self._renew(must=rejected is not None)
@@ -237,13 +231,13 @@ class ObjectPlace:
             ends = self._credentials.expiration_time
             if must or ends is None or _now() >= ends:
                 raise
-            # What is still good is used to its end.
+            # Credentials that are still valid are used until they expire.
             return
         self._since_ms, self._store = _now(), None
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether the store refused the credentials. The library has classes for that, and does not use them in lists."""
+    """Whether the store refused the credentials. obstore has exceptions for this, but does not use them in listings."""
     from obstore import exceptions
 
     named = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
@@ -251,13 +245,13 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _status(error: Exception) -> str | None:
-    """Return the HTTP status that the library's text tells, and no more of it: it may hold a signature."""
+    """Return the HTTP status in obstore's text, and nothing else: it may contain a signature."""
     found = _STATUS.search(str(error).partition("\n")[0])
     return None if found is None else found[1] or found[2]
 
 
 class StoredBody:
-    """An open answer: the bytes ``span`` of a file of ``version``, which ``fill`` puts into memory."""
+    """An open response: the bytes ``span`` of a file of ``version``, which ``fill`` writes into memory."""
 
     def __init__(
         self,
@@ -273,7 +267,7 @@ class StoredBody:
         self._rest = (span.stop or 0) - span.start
 
     def read(self) -> bytes:
-        """Return the bytes that follow, at most 4 MiB; none at the end, and where the answer broke off."""
+        """Return the next bytes, at most 4 MiB; none at the end, and after an interruption."""
         data = bytearray(min(_PIECE, self._rest))
         view, filled = memoryview(data), 0
         while filled < len(data) and (count := self._fill(view[filled:])):
@@ -283,7 +277,7 @@ class StoredBody:
 
 
 class _Chunks:
-    """Chunks of bytes as they come, given out in the sizes that are asked for."""
+    """A stream of chunks, returned in the requested sizes."""
 
     def __init__(self, chunks: Any, transient: Callable[[Exception], Transient]) -> None:
         self._chunks = iter(chunks)
@@ -295,7 +289,7 @@ class _Chunks:
             try:
                 self._held = memoryview(next(self._chunks, b"")).cast("B")
             except Exception as error:
-                # Of the library's many classes none says more than that the transfer broke off.
+                # All of obstore's exceptions here only mean that the transfer was interrupted.
                 raise self._transient(error) from None
         count = min(len(view), len(self._held))
         view[:count] = self._held[:count]
@@ -346,7 +340,7 @@ def _gcs(location: str, credentials: TemporaryCredentials, options: ReadOptions)
     if given is None:
         raise _of_another_cloud(location, "gcpOauthToken")
     token = given.oauth_token
-    # Renewed with the whole store, so that one rule holds for all three.
+    # The whole store is renewed instead, so that all three stores are treated alike.
     provider: Callable[[], dict[str, object]] = lambda: {"token": token, "expires_at": None}  # noqa: E731
     config = {"base_url" if name == "endpoint" else name: value for name, value in _settings(options).items()}
     return GCSStore(urlsplit(location).netloc, config=config, credential_provider=provider, **_client(options))
@@ -367,18 +361,18 @@ def _client(options: ReadOptions) -> dict[str, Any]:
     endpoint = str(_settings(options).get("endpoint", ""))
     return {
         "client_options": {
-            # Only an endpoint that the user named may be without encryption.
+            # Only an endpoint that the user set may be unencrypted.
             "allow_http": endpoint.startswith("http://"),
             "connect_timeout": f"{max(1, round(options.connect_timeout))}s",
             "timeout": f"{max(_LEAST_TIMEOUT, round(options.read_timeout))}s",
         },
-        # Trying again is the scan's, which knows when it is closed.
+        # The scan retries, because it knows when it is closed.
         "retry_config": {"max_retries": 0},
     }
 
 
 def _region(bucket: str) -> str:
-    """Return the region of a bucket, which the protocol does not tell and S3 does, to anybody."""
+    """Return the region of a bucket, which S3 tells anyone; the protocol does not have it."""
     try:
         answer = requests.head(f"https://{bucket}.s3.amazonaws.com", timeout=10, allow_redirects=False)
     except requests.RequestException:

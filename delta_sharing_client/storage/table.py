@@ -1,6 +1,6 @@
-"""A table in its own storage: from its log to the files that must be read, and their bytes by address.
+"""A table in its own storage: from its log to the files to read, and their bytes by address.
 
-What ``planning`` does with a server's answer is done here without one.
+It does for a log what ``planning`` does for a server's response.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.retry import Deadline, Transient, Tries
 from delta_sharing_client.storage.place import Place, StoredBody, Wanted, normalized, place_of
 
-# Files of a log that are under way at once, ahead of the one that is read.
+# The number of log files that are downloaded ahead.
 _AHEAD = 16
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
@@ -58,9 +58,9 @@ ActionT = TypeVar("ActionT", bound=FileAction)
 
 
 class TableFiles:
-    """The files of a table by address: ``fetch.source.FileStore``. Pickles, with what it needs to go on.
+    """The files of a table by address: ``fetch.source.FileStore``. Picklable, with everything it needs.
 
-    Addresses are ``<location>/<path>``, the path percent-encoded once as in a log.
+    Addresses are ``<location>/<path>``, with the path percent-encoded once as in a log.
     """
 
     def __init__(self, rest: RestClient, table: TableName, options: ReadOptions) -> None:
@@ -87,7 +87,7 @@ class TableFiles:
         version: Version | None,
         take: Callable[[Body], Awaitable[None]],
     ) -> None:
-        """As ``fetch.http.Http.get``, for the address of a file. The store is asked on threads."""
+        """Like ``fetch.http.Http.get``, for the address of a file. The store is accessed in threads."""
         deadline.check(f"Reading the files of {self.table}", self.table)
 
         def ask() -> StoredBody:
@@ -102,7 +102,7 @@ class TableFiles:
 
     @contextlib.contextmanager
     def log(self) -> Iterator[DeltaLog]:
-        """Give the table's log for the time of a block, in which its files are fetched ahead."""
+        """Yield the table's log for a block; its files are downloaded ahead."""
         with contextlib.ExitStack() as stack:
             pool = ThreadPoolExecutor(_AHEAD, "delta-log")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
@@ -111,10 +111,7 @@ class TableFiles:
     def placed(self, action: ActionT) -> ActionT:
         """Return a file of the log with addresses in place of paths.
 
-        Raises
-        ------
-        UnsupportedFeatureError
-            It lies outside of the locations that the server gives credentials for.
+        Raises ``UnsupportedFeatureError`` if it is outside of the locations of the server's credentials.
         """
         placed = replace(action, path=self._address(action.path), file_id=canonical_path(action.path))
         if isinstance(placed, (AddFile, RemoveFile)) and placed.deletion_vector is not None:
@@ -124,7 +121,7 @@ class TableFiles:
         return placed
 
     def read(self, address: str) -> bytes:
-        """Return a whole file; ``FileNotFoundError`` if there is none, and the errors of a data file."""
+        """Return a whole file; raises ``FileNotFoundError`` if it is missing, and the errors of a data file."""
 
         def attempt() -> bytes:
             try:
@@ -141,7 +138,7 @@ class TableFiles:
             with contextlib.closing(body):
                 data = b"".join(iter(body.read, b""))
             if len(data) < (body.span.stop or 0) - body.span.start:
-                raise Transient(TransportError("The table's storage ended an answer early.", table=self.table))
+                raise Transient(TransportError("The table's storage ended a response early.", table=self.table))
             return data
 
         return Tries(self.options).call(attempt)
@@ -192,7 +189,7 @@ class TableFiles:
                 self._places[location] = place
                 return place, unquote(address[len(location) + 1 :])
         raise UnsupportedFeatureError(
-            "A file of the table lies outside of the table's location and its auxiliary locations, so that it cannot "
+            "A file of the table is outside of the table's location and its auxiliary locations, so it cannot "
             "be read directly. Read the table by URL.",
             feature="auxiliaryLocations",
             table=self.table,
@@ -206,7 +203,7 @@ class TableFiles:
 
 
 class _AsyncBody:
-    """A ``StoredBody`` whose bytes are waited for on a thread."""
+    """A ``StoredBody`` that is read in a thread."""
 
     def __init__(self, body: StoredBody) -> None:
         self.span, self.version = body.span, body.version
@@ -244,7 +241,7 @@ class _Log:
             self._under_way[path] = self._pool.submit(self._read, path)
 
     def _read(self, path: str) -> bytes:
-        # What lies beside the log is named relative to the table, as its data files are.
+        # Paths next to the log are relative to the table, like its data files.
         address = normalized(path) if is_absolute(path) else f"{self._files.location}/{LOG_DIRECTORY}/{path}"
         return self._files.read(address)
 
@@ -253,7 +250,7 @@ class _Log:
 
 
 class CommitFacts(NamedTuple):
-    """What a log says of one commit besides its files; ``has_feed``: the changes of its rows were recorded."""
+    """What a log states about one commit except its files; ``has_feed``: its row changes were recorded."""
 
     version: int
     timestamp_ms: int
@@ -264,19 +261,19 @@ class CommitFacts(NamedTuple):
 def plan_table(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, ScanPlan]:
-    """Read the log of ``table``; return the whole snapshot, whose files have addresses in place of paths, and the files
-    that ``request`` needs.
+    """Read the log of ``table``; return the whole snapshot, with addresses as paths, and the files that ``request``
+    needs.
 
     Raises
     ------
     UsageError
         A column or filter does not fit the schema, the version does not exist, or ``obstore`` is not installed.
     UnsupportedFeatureError
-        The table needs a feature, or lies in a store, that we refuse by name.
+        The table needs a feature, or is in a store, that is not supported.
     DataError, ProtocolError
-        The log cannot be read, or breaks the protocol.
+        The log cannot be read, or violates the protocol.
     RequestError, AuthError, TransportError
-        From the server, or the storage.
+        From the server or the storage.
     """
     files = TableFiles(rest, table, options)
     with files.log() as log:
@@ -290,9 +287,9 @@ def plan_table(
 
 
 def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
-    """Read the commits of ``table`` and return the files that hold the changes of ``request``.
+    """Read the commits of ``table`` and return the files with the changes of ``request``.
 
-    Errors are those of ``plan_table``, and ``UnsupportedFeatureError`` where the table did not record its changes.
+    Errors as in ``plan_table``, and ``UnsupportedFeatureError`` if the table did not record its changes.
     """
     files = TableFiles(rest, table, options)
     with files.log() as log:
@@ -306,10 +303,8 @@ def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest
 def read_commits(
     rest: RestClient, table: TableName, start: int, end: int | None, options: ReadOptions
 ) -> list[CommitFacts]:
-    """Return what the log of ``table`` says of its commits from ``start`` on, as far back as it still has them.
-
-    Errors are those of ``plan_table``.
-    """
+    """Return the facts of ``table``'s commits from ``start`` on, as far back as the log has them; errors as in
+    ``plan_table``."""
     files = TableFiles(rest, table, options)
     with files.log() as log:
         latest = log.latest_version()
@@ -318,7 +313,7 @@ def read_commits(
         try:
             metadata: Metadata | None = log.snapshot(start).metadata
         except DataError:
-            # Commits outlive what they stand on. The next metadata says whether changes are recorded.
+            # The checkpoint before these commits may be gone. The next metadata says whether changes are recorded.
             metadata = None
         facts = []
         for commit in log.commits(start, last):
@@ -345,7 +340,7 @@ def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[Commit], first:
         if not _has_feed(metadata):
             raise UnsupportedFeatureError(
                 f"The changes of version {commit.version} were not recorded: the table has no change data feed there. "
-                f"Ask the provider to set '{_FEED_PROPERTY}', or for the version from which on it is set.",
+                f"Ask the provider to set '{_FEED_PROPERTY}', or for the version from which it is set.",
                 feature="changeDataFeed",
                 table=files.table,
                 version=commit.version,
@@ -395,7 +390,7 @@ def _version_at(log: DeltaLog, moment: int, table: str) -> int:
     newest = log.commit_timestamp(latest)
     if moment > newest:
         raise UsageError(
-            f"The timestamp {format_millis(moment)} lies after the latest version {latest}, which is of "
+            f"The timestamp {format_millis(moment)} is after the latest version {latest}, which is of "
             f"{format_millis(newest)}.",
             table=table,
         )

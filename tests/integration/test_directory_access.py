@@ -226,7 +226,7 @@ def test_what_is_no_table_is_named_for_what_it_is(
     answered(monkeypatch, table, ds.RequestError("It has none.", status=400))
 
     scan = table.scan(options=dataclasses.replace(QUICK, access_mode=mode))
-    with pytest.raises(ds.UnsupportedFeatureError, match="this is shared as 'volume', which is no table of files"):
+    with pytest.raises(ds.UnsupportedFeatureError, match="this is shared as 'volume', not as files"):
         scan.to_arrow()
 
 
@@ -303,7 +303,7 @@ def test_a_file_that_climbs_out_of_the_table_is_refused(local: Any, writer: Tabl
 
 @pytest.mark.parametrize(
     ("location", "message"),
-    [("file:///etc", "directory of a machine"), ("ftp://host/t", "'ftp:', which is not read")],
+    [("file:///etc", "is a local directory"), ("ftp://host/t", "'ftp:', which is not read")],
 )
 def test_what_no_server_elsewhere_may_name_is_refused(
     location: str, message: str, monkeypatch: pytest.MonkeyPatch

@@ -306,7 +306,7 @@ def test_a_first_byte_may_take_as_long_as_the_timeout_allows(clock: Clock) -> No
     watch = Watch(ReadOptions(read_timeout=60), Deadline(None), "Asking", None)
     read(watch, clock, 10, 59)
     read(watch, clock, 10, 59)
-    with pytest.raises(Transient, match="the head of the answer is not complete after 60 s"):
+    with pytest.raises(Transient, match="the head of the response is not complete after 60 s"):
         read(watch, clock, 10, 2)
 
 

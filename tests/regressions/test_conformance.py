@@ -110,9 +110,9 @@ def test_line_of_two_actions_is_refused_instead_of_dropping_one(table: HandMadeT
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("add", "add"), "two actions for 'part-00001.parquet'"),
-        (("add", "remove"), "two actions for 'part-00001.parquet'"),
-        (("remove", "remove"), "two actions for 'part-00001.parquet'"),
+        (("add", "add"), "two for 'part-00001.parquet'"),
+        (("add", "remove"), "two for 'part-00001.parquet'"),
+        (("remove", "remove"), "two for 'part-00001.parquet'"),
         (("protocol", "protocol"), "at most one 'protocol' action"),
         (("metaData", "metaData"), "at most one 'metaData' action"),
     ],

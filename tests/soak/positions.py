@@ -106,7 +106,7 @@ class Fault:
     struck: int = 0
     """How many answers it has ended."""
     length: int = 0
-    """That of the last of them. URLs are signed anew each time, and a compressed answer is a byte longer or shorter."""
+    """That of the last of them. URLs are signed anew each time, so a compressed response varies by a byte."""
 
 
 class Front:

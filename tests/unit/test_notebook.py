@@ -55,7 +55,7 @@ def test_a_listing_shows_the_columns_that_have_something() -> None:
     found = shown(Listed([Share("a"), Share("b", comment="of b", properties={"k": "v"})]))
     assert found.words == ["2 listed", "name", "comment", "properties", "a", "b", "of b", "k: v"]
     assert Listed([Share("a")]) == [Share("a")]
-    assert shown(Listed[Share]()).words == ["Nothing is listed."]
+    assert shown(Listed[Share]()).words == ["The list is empty."]
 
 
 def test_long_listings_are_cut_and_say_so() -> None:

@@ -109,7 +109,7 @@ def test_other_errors_pass_through_at_once() -> None:
 
 def test_tries_go_on_in_another_thread() -> None:
     tries = Tries(limits(3, 100), sleep=lambda seconds: None)
-    failure = Transient(TransportError("The answer was cut off."))
+    failure = Transient(TransportError("The response was cut off."))
     for _ in range(2):
         thread = threading.Thread(target=tries.failed, args=(failure,))
         thread.start()
@@ -158,7 +158,7 @@ def test_coroutines_are_tried_again_by_the_same_policy(monkeypatch: pytest.Monke
 
 
 def test_a_failure_keeps_no_frames_while_it_is_waited() -> None:
-    failure = Transient(TransportError("The answer was cut off."))
+    failure = Transient(TransportError("The response was cut off."))
     try:
         raise failure
     except Transient:
@@ -353,7 +353,7 @@ def test_failures_of_the_network_may_pass(error: Exception) -> None:
         (requests.exceptions.SSLError("[SSL: CERTIFICATE_VERIFY_FAILED] unable"), "REQUESTS_CA_BUNDLE"),
         (ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]"), "REQUESTS_CA_BUNDLE"),
         (requests.exceptions.SSLError("[SSL: WRONG_VERSION_NUMBER] wrong version"), "does not speak TLS"),
-        (requests.exceptions.SSLError("[SSL: TLSV1_ALERT_PROTOCOL_VERSION]"), "agree on no TLS"),
+        (requests.exceptions.SSLError("[SSL: TLSV1_ALERT_PROTOCOL_VERSION]"), "share no TLS settings"),
         (requests.exceptions.TooManyRedirects("30"), "circle"),
         (requests.exceptions.InvalidSchema("file:"), "check the URL"),
         (requests.exceptions.InvalidURL("x"), "check the URL"),

@@ -108,7 +108,7 @@ def test_a_loose_answer_is_read_counted_and_said_once(server, rest, table, wire,
             assert (answer.head.num_files, answer.head.metadata.partition_columns) == (2, [])
             assert json.loads(answer.head.metadata.schema_string)["type"] == "struct"
     (said,) = caplog.messages
-    assert "'size' is no whole number (2 times)" in said
+    assert "'size' is not an integer (2 times)" in said
     assert "'id' is no text (2 times)" in said
     assert "'partitionColumns' is null" in said
 
@@ -137,11 +137,11 @@ def test_a_broken_item_does_not_hide_the_others(server, rest, wire, caplog):
 
     assert [(share.name, share.id) for share in shares] == [("a", "7"), ("5", None)]
     assert shares[0].properties == {"n": "1", "list": '[1, {"x": 2.5}]', "text": "t", "none": None}
-    assert "item 2 of the answer cannot be read" in caplog.text
-    assert "item 3 of the answer cannot be read" in caplog.text
+    assert "item 2 of the response cannot be read" in caplog.text
+    assert "item 3 of the response cannot be read" in caplog.text
 
     server.on("GET", "/shares", wire.as_json({"items": [{"id": "nameless"}]}))
-    with pytest.raises(ProtocolError, match="item 1 of the answer cannot be read"):
+    with pytest.raises(ProtocolError, match="item 1 of the response cannot be read"):
         rest.list_shares()
 
 

@@ -97,7 +97,7 @@ def test_profile_is_read_through_chained_file_systems():
 
 @pytest.mark.parametrize(
     ("url", "said"),
-    [("memory://absent.share", "check the URL"), ("nosuch://x/y.share", "no file system is known")],
+    [("memory://absent.share", "check the URL"), ("nosuch://x/y.share", "there is no file system")],
 )
 def test_url_without_a_profile_says_what_to_check(url, said):
     with pytest.raises(ProfileError, match=said):
@@ -281,7 +281,7 @@ def test_private_key_jwt_is_read_and_its_key_only_when_it_is_needed():
 @pytest.mark.parametrize(
     ("profile", "reason"),
     [
-        ({**JWT, "auth": None}, "'auth' of the profile .* missing or no JSON object"),
+        ({**JWT, "auth": None}, "'auth' of the profile .* missing or not a JSON object"),
         (within_auth(privateKey="x"), "'privateKey' of the profile"),
         (within_auth(issuer=None), "no 'issuer'"),
         (within_auth(privateKey={}), "no 'privateKey'"),
@@ -337,8 +337,8 @@ def test_secret_file_is_read_anew_each_time_and_what_is_wrong_with_it_said(tmp_p
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("planted\nX: y", "a line end at position 8 of 12"),
-        ("planted\r", "a line end at position 8 of 8"),
+        ("planted\nX: y", "a line break at position 8 of 12"),
+        ("planted\r", "a line break at position 8 of 8"),
         ("planted\0", "a control character at position 8"),
         ("planted\u2026", "a character outside Latin-1 at position 8"),
     ],

@@ -478,7 +478,7 @@ def test_two_files_of_one_id_are_refused_where_one_of_them_was_handed_out_before
     whole = wire.ndjson(*wire.delta_head(), *files, wire.delta_file("f3", **other), END)
     server.on("POST", QUERY, wire.Reply(200, whole.body, whole.headers, "cut-length", len(whole.body) - 400), whole)
 
-    with pytest.raises(ProtocolError, match="two of this id"):
+    with pytest.raises(ProtocolError, match="two with this id"):
         list(query_table(rest, table).actions)
 
 
@@ -784,7 +784,7 @@ def test_asynchronous_query_has_a_deadline(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": "q/1"}}))
     server.on("POST", STATUS, wire.ndjson({"queryStatus": {"queryId": "q/1"}}))
 
-    with pytest.raises(TransportError, match=r"not done within the 0\.1 seconds of 'total_timeout'"):
+    with pytest.raises(TransportError, match=r"took longer than the 0\.1 seconds of 'total_timeout'"):
         query_table(rest.for_read(ReadOptions(total_timeout=0.1)), table, QueryRequest(asynchronous=True))
 
 

@@ -98,7 +98,7 @@ def test_trailers_without_end_end(raw: Raw, client: ds.SharingClient, line: byte
     raw.answers = [endless + (1_000_000 // len(line)) * line]
     raw.close_after = False
     began = time.monotonic()
-    with pytest.raises(DeltaSharingError, match=r"cut off or is no HTTP.* Tried 3 times"):
+    with pytest.raises(DeltaSharingError, match=r"cut off or is not HTTP.* Tried 3 times"):
         shares(client)
     assert time.monotonic() - began < SOON
 

@@ -80,7 +80,7 @@ def test_credentials_of_another_cloud_are_a_breach_of_the_protocol() -> None:
 
 
 def test_a_store_that_is_not_read_is_refused_by_its_name() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="'r2:', which is not read"):
+    with pytest.raises(UnsupportedFeatureError, match="'r2:', which directory access does not support"):
         place.place_of(Server(location="r2://bucket/t", aws_temp_credentials=AWS), NAME, None, ReadOptions())
 
 
