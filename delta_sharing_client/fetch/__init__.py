@@ -1,1 +1,1 @@
-"""Bytes of files behind URLs: requests, retries, memory, cache."""
+"""Downloads the bytes of files: requests, retries, cache, reports."""

@@ -1,15 +1,15 @@
-"""Byte ranges of data files on the local disk, by table and file id.
+"""A cache of byte ranges of data files on the local disk, by table and file id.
 
-The protocol promises that a file id always means the same bytes, so nothing here expires. Each range is one file::
+The protocol guarantees that a file id always means the same bytes, so entries do not expire. Each range is one file::
 
     <cache>/<2 hex digits>/<sha256 of table id and file id>/<start>-<stop>.<size of the data file>
 
-It holds the bytes, then what the storage called this version of the file (as JSON), then the length of that, a CRC-32
-of all before and a mark. Writers make a temporary file and rename it, so that readers of any process see a range whole
-or not at all; what does not fit its name or its checksum is thrown away.
+It contains the bytes, then the storage's version of the file (as JSON), its length, a CRC-32 of everything before, and
+a mark. Writers rename a temporary file, so that readers of any process see a complete range or none; an entry that does
+not match its name or its checksum is deleted.
 
-``<cache>/.size`` holds how many bytes all processes have put, and ``.lock`` is held while that is changed. Where the
-limit is reached the oldest ranges go.
+``<cache>/.size`` has the number of bytes that all processes have stored, and ``.lock`` is held while it is changed.
+When the limit is reached, the oldest ranges are deleted.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
 _NAME = re.compile(r"(\d+)-(\d+)\.(\d+)\Z")
 _END = struct.Struct("<II8s")
 _MARK = b"dsclient"
-# A sweep frees some more, so that the next one is not due at once.
+# A sweep frees some more space, so that the next one is not needed soon.
 _KEEP = 0.9
 _TEMPORARY = ".part-"
-# Seconds: to wait for another process, which may be stopped, and between two looks at it; without a try after that was
-# in vain; and to wait for threads of this process, each of which ends.
+# Seconds: to wait for another process, which may be stopped, and between two checks; without an attempt after a
+# failure; and to wait for threads of this process, each of which ends.
 _LOCK_SECONDS, _LOCK_PAUSE, _LOCK_REST = 0.5, 0.01, 10.0
 _QUEUE_SECONDS = 30.0
 
 _lock = threading.Lock()
-# When another process may be tried again, by directory.
+# When the lock of another process may be tried again, by directory.
 _rests: dict[Path, float] = {}
 
 
@@ -63,9 +63,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class FileCache:
-    """The ranges of one table's files; safe between threads and processes.
+    """The ranges of one table's files; safe for threads and processes.
 
-    It is only ever a shortcut: a directory that cannot be read or written means misses, never an error.
+    A directory that cannot be read or written causes misses, never errors.
     """
 
     def __init__(self, directory: str | os.PathLike[str], max_bytes: int, table_id: str) -> None:
@@ -75,7 +75,7 @@ class FileCache:
 
     @classmethod
     def from_options(cls, options: ReadOptions, table_id: str) -> FileCache | None:
-        """Return the cache that ``options`` ask for, if any; a table without an id cannot be cached."""
+        """Return the cache for ``options``, if any; a table without an id cannot be cached."""
         if options.cache_directory is None or not table_id:
             return None
         return cls(options.cache_directory, options.cache_bytes, table_id)
@@ -83,7 +83,7 @@ class FileCache:
     def get(
         self, file_id: str | None, wanted: ByteRange, file_size: int, accept: Callable[[Version], bool]
     ) -> Block | None:
-        """Return a block that covers ``wanted`` and whose version of the file ``accept`` takes, or ``None``."""
+        """Return a block that covers ``wanted`` and whose version of the file ``accept`` accepts, or ``None``."""
         for name, held in self._ranges(file_id, file_size):
             if held.start <= wanted.start and wanted.stop <= held.stop:
                 block = _load(name, held, accept)
@@ -92,7 +92,7 @@ class FileCache:
         return None
 
     def tail(self, file_id: str | None, file_size: int, accept: Callable[[Version], bool]) -> Block | None:
-        """Return the longest such block that reaches to the end of the file, or ``None``."""
+        """Return the longest such block at the end of the file, or ``None``."""
         ends = [(held.start, name, held) for name, held in self._ranges(file_id, file_size) if held.stop == file_size]
         for _, name, held in sorted(ends):
             block = _load(name, held, accept)
@@ -101,7 +101,7 @@ class FileCache:
         return None
 
     def put(self, file_id: str | None, block: Block, file_size: int, version: Version) -> None:
-        """Keep ``block``. Blocks without a file id, or larger than the whole cache, are not kept."""
+        """Store ``block``. Blocks without a file id, or larger than the whole cache, are not stored."""
         if file_id is None or not block.data.size:
             return
         about = msgspec.json.encode(version)
@@ -115,7 +115,7 @@ class FileCache:
                     self._write(self._folder(file_id), f"{block.start}-{block.stop}.{file_size}", block.data, end)
 
     def drop(self, file_id: str | None) -> None:
-        """Forget all ranges of a file."""
+        """Delete all ranges of a file."""
         folder = self._folder(file_id or "")
         with contextlib.suppress(OSError):
             for name in _names(folder):
@@ -149,7 +149,7 @@ class FileCache:
     # === Size ===
 
     def _make_room(self, size: int) -> bool:
-        """Count ``size`` more bytes; return false if they must not be put."""
+        """Add ``size`` to the stored bytes; return false if they must not be stored."""
         if size > self._max_bytes:
             return False
         counted = self._root / ".size"
@@ -164,12 +164,12 @@ class FileCache:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[bool]:
-        """Keep other threads and processes out of the block; false where they do not end."""
+        """Exclude other threads and processes from the block; false if that takes too long."""
         with contextlib.ExitStack() as stack:
             alone = self._is_due() and _lock.acquire(timeout=_QUEUE_SECONDS)
             if alone:
                 stack.callback(_lock.release)
-                # Others in the queue may have met a process that does not end.
+                # Another thread in the queue may have found that the other process does not release it.
                 alone = self._is_due() and self._lock_out(stack)
             yield alone
 
@@ -177,7 +177,7 @@ class FileCache:
         return time.monotonic() >= _rests.get(self._root, 0.0)
 
     def _lock_out(self, stack: contextlib.ExitStack) -> bool:
-        """Keep other processes out until ``stack`` ends; false where one does not end."""
+        """Exclude other processes until ``stack`` ends; false if one does not release the lock."""
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
@@ -190,14 +190,14 @@ class FileCache:
                 time.sleep(_LOCK_PAUSE)
 
     def _sweep(self, needed: int) -> int:
-        """Remove the oldest ranges until ``needed`` bytes fit, and return how many bytes are left."""
+        """Delete the oldest ranges until ``needed`` bytes fit, and return how many bytes are left."""
         entries: list[tuple[float, int, str]] = []
         for folder, _, names in os.walk(self._root):
             for name in names:
                 path = os.path.join(folder, name)
                 with contextlib.suppress(OSError):
                     if name.startswith(_TEMPORARY):
-                        os.unlink(path)  # left over: whoever writes holds the lock
+                        os.unlink(path)  # a leftover: writers hold the lock
                     elif _NAME.match(name):
                         status = os.stat(path)
                         entries.append((status.st_mtime, status.st_size, path))
@@ -214,7 +214,7 @@ class FileCache:
 
 
 def _check_own(folder: Path) -> None:
-    """Raise ``OSError`` if a symbolic link leads out of the cache in place of the folder of a file."""
+    """Raise ``OSError`` if a symbolic link replaces the folder of a file."""
     if folder.is_symlink() or folder.parent.is_symlink():
         raise OSError(errno.ELOOP, "a symbolic link stands in place of a directory of the cache")
 
@@ -225,7 +225,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _replace(folder: Path, name: str, *content: bytes | memoryview) -> None:
-    """Write a file, whole or not at all; a symbolic link of its name is replaced and not followed."""
+    """Write a complete file or none; a symbolic link with its name is replaced, not followed."""
     handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -251,7 +251,7 @@ def _load(name: Path, held: ByteRange, accept: Callable[[Version], bool]) -> Blo
 
 
 def _version(content: memoryview, length: int) -> Version | None:
-    """Return the version that an entry of ``length`` bytes states, ``None`` if it is damaged."""
+    """Return the version in an entry of ``length`` bytes, ``None`` if it is damaged."""
     if len(content) < length + _END.size:
         return None
     size, checksum, mark = _END.unpack(content[-_END.size :])

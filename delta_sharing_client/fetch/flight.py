@@ -1,4 +1,4 @@
-"""How many data requests of one read are in flight."""
+"""Limits the number of concurrent data requests of a read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ Order = tuple[int, int]
 class Flight:
     """At most ``most`` requests at a time, lowest order first; for one event loop.
 
-    Half as many when the server says that there are too many (429, 503), and one more after each round, of as many as
-    may fly, that went well.
+    The number is halved when the server refuses requests (429, 503), and grows by one after each successful round.
     """
 
     def __init__(self, most: int) -> None:
@@ -28,7 +27,7 @@ class Flight:
         self._tie = itertools.count()
 
     def __call__(self, order: Order) -> Seat:
-        """Return what a request of ``order`` flies in: ``async with flight(order) as seat``."""
+        """Return a slot for a request: ``async with flight(order) as seat``."""
         return Seat(self, order)
 
     async def _enter(self, order: Order) -> int:
@@ -51,14 +50,14 @@ class Flight:
         self._serve()
 
     def _went_well(self, generation: int) -> None:
-        # Of those that began before a refusal, one that goes well says nothing about fewer.
+        # The success of a request from before a refusal says nothing about the lower limit.
         if self.limit < self._most and generation == self._generation:
             self._well += 1
             if self._well >= self.limit:
                 self.limit, self._well = self.limit + 1, 0
 
     def _refused(self, generation: int) -> None:
-        # Those that flew together are refused together: they count once.
+        # Concurrent requests are refused together, and count as one refusal.
         if generation == self._generation:
             self._generation += 1
             self.limit, self._well = max(1, min(self.limit, self._flying) // 2), 0
@@ -72,7 +71,7 @@ class Flight:
 
 
 class Seat:
-    """One request in flight."""
+    """The slot of one request."""
 
     __slots__ = ("_flight", "_generation", "_order")
 
@@ -82,7 +81,7 @@ class Seat:
         self._generation = -1
 
     def refused(self) -> None:
-        """Take note that the server says that there are too many requests."""
+        """Record that the server refused the request because there are too many."""
         self._flight._refused(self._generation)
         self._generation = -1
 

@@ -1,4 +1,4 @@
-"""GET of a byte range, once, by aiohttp: connections, proxies, headers, redirects; no retries."""
+"""A single GET of a byte range, with aiohttp: connections, proxies, headers, redirects; no retries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import Deadline
 
-# Arguments of a request that name its proxy, and headers of its own for that.
+# The proxy arguments of a request, and its headers for the proxy.
 _Way = tuple[dict[str, Any], dict[str, str]]
 
 _DOING = "Reading a data file"
@@ -44,17 +44,17 @@ _CHUNK = 1024 * 1024
 _LONGEST_HEAD = 256 * 1024
 _LONGEST_NUMBER = 19
 _PRINTABLE = "".join(map(chr, range(33, 127)))
-# Seconds that an idle connection is kept for the next read; servers close theirs after 5 to 60.
+# Seconds to keep an idle connection for the next read; servers close theirs after 5 to 60.
 _KEPT_SECONDS = 30.0
-# ``_Patience`` keeps the limits: of aiohttp's each costs several timers a request.
+# ``_Patience`` enforces the limits, because each of aiohttp's costs several timers per request.
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII)
 
 
 class _Patience:
-    """Ends a request that waits too long for one thing: to connect, for the head, for the next bytes.
+    """Ends a request that waits too long for one thing: to connect, for the headers, for the next bytes.
 
-    One timer is enough for all of them: it looks when the current wait has to end, and sleeps on.
+    One timer is enough for all of them: when it fires, it checks the current wait and continues.
     """
 
     __slots__ = ("_deadline", "_due", "_loop", "_timeout", "_timer", "is_connecting")
@@ -68,7 +68,7 @@ class _Patience:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, seconds: float) -> None:
-        """Wait for something new, at most so long."""
+        """Start a new wait with this limit."""
         self._due = self._loop.time() + self._deadline.within(seconds)
         if self._timer is None or self._due < self._timer.when():
             if self._timer is not None:
@@ -111,7 +111,7 @@ class _HttpBody:
         if data or self._content.at_eof():
             return data
         began = time.monotonic()
-        # aiohttp's own limit does not count what is no part of the body: trailers without end.
+        # aiohttp's own limit does not cover endless trailers, which are not part of the body.
         self._patience.begin(self._seconds)
         data = await self._content.readany()
         self._throughput.note(len(data), time.monotonic() - began)
@@ -120,13 +120,13 @@ class _HttpBody:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Http:
-    """Sends range requests with the limits of ``options``; holds no connection itself, so it pickles."""
+    """Sends range requests with the limits of ``options``; has no connection itself, so it pickles."""
 
     options: ReadOptions
     allow_http: bool
     table: str
     network: Network = dataclasses.field(init=False)
-    # Looking for a proxy goes through the whole environment; a scan asks once for each host.
+    # Finding the proxy reads the whole environment, so it is done once per host.
     _proxies: dict[str, _Way] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -141,28 +141,28 @@ class Http:
         version: Version | None,
         take: Callable[[Body], Awaitable[None]],
     ) -> None:
-        """Send one GET and hand the open answer to ``take``.
+        """Send one GET and pass the open response to ``take``.
 
         Parameters
         ----------
         url:
-            Pre-signed URL; checked here, as is every redirect.
+            Pre-signed URL; checked here, like every redirect.
         wanted:
             A range, a number of bytes from the end, or ``None`` for the whole file.
         deadline:
             That of the whole read.
         version:
-            The one that is wanted. A storage that has another refuses with 412; one that does not look answers.
+            The wanted version. If storage has another one it responds with 412, or ignores this.
 
         Raises
         ------
         Refused
             A status other than 200 and 206.
         Transient
-            No answer arrived, or not all of it.
+            No response, or an incomplete one.
         DataError, ProtocolError, TransportError
-            The answer is encoded or names a range that was not asked for; the URL may not be fetched; no answer can
-            arrive.
+            The response is encoded or has another range than requested; the URL is not allowed; no response is
+            possible.
         """
         headers = _headers(wanted, version)
         for _ in range(MAX_REDIRECTS + 1):
@@ -178,13 +178,13 @@ class Http:
                     return
                 url = redirected(url, location)
                 continue
-            # Raised here: with the library's error as its context it would keep the socket, and show the URL.
+            # Raised here: with the library's exception as its context it would keep the socket, and show the URL.
             deadline.check(_DOING, self.table)
             raise failure
         raise TransportError(f"{_DOING} failed: the storage redirects in a circle.", table=self.table)
 
     async def send(self, url: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
-        """Return the answer to one request, with its head."""
+        """Return the response to one request, with its headers."""
         way, login = self._proxy(url)
         return await _session().get(
             yarl.URL(url if url.isascii() else quote(url, safe=_PRINTABLE), encoded=True),
@@ -196,7 +196,7 @@ class Http:
         )
 
     def _proxy(self, url: str) -> _Way:
-        """Return the arguments that name the proxy for ``url``, if there is one, and headers of the request for it."""
+        """Return the proxy arguments for ``url``, and the headers for the proxy."""
         scheme, _, rest = url.partition("://")
         origin = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
         found = self._proxies.get(origin)
@@ -206,7 +206,7 @@ class Http:
 
 
 class _Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, http: Http, url: str, wanted: ByteRange | int | None, file_id: str | None) -> None:
         self._http = http
@@ -218,9 +218,9 @@ class _Exchange:
     async def run(
         self, headers: dict[str, str], deadline: Deadline, take: Callable[[Body], Awaitable[None]]
     ) -> str | None:
-        """Have ``take`` read the answer; return where it redirects to instead, if it does."""
+        """Make ``take`` read the response; return the target of a redirect instead, if it is one."""
         http = self._http
-        # It alone refers to the timeout, and that to the task: an error's frames must not.
+        # Only this object refers to the timeout, which refers to the task: an exception's frames must not.
         patience = _Patience(asyncio.timeout(None), deadline)
         _current.set((patience, 2 * http.options.read_timeout))
         try:
@@ -235,7 +235,7 @@ class _Exchange:
                     await take(self._body(answer, patience))
                     return None
                 finally:
-                    # Read to its end, it has given its connection back; else this drops the connection.
+                    # A response that was read to its end has returned its connection; otherwise this closes it.
                     answer.close()
         except TimeoutError:
             if patience.is_connecting:
@@ -253,7 +253,7 @@ class _Exchange:
 
 
 def check_data_url(url: str, *, allow_http: bool, table: str | None = None, file_id: str | None = None) -> None:
-    """Raise ``ProtocolError`` unless ``url`` is ``https:``, or ``http:`` to this machine or where ``allow_http``.
+    """Raise ``ProtocolError`` unless ``url`` is ``https:``, or ``http:`` to this machine or with ``allow_http``.
 
     A server must not make its recipients read local files or send requests in clear text. ``allow_http`` is for
     profiles whose own endpoint is ``http:``.
@@ -315,7 +315,7 @@ def _span(answer: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> Spa
             )
         return Span(start, stop, total)
     if total is None and (start == 0 or stop - start == wanted):
-        # The last bytes of a file, or all of it, end where it ends.
+        # The last bytes of a file, or all of it, end at its end.
         total = stop
     if total is None or stop != total or start < total - wanted:
         raise DataError(f"Expected the last {wanted} bytes of a data file, found {start} to {stop} of {total}.")
@@ -327,16 +327,16 @@ def _user_agent() -> str:
     return f"delta-sharing-client aiohttp/{aiohttp.__version__}"
 
 
-# === Sessions, which hold the connections: one for each loop ===
+# === Sessions with connections: one per loop ===
 
 _sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-# Of the request that is being sent: who ends it, and the seconds that its head may take.
+# For the request being sent: its ``_Patience``, and the seconds for its headers.
 _current: contextvars.ContextVar[tuple[_Patience, float]] = contextvars.ContextVar("current")
 
 
 class _Response(aiohttp.ClientResponse):
-    """An answer to its own request: bytes that were there before it was sent are of nobody, and end the connection."""
+    """A response to its own request: bytes that were there before the request end the connection."""
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         protocol = connection.protocol
@@ -349,12 +349,12 @@ class _Response(aiohttp.ClientResponse):
 
 
 def _session() -> aiohttp.ClientSession:
-    """Return the session of the running loop. Its connections are kept apart by proxy and by what TLS trusts."""
+    """Return the session of the running loop. It separates connections by proxy and by TLS settings."""
     running = asyncio.get_running_loop()
     found = _sessions.get(running)
     if found is None:
         found = _sessions[running] = aiohttp.ClientSession(
-            # How many requests are in flight is ``flight.Flight``'s to say.
+            # ``flight.Flight`` limits the number of requests.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=_socket),
             response_class=_Response,
             auto_decompress=False,
@@ -368,7 +368,7 @@ def _session() -> aiohttp.ClientSession:
 
 
 async def close_all() -> None:
-    """Close the connections of the running loop, for its end."""
+    """Close the connections of the running loop, at its end."""
     session = _sessions.pop(asyncio.get_running_loop(), None)
     if session is not None:
         await session.close()
@@ -382,7 +382,7 @@ def _socket(address: Any) -> socket.socket:
 
 
 def _after_fork() -> None:
-    # They are the parent's: the child only lets go of them, so that they end when the parent closes them.
+    # They belong to the parent: the child only closes its copies, so that they end when the parent closes them.
     for found in list(_sockets):
         with contextlib.suppress(OSError):
             os.close(found.detach())

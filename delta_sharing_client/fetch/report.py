@@ -1,4 +1,4 @@
-"""What a read cost: requests, bytes, skipped work and seconds per stage."""
+"""The cost of a read: requests, bytes, skipped work and seconds per stage."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from delta_sharing_client.notebook import Bar, html_facts, html_rows
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a read has come, as handed to ``ScanReport.on_progress``.
+    """The progress of a read, as passed to ``ScanReport.on_progress``.
 
-    ``files_total`` and ``bytes_total`` are of the files listed so far, and grow while the server lists more; bytes are
-    the sizes of whole files, an upper bound of what will be read. ``bytes_fetched`` have arrived, of about
-    ``bytes_expected`` in all.
+    ``files_total`` and ``bytes_total`` are those of the files listed so far, and grow while the server lists more;
+    bytes are the sizes of whole files, an upper bound of what is read. ``bytes_fetched`` have arrived, of about
+    ``bytes_expected``.
     """
 
     files_done: int
@@ -36,26 +36,26 @@ class ScanReport:
     Attributes
     ----------
     requests, bytes, retries:
-        Data requests sent (deletion vectors included), bytes of their bodies, and repeated attempts among them.
+        Data requests (including those for deletion vectors), bytes of their bodies, and the retries among them.
     cache_hits:
         Files served from the local cache without a request.
     files, files_skipped:
-        Files read, and files that the plan left out or that a limit made unnecessary.
+        Files read, and files that the plan skipped or that a limit made unnecessary.
     row_groups, row_groups_skipped:
-        Row groups read, and left out by their statistics or by those of their pages.
+        Row groups read, and row groups skipped by their statistics or by those of their pages.
     pages_skipped, page_bytes_skipped:
-        Pages of the needed columns that the page index, or the rows that match in the filter's columns, made
-        unnecessary, and the bytes not fetched for it; those of whole row groups are among them.
+        Pages of the needed columns that were skipped by the page index or by the matching rows of the filter's columns,
+        and their bytes; including those of whole row groups.
     rows, rows_deleted:
         Rows returned, and rows hidden by deletion vectors.
     notes:
-        Sentences on what may be missing, as the warnings of the read say it.
+        Sentences on what may be missing, as in the warnings of the read.
     seconds:
         Seconds by stage: ``plan``, ``fetch`` and ``decode`` (summed over threads), ``total`` (wall clock).
     on_progress:
         Called from the reading thread with a ``Progress`` after each file; set it before the read.
     on_wait:
-        Called from any thread with the reason, in words, when a request that has failed for two seconds is tried again.
+        Called from any thread with the reason when a request that has failed for two seconds is retried.
     """
 
     requests: int = 0
@@ -80,42 +80,43 @@ class ScanReport:
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, **counts: int) -> None:
-        """Add to the named counters; safe from any thread."""
+        """Add to the named counters; thread-safe."""
         with self._lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
 
     def follow(self, steps: Callable[[], tuple[int, int, int, int]], share: float = 1.0) -> None:
-        """Have ``steps`` say what of ``Progress`` only the reader knows: files done and in all, their bytes likewise.
+        """Use ``steps`` for the parts of ``Progress`` that only the reader knows: files done and in total, and their
+        bytes.
 
-        ``share`` is about how much of a file's bytes is needed, as long as none tells.
+        ``share`` is the approximate share of a file's bytes that is needed, until it is known.
         """
         self._steps, self._share = steps, share
 
     def begin(self, size: int) -> None:
-        """Take note that a file of ``size`` bytes is begun."""
+        """Record that a file of ``size`` bytes was started."""
         with self._lock:
             self._begun += max(0, size)
 
     @property
     def progress(self) -> Progress | None:
-        """How far the read has come, at any time and from any thread; ``None`` before it begins."""
+        """The progress of the read, at any time and from any thread; ``None`` before it starts."""
         if self._steps is None:
             return None
         files_done, files_total, bytes_done, bytes_total = self._steps()
         fetched = self.bytes
         expected = bytes_total * self._share
         if bytes_done:
-            # Of the files that are under way, half is there.
+            # Assume that half of the started files has arrived.
             expected = fetched * bytes_total / (bytes_done + max(0, self._begun - bytes_done) / 2)
-        # What is fetched runs ahead of the files that are done, towards the end by much: no more than there is.
+        # Downloads are ahead of finished files, towards the end by a lot, so this is limited to the total.
         expected = min(expected, bytes_total) if bytes_total else expected
         return Progress(
             files_done, files_total, bytes_done, bytes_total, self.rows, fetched, max(fetched, round(expected))
         )
 
     def tell(self, reason: str) -> None:
-        """Hand ``reason`` on to ``on_wait``, if anyone listens."""
+        """Pass ``reason`` to ``on_wait``, if it is set."""
         if self.on_wait is not None:
             self.on_wait(reason)
 
@@ -129,7 +130,7 @@ class ScanReport:
             self.spend(name, time.perf_counter() - start)
 
     def spend(self, name: str, seconds: float) -> None:
-        """Add to ``seconds[name]``; safe from any thread."""
+        """Add to ``seconds[name]``; thread-safe."""
         with self._lock:
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 

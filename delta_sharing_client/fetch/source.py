@@ -1,4 +1,4 @@
-"""One remote file: byte ranges of it, complete or an error, across broken connections and expired URLs."""
+"""One remote file: byte ranges, complete or an error, across broken connections and expired URLs."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from delta_sharing_client.retry import (
 )
 
 _MAX_REFRESHES = 2
-# A URL that ends this soon is renewed first: the request must still reach the storage.
+# A URL that expires sooner is renewed first: the request must still reach the storage.
 _EXPIRY_MARGIN_MS = 10_000
-# Of a storage that has more to do than it wants: 503 is what S3 says for "Slow Down".
+# Statuses of overloaded storage: 503 is S3's "Slow Down".
 _TOO_MANY = frozenset((429, 503))
 
 ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
 
 
 class Refused(Exception):
-    """The storage answered with ``status`` instead of data."""
+    """The storage responded with ``status`` instead of data."""
 
     def __init__(self, status: int, retry_after: str | None) -> None:
         super().__init__(f"HTTP status {status}")
@@ -44,10 +44,10 @@ class Refused(Exception):
 
 
 class Version(NamedTuple):
-    """What tells two contents of one file apart: a strong ETag, ``Last-Modified``, the length; empty where not stated.
+    """The version of a file: a strong ETag, ``Last-Modified``, the length; empty if not stated.
 
-    Parts of a file belong together only if a strong validator says so (RFC 9110, 15.3.7.3). Where there is none, the
-    other two are all there is to go by.
+    Parts of a file may be combined only if a strong validator is equal (RFC 9110, 15.3.7.3). Without one, the other two
+    must be.
     """
 
     etag: str = ""
@@ -55,7 +55,7 @@ class Version(NamedTuple):
     total: int | None = None
 
     def agrees(self, other: Version) -> bool:
-        """Whether parts of both may be put together."""
+        """Whether parts of both versions may be combined."""
         if self.etag and other.etag:
             return self.etag == other.etag
         return (not self.modified or not other.modified or self.modified == other.modified) and (
@@ -65,7 +65,7 @@ class Version(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """What an answer holds: bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None`` where not stated)."""
+    """The content of a response: bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None`` if not stated)."""
 
     start: int
     stop: int | None
@@ -73,37 +73,37 @@ class Span:
 
 
 class Body(Protocol):
-    """An open answer, positioned at its first byte."""
+    """An open response, positioned at its first byte."""
 
     @property
     def span(self) -> Span:
-        """Which bytes of the file it holds."""
+        """The bytes of the file in the response."""
 
     @property
     def version(self) -> Version:
-        """The version of the file that they are of."""
+        """The version of the file."""
 
     async def read(self) -> bytes:
-        """Return the bytes that came since, at least one; none at the end. Raises ``Transient``."""
+        """Return the available bytes, at least one; none at the end. Raises ``Transient``."""
 
 
 class UrlSource(Protocol):
-    """Where a fresh pre-signed URL comes from. Implementations pickle, and serve many threads with one refresh."""
+    """The source of new pre-signed URLs. Implementations pickle, and threads share one renewal."""
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
         """Return a URL for the data file ``key`` (``FileTask.key``) or its deletion vector (``DeletionVectorRef.key``).
 
-        ``rejected`` is a URL that the storage refused or that expired: the answer is then another one, made anew.
-        Keys are those of ``delta.paths.url_key``. Raises a ``DeltaSharingError`` when there is none.
+        ``rejected`` is a URL that the storage refused or that expired: the result is then another, new one. Keys are
+        those of ``delta.paths.url_key``. Raises a ``DeltaSharingError`` if there is none.
         """
 
 
 class FileStore(Protocol):
-    """Where data files lie, if not behind URLs. Implementations pickle."""
+    """The location of data files that are not behind URLs. Implementations pickle."""
 
     @property
     def table(self) -> str:
-        """The name of the table whose files these are, for errors."""
+        """The name of the table of these files, for errors."""
 
     @property
     def options(self) -> ReadOptions:
@@ -118,16 +118,16 @@ class FileStore(Protocol):
         version: Version | None,
         take: Callable[[Body], Awaitable[None]],
     ) -> None:
-        """As ``Http.get``; ``url`` is an address of the store. Whatever renews credentials is done by then."""
+        """Like ``Http.get``; ``url`` is an address in the store. Credentials are renewed before."""
 
 
 class Stale(DataError):
-    """What was read of a file does not belong together, or came damaged out of the cache: begin it anew, once."""
+    """The parts of a file do not belong together, or were damaged in the cache: read it again, once."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reader:
-    """What all remote files of a read share: HTTP or a store, URL renewal, counters, requests in flight, deadline."""
+    """What all remote files of a read share: HTTP or a store, URL renewal, counters, concurrent requests, deadline."""
 
     http: FileStore
     urls: UrlSource | None
@@ -136,7 +136,7 @@ class Reader:
     deadline: Deadline = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        # The read begins when what its files share is made.
+        # The read starts when this object is created.
         object.__setattr__(self, "flight", Flight(self.http.options.max_concurrent_requests))
         object.__setattr__(self, "deadline", Deadline(self.http.options.total_timeout))
 
@@ -144,9 +144,9 @@ class Reader:
 class RemoteFile:
     """A file behind a pre-signed URL; for one event loop.
 
-    ``size`` is its declared length, -1 where unknown; every answer's total is checked against it. All bytes come from
-    one version of the file: that which is given, of the first answer, or of the first block of a cache that ``agree``
-    was asked about. ``order`` is the place of its requests among those of the read.
+    ``size`` is its stated length, -1 if unknown; every response's total is compared with it. All bytes come from one
+    version of the file: the given one, that of the first response, or that of the first cached block that ``agree`` was
+    called with. ``order`` is the priority of its requests in the read.
     """
 
     def __init__(
@@ -173,31 +173,31 @@ class RemoteFile:
 
     @property
     def version(self) -> Version:
-        """The version that is being read; known once some of it has been."""
+        """The version that is being read; known after the first bytes."""
         return self._version or Version()
 
     def agree(self, version: Version) -> bool:
-        """Whether bytes of ``version`` belong to what was read before; the first version asked about always does."""
+        """Whether bytes of ``version`` belong to what was read before; always true for the first call."""
         if self._version is None:
             self._version = version
         return self._version.agrees(version)
 
     async def read(self, wanted: ByteRange) -> pa.Buffer:
-        """Return the bytes of ``wanted``; errors as of ``fetch``."""
+        """Return the bytes of ``wanted``; errors as in ``fetch``."""
         buffer = pa.allocate_buffer(wanted.length)
         await self.fetch(wanted, memoryview(buffer).cast("B"))
         return buffer
 
     async def fetch(self, wanted: ByteRange, into: memoryview) -> None:
-        """Put the bytes of ``wanted`` into ``into``, which is as long.
+        """Write the bytes of ``wanted`` into ``into``, which has the same length.
 
         Raises
         ------
         DataError
-            The file is gone, has another length than declared, or the storage answers with the wrong bytes; ``Stale``
-            where it was replaced since its first bytes were read.
+            The file is missing, has another length than stated, or the storage returns wrong bytes; ``Stale`` if it was
+            replaced since its first bytes were read.
         TransportError
-            The bytes did not arrive within the retry limit, or the URL was refused and could not be renewed.
+            The bytes did not arrive within the retry limits, or the URL was refused and could not be renewed.
         """
         if wanted.length:
             await _Transfer(self, wanted, into).run()
@@ -217,7 +217,7 @@ class RemoteFile:
         return url
 
     async def renew(self, rejected: str) -> str:
-        """Return another URL than ``rejected``; ask for it unless another request has already."""
+        """Return another URL than ``rejected``; request it unless another task already has."""
         if self.reader.urls is None:
             raise self.error(TransportError, "the storage refused the file's URL, and no new one can be asked for")
         if self._url != rejected:
@@ -226,7 +226,7 @@ class RemoteFile:
             asked = asyncio.to_thread(self.reader.urls.url_for, self._key, rejected)
             self._renewing = asyncio.ensure_future(asked)
         try:
-            # Shielded, as others wait for it, too; what is asked on a thread goes on in any case.
+            # Shielded, because others wait for it too, and the request continues on its thread anyway.
             self._url = await asyncio.shield(self._renewing)
             self._expiration_ms = None
             return self._url
@@ -251,7 +251,7 @@ class RemoteFile:
 
 
 class _Transfer:
-    """Fills memory with ``wanted``: tries, resumes and renews until it is full."""
+    """Fills memory with ``wanted``: retries, resumes and renews until it is full."""
 
     def __init__(self, file: RemoteFile, wanted: ByteRange, into: memoryview) -> None:
         self.file = file
@@ -272,16 +272,16 @@ class _Transfer:
             if tries is None or self.filled - before > reader.http.options.min_bytes_per_second * (
                 time.monotonic() - began
             ):
-                # What came keeps; only standing still counts against the limits.
+                # Received bytes are kept; only attempts without progress count.
                 tries = AsyncTries(reader.http.options, reader.deadline, tell=reader.report.tell)
             failure.error.file_id = self.file.file_id
-            # It is kept until the last try has ended, and would keep frames that keep this one: memory and sockets.
+            # It is kept until the last attempt, and would keep frames, memory and sockets.
             failure.__traceback__ = failure.__context__ = None
             await tries.failed(failure)
             reader.report.add(retries=1)
 
     async def attempt(self, url: str) -> Transient | None:
-        """Do one request, or several while its URL has to be renewed; return why it must be tried again, if so."""
+        """Send one request, or several if its URL must be renewed; return the failure if a retry is needed."""
         reader = self.file.reader
         while True:
             try:
@@ -318,7 +318,7 @@ class _Transfer:
         return None
 
     async def once(self, url: str) -> None:
-        """Do one request for what is missing."""
+        """Send one request for the missing bytes."""
         rest = ByteRange(self.wanted.start + self.filled, self.wanted.stop)
         whole = rest == ByteRange(0, self.file.size)
         await self.get(url, None if whole else rest)
@@ -328,21 +328,21 @@ class _Transfer:
         await reader.http.get(url, wanted, self.file.file_id, reader.deadline, self.file.version, self.take)
 
     async def take(self, body: Body) -> None:
-        """Read an answer."""
+        """Read a response."""
         self.file.check_total(body.span.total)
         self.file.check_version(body.version)
-        # Status 200: the storage does not know ranges and sends everything.
+        # Status 200: the storage ignores ranges and sends everything.
         await self.receive(body, skip=max(0, self.wanted.start + self.filled - body.span.start))
         if self.filled == self.wanted.length and self.wanted.stop == self.file.size and body.span.stop is None:
-            # An answer without a length that reaches beyond the declared end is another file. Where it breaks
-            # off there, no missing bytes can be asked for: the whole is asked for again.
+            # A response without a length that goes beyond the stated end is another file. If it is interrupted there,
+            # the missing bytes cannot be requested, so the whole file is requested again.
             complete, self.filled = self.filled, 0
             if await body.read():
                 raise self.longer()
             self.filled = complete
 
     async def receive(self, body: Body, skip: int) -> None:
-        """Put what comes, but for the first ``skip`` bytes, where it belongs."""
+        """Write the bytes after the first ``skip`` to their place."""
         report, into, length = self.file.reader.report, self.into, self.wanted.length
         while self.filled < length and (data := await body.read()):
             if skip:
@@ -383,7 +383,7 @@ class _Transfer:
 
 
 class _TailTransfer(_Transfer):
-    """The end of a file of unknown size; where a try breaks off, the next one starts again."""
+    """The end of a file of unknown size; each attempt starts again."""
 
     def __init__(self, file: RemoteFile, length: int) -> None:
         super().__init__(file, ByteRange(0, 0), memoryview(b""))

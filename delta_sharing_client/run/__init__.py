@@ -1,1 +1,1 @@
-"""Many files, one after another in their order: the reading of a whole plan."""
+"""Reads a whole plan: many files, in order."""

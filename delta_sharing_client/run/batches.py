@@ -1,4 +1,4 @@
-"""The two fronts of a read: an iterator for threads, an asynchronous iterator for any event loop."""
+"""The two interfaces of a read: an iterator for threads, an asynchronous iterator for any event loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Meanwhile = Callable[[], Callable[[], None]]
 
 
 class _End(NamedTuple):
-    """The end of the rows, with the error that caused it if one did."""
+    """The end of the rows, with the error that caused it, if any."""
 
     error: BaseException | None
     is_cancelled: bool
@@ -40,7 +40,7 @@ _News = Union[Item, _End]
 
 
 class _Read:
-    """One read: begins on the loop, and counts what its consumer takes. Both fronts drive it."""
+    """One read: starts on the loop, and counts what its consumer takes. Both interfaces use it."""
 
     def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport) -> None:
         if isinstance(plan, ScanPlan):
@@ -62,30 +62,31 @@ class _Read:
         return self._running is not None
 
     def begin(self, tell: Callable[[_News], None], meanwhile: list[Meanwhile]) -> None:
-        """Begin; ``tell`` is called on the loop with everything that comes of it, and waits for nothing."""
+        """Start the read; ``tell`` is called on the loop with every result, and must not block."""
         self._loop = loop.current().loop
         self._running = loop.Running(_read(self._plan, self.listing, self.report, self._taken, tell, meanwhile))
 
     def cancel(self) -> None:
-        """Have the read end soon, from any thread; takes no lock."""
+        """End the read soon, from any thread; takes no lock."""
         if self._running is not None:
             self._running.cancel()
 
     def drop(self) -> None:
-        """As ``cancel``, for a finalizer, also of a read that was not begun: any lock may be held where it runs."""
+        """Like ``cancel``, for a finalizer, also if the read was not started: other locks may be held there."""
         if self.is_begun:
             self.cancel()
         else:
-            with contextlib.suppress(RuntimeError):  # no more threads: with the last reference the connection goes
+            # no more threads can start: the connection closes with its last reference
+            with contextlib.suppress(RuntimeError):
                 _thread.start_new_thread(self.listing.close, ())
 
     def wait(self) -> None:
-        """Wait for the end of the read, but no longer than a second."""
+        """Wait for the end of the read, for at most a second."""
         if self._running is not None:
             self._running.wait(loop.END_SECONDS)
 
     def next_batch(self) -> pa.RecordBatch | None:
-        """Return the next batch of what was taken, ``None`` if another item must be."""
+        """Return the next batch of the current item, ``None`` if another item is needed."""
         if self._batches:
             batch = self._batches.popleft()
             self.report.add(rows=batch.num_rows)
@@ -96,19 +97,19 @@ class _Read:
         return None
 
     def take(self, item: Item) -> None:
-        """Take ``item``: its batches are the next ones."""
+        """Make ``item`` the current one."""
         self._item = item
         self._batches.extend(item.batches)
         if item.begins:
             self.report.add(files=1)
 
     def forget(self) -> None:
-        """Let go of the rows that were not taken."""
+        """Release the rows that were not taken."""
         self._item = None
         self._batches.clear()
 
     def failed(self, error: BaseException) -> None:
-        """Name the read in ``error``."""
+        """Add the read to ``error``."""
         if isinstance(error, DeltaSharingError) and not isinstance(error, UsageError):
             error.query_id = error.query_id or self.context.query_id
 
@@ -141,13 +142,13 @@ async def _read(
     handed = _Handed(tell)
     try:
         await ScanRun(plan, listing, report, taken, handed.put if ends else tell).read()
-        # What shows the read shows it until the consumer has the last row, not until the last row is here.
+        # Progress is shown until the consumer has the last row, not until the last row is here.
         await handed.taken()
     except asyncio.CancelledError:
         is_cancelled = True
         raise
     except BaseException as problem:
-        # Its frames hold what was read ahead; the lines they are at stay.
+        # Its frames keep what was read ahead; line numbers are not affected.
         traceback.clear_frames(problem.__traceback__)
         error = problem
     finally:
@@ -159,7 +160,7 @@ async def _read(
 
 
 class _Handed:
-    """Counts the items that the consumer has and has not finished; on the loop."""
+    """Counts the items that the consumer has not finished yet; on the loop."""
 
     def __init__(self, put: Callable[[Item], None]) -> None:
         self._put = put
@@ -185,8 +186,8 @@ class _Handed:
 class Batches(Iterator[pa.RecordBatch]):
     """The rows of a read as record batches; a context manager.
 
-    The end of the rows, an error, Ctrl-C, ``close`` and dropping the iterator end all that is in flight within a
-    second. Nothing is in flight before the first batch is asked for.
+    The end of the rows, an error, Ctrl-C, ``close`` and dropping the iterator end the read and its requests within a
+    second. Nothing is requested before the first batch.
     """
 
     def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport) -> None:
@@ -203,18 +204,18 @@ class Batches(Iterator[pa.RecordBatch]):
             scope.add(self)
 
     def meanwhile(self, begin: Meanwhile) -> None:
-        """Have ``begin`` called when the read begins, and what it returns once the read has ended, however it did, on
-        any thread."""
+        """Call ``begin`` when the read starts, and its result, on any thread, when the read has ended for any
+        reason."""
         self._meanwhile.append(begin)
 
     def close(self) -> None:
-        """End the read, from any thread; one that waits for a batch raises ``UsageError``, as does any later one."""
+        """End the read, from any thread; a thread that waits for a batch, and any later call, gets a ``UsageError``."""
         self._closed = True
         if self._process == os.getpid():
             self._end()
 
     def cancel(self) -> None:
-        """As ``close``, without waiting for the end."""
+        """Like ``close``, without waiting for the end."""
         self._closed = True
         if self._read.is_begun:
             self._read.cancel()
@@ -268,7 +269,7 @@ class Batches(Iterator[pa.RecordBatch]):
             return
         self._read.cancel()
         self._read.wait()
-        # With them goes the memory of what was read ahead. The end stays, for whoever waits.
+        # This releases the memory of what was read ahead. The end stays, for waiting threads.
         self._read.forget()
         ends = []
         with contextlib.suppress(queue.Empty):
@@ -293,8 +294,8 @@ class Batches(Iterator[pa.RecordBatch]):
 class AsyncBatches(AsyncIterator[pa.RecordBatch]):
     """The rows of a read as record batches, for one coroutine of any event loop; an asynchronous context manager.
 
-    The read itself runs on the loop of this process; ``aclose``, an error, cancelling whoever waits and dropping the
-    iterator end it. Nothing is in flight before the first batch is asked for.
+    The read itself runs on the loop of this process; ``aclose``, an error, cancelling the waiting task and dropping the
+    iterator end it. Nothing is requested before the first batch.
     """
 
     def __init__(
@@ -312,7 +313,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         self._ended = self._closed = False
 
     async def schema(self) -> pa.Schema:
-        """Return the Arrow schema of every batch; asks the server if nothing has yet."""
+        """Return the Arrow schema of every batch; sends a request if necessary."""
         return (await self._planned()).context.output_schema
 
     async def _planned(self) -> _Read:
@@ -388,7 +389,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
                 self._read.listing.close()
 
     async def aclose(self) -> None:
-        """End the read and wait for that."""
+        """End the read and wait for its end."""
         begun = self._read is not None and self._read.is_begun and not self._ended and not self._closed
         self._cancel()
         if begun:
@@ -410,25 +411,20 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
 def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None) -> Batches:
     """Return the rows of ``plan``: files in plan order, rows in file order, batches of its ``output_schema``.
 
-    Downloads and decoding run ahead, within the limits of the plan's options, and so does the listing of a plan that is
-    a stream. Closing the iterator, an error and the plan's row limit break off all that is in flight. The first error
-    is raised; one at the end of the listing comes after rows, and before the end of them.
-
-    Parameters
-    ----------
-    report:
-        Takes the counts of this read.
+    Downloads, decoding, and the listing of a streamed plan run ahead, within the limits of the plan's options. Closing
+    the iterator, an error and the plan's row limit cancel them. The first error is raised; an error at the end of the
+    listing is raised after rows, before their end. ``report`` receives the counts of this read.
 
     Raises
     ------
     DataError, TransportError, ProtocolError, UnsupportedFeatureError
-        Naming table and file id.
+        With table and file id.
     """
     return Batches(plan, ScanReport() if report is None else report)
 
 
 class _Scope:
-    """The reads that one asynchronous call has begun on its thread."""
+    """The reads that one asynchronous call has started on its thread."""
 
     def __init__(self) -> None:
         self._reads: list[Batches] = []
@@ -449,7 +445,7 @@ _scope: contextvars.ContextVar[_Scope | None] = contextvars.ContextVar("_scope",
 
 
 async def asynchronously(call: Callable[[], T]) -> T:
-    """Return what ``call`` returns, run on a thread; whoever cancels this ends the reads that it has begun."""
+    """Return ``call()``, run on a thread; cancelling this ends the reads that it has started."""
     scope = _Scope()
 
     def run() -> T:
@@ -464,7 +460,7 @@ async def asynchronously(call: Callable[[], T]) -> T:
 
 
 def _drop_plan(planning: Future[ScanPlan | ScanStream]) -> None:
-    # Whoever asked for it was cancelled while the server was asked.
+    # The caller was cancelled during planning.
     if not planning.cancelled() and planning.exception() is None:
         plan = planning.result()
         if isinstance(plan, ScanStream):

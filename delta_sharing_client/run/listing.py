@@ -1,7 +1,7 @@
-"""The files of a read in their order, taken while the server still lists others.
+"""The files of a read in order, available while the server still lists others.
 
-A listing is REST and blocks, so a daemon thread follows it. It stays a bounded number of files ahead of whoever takes
-them: a server that lists faster than files are read has to wait, and memory does not grow with the table.
+A listing is REST and blocks, so a daemon thread reads it. It stays a bounded number of files ahead of the reader, so
+memory does not grow with the table, and a server that lists faster has to wait.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from collections.abc import Callable, Sequence
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 
-# So many files are many. Listing more of them must not take the processor from the first one's rows.
+# This many files are many. Listing more of them must not take CPU time from the first file's rows.
 _MANY = 256
-# Files that are listed and not yet taken, in some ten megabytes: most listings end before they have to wait.
+# Files that are listed and not yet taken, in about ten megabytes: most listings end before they have to wait.
 _AHEAD = 16_384
-# A limit may end the read with its first files. Listing so many more costs less than a broken connection.
+# A limit may be reached with the first files. Listing this many more costs less than a broken connection.
 _AHEAD_OF_LIMIT = 1_000
 
 
 class Listing:
-    """The files of ``plan``: ``start`` it on the loop, then take them by ``next``, and ``close`` it."""
+    """The files of ``plan``: ``start`` it on the loop, take them with ``next``, and ``close`` it."""
 
     def __init__(self, plan: ScanPlan | ScanStream) -> None:
         self._limit = plan.limit
@@ -47,12 +47,12 @@ class Listing:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every file is listed that ever will be."""
+        """Whether all files are listed."""
         return self._stream is None or self._is_over
 
     def start(self, note: Callable[[FileTask], None], report: ScanReport) -> None:
-        """Begin, on the loop. ``note`` is called with every file that has deletion vectors, before it can be taken,
-        maybe on another thread."""
+        """Start, on the loop. ``note`` is called with every file that has deletion vectors, before it can be taken,
+        possibly on another thread."""
         if self._stream is None:
             for task in self._listed:
                 if task.has_vector:
@@ -70,7 +70,7 @@ class Listing:
         ).start()
 
     async def settled(self, seconds: float) -> None:
-        """Wait until it is known whether there are few files or many, at most so long."""
+        """Wait until the number of files is known to be small or large, but not longer than ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
@@ -80,12 +80,12 @@ class Listing:
                     await self._news.wait()
 
     async def next(self) -> FileTask | None:
-        """Return the next file, ``None`` after the last. Raises what ended the listing before its end."""
+        """Return the next file, ``None`` after the last. Raises the error of the listing."""
         while not self._listed:
             if self.is_whole:
                 if self.failure is not None:
                     raise self.failure
-                # What was listed between the two looks.
+                # Files that were listed between the two checks.
                 if not self._listed:
                     return None
             else:
@@ -99,13 +99,13 @@ class Listing:
         return task
 
     def hurry(self) -> None:
-        """Let it go farther ahead: the first rows are there."""
+        """Allow the listing to go further ahead, because the first rows have arrived."""
         if self._most == _MANY:
             self._most = _AHEAD if self._limit is None else _AHEAD_OF_LIMIT
             self._make_room()
 
     def close(self) -> None:
-        """Give the listing up, from any thread. It ends by itself soon after."""
+        """Cancel the listing, from any thread. It ends soon after."""
         self._is_closed = True
         if self._stream is not None:
             if self._is_started:
@@ -146,7 +146,7 @@ class Listing:
         self.files += 1
         self.bytes += max(0, task.size)
         self._listed.append(task)
-        # Whoever waits has cleared the news and looked once more since.
+        # The waiter has cleared the event and checked once more since.
         if not self._news.is_set():
             assert self._ring is not None
             self._ring()
@@ -156,7 +156,7 @@ class Listing:
         began = time.perf_counter()
         while not self._is_closed and 2 * len(self._listed) >= self._most:
             self._is_full = True
-            # Taken in between: nobody may be left to tell of it.
+            # Files were taken in between, and nobody else would set the event.
             if 2 * len(self._listed) >= self._most and not self._is_closed:
                 self._room.get()
         self._is_full = False

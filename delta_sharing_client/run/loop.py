@@ -1,7 +1,7 @@
-"""The event loop of this process: one daemon thread runs it, every read is a task on it.
+"""The event loop of this process: one daemon thread runs it, and every read is a task on it.
 
-It is made when it is first needed and lives as long as the process. A forked child makes its own; the parent's is never
-touched there. When the interpreter ends, what is running is cancelled and given a second to end.
+It is created on first use and lives as long as the process. A forked child creates its own and never touches the
+parent's. When the interpreter exits, running tasks are cancelled and get a second to end.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ LISTEN_SECONDS = 0.25
 
 
 class _DaemonThreads(ThreadPoolExecutor):
-    """One daemon thread for each call: for calls that wait for the network.
+    """One daemon thread per call, for calls that wait for the network.
 
-    The interpreter waits at its end for the threads of the usual executor, however long their calls take.
+    At exit the interpreter waits for the threads of the standard executor, however long their calls take.
     """
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -55,16 +55,16 @@ _daemons = _DaemonThreads()
 
 
 class Loop:
-    """An event loop in a thread of its own; ``decoders`` are the threads for work that needs the processor."""
+    """An event loop in its own thread; ``decoders`` are the threads for CPU work."""
 
     def __init__(self) -> None:
-        # Here, as aiohttp takes a while to import, for which reads on the loop would wait.
+        # Imported here, because importing aiohttp on the loop would delay reads.
         from delta_sharing_client.fetch import http
 
         self._close_connections = http.close_all
         self.loop = asyncio.new_event_loop()
         self.loop.set_default_executor(_daemons)
-        # At its end the interpreter waits for these threads: it must not go away while one of them is inside of Arrow.
+        # At exit the interpreter waits for these threads, because it must not end while one of them is inside Arrow.
         self.decoders: Executor = ThreadPoolExecutor(pa.cpu_count(), "delta-sharing-decode")
         self._thread = threading.Thread(target=self._run, name="delta-sharing-loop", daemon=True)
         self._thread.start()
@@ -74,7 +74,7 @@ class Loop:
         self.loop.run_forever()
 
     def end(self) -> None:
-        """Cancel all that runs and end the thread, within ``END_SECONDS``; for the end of the interpreter."""
+        """Cancel all tasks and end the thread, within ``END_SECONDS``; for the exit of the interpreter."""
         if not self._thread.is_alive():
             return
 
@@ -94,7 +94,7 @@ class Loop:
 
 _current: Loop | None = None
 _making = threading.Lock()
-# A parent's loop is kept, as its sockets must not be closed by a garbage collection in the child.
+# A parent's loop is kept, so that garbage collection in the child does not close its sockets.
 _parents: list[Loop] = []
 
 
@@ -112,7 +112,7 @@ def _after_fork() -> None:
     global _current, _making
     if _current is not None:
         _parents.append(_current)
-        # Its tasks will never end here: nobody is to hear of that.
+        # Its tasks never end in the child, and must not be reported.
         _current.loop.set_exception_handler(lambda loop, context: None)
     _current, _making = None, threading.Lock()
 
@@ -128,31 +128,31 @@ def _end() -> None:
 
 
 class Running(Generic[T]):
-    """A coroutine that runs on the loop; any thread may cancel it or wait for it."""
+    """A coroutine on the loop; any thread may cancel it or wait for it."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._loop = current().loop
         self._task: asyncio.Task[T] | None = None
         self._outcome: Callable[[], T] | None = None
-        # A lock and not an Event: Ctrl-C between two steps of Event.wait may leave that locked.
+        # A lock and not an Event: Ctrl-C during Event.wait may leave its lock held.
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
         self._loop.call_soon_threadsafe(self._start, coroutine)
 
     def cancel(self) -> None:
-        """Have it end, soon. Takes no lock, so that finalizers may call it."""
+        """End it soon. Takes no lock, so that finalizers may call it."""
         with contextlib.suppress(RuntimeError):  # the interpreter has ended the loop
             self._loop.call_soon_threadsafe(self._cancel)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end at most so long; return whether it has ended."""
+        """Wait for its end for at most ``seconds``; return whether it has ended."""
         if self._ended.acquire(timeout=seconds):
             self._ended.release()
             return True
         return False
 
     def result(self) -> T:
-        """Wait for its end and return what it returns; an interrupt of the wait cancels it."""
+        """Wait for its end and return its result; an interrupt of the wait cancels it."""
         try:
             while not self.wait(LISTEN_SECONDS):
                 pass
@@ -168,14 +168,14 @@ class Running(Generic[T]):
         task.add_done_callback(self._done)
 
     def _cancel(self) -> None:
-        # Once: a second time would break off what it does in the end.
+        # Only once: a second cancellation would interrupt the clean-up.
         task, self._task = self._task, None
         if task is not None:
-            # After the coroutine's first step: one that never began could not clean up after itself.
+            # After the coroutine's first step: a coroutine that never started could not clean up.
             self._loop.call_soon(task.cancel)
 
     def _done(self, task: asyncio.Task[T]) -> None:
-        # The task goes: its error, or that of its cancellation, holds all that its frames held.
+        # Release the task: its exception keeps everything that its frames kept.
         self._task = None
         if task.cancelled():
             self._outcome = _cancelled
@@ -200,5 +200,5 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def call(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run ``coroutine`` on the loop and return its result; for any thread but the loop's own."""
+    """Run ``coroutine`` on the loop and return its result; not for the loop's own thread."""
     return Running(coroutine).result()

@@ -1,7 +1,7 @@
-"""The tasks of a plan of very many files, compressed: a tenth of their memory, unpacked a few at a time.
+"""The tasks of a plan with very many files, compressed to a tenth of their memory and unpacked a few at a time.
 
-A task holds a signed URL and takes a kilobyte as an object; what is random in it, a name and a signature, takes some
-hundred bytes. A plan of ten million files fits a process that way, and each part of it travels as it is.
+A task contains a signed URL and takes a kilobyte as an object; its random parts, a name and a signature, take about a
+hundred bytes. So a plan with ten million files fits into a process, and its parts are sent compressed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CODEC = "zstd"
 
 
 class Chunk(NamedTuple):
-    """Some tasks that follow each other: compressed, with how many files, bytes and rows (if known) they are."""
+    """Some consecutive tasks: compressed, with their numbers of files, bytes and rows (if known)."""
 
     packed: bytes
     length: int
@@ -35,7 +35,7 @@ class Chunk(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PackedTasks:
-    """The tasks of ``chunks`` in their order. Pickles, compressed as it is."""
+    """The tasks of ``chunks`` in order. Pickles in compressed form."""
 
     chunks: tuple[Chunk, ...]
 
@@ -48,18 +48,18 @@ class PackedTasks:
 
     @property
     def bytes(self) -> int:
-        """The bytes of the files, those of unknown length left out."""
+        """The total size of the files, without those of unknown length."""
         return sum(chunk.bytes for chunk in self.chunks)
 
     @property
     def rows(self) -> int | None:
-        """The rows, deleted ones left out, where the log tells them of every file."""
+        """The number of rows without deleted ones, if the log states it for every file."""
         known = [chunk.rows for chunk in self.chunks]
         return None if None in known else sum(rows for rows in known if rows is not None)
 
 
 def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most: int) -> PackedTasks:
-    """Return ``tasks`` in chunks that ``cost`` at most ``most`` each, a single file excepted."""
+    """Return ``tasks`` in chunks that ``cost`` at most ``most`` each, except for a single file."""
     chunks: list[Chunk] = []
     waiting: list[FileTask] = []
     waiting_cost = 0
@@ -78,7 +78,7 @@ def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most:
 def packed_if_many(
     tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most: int
 ) -> list[FileTask] | PackedTasks:
-    """Return ``tasks`` as they are, or, if they are more than ``MANY_FILES``, packed: never all of them unpacked."""
+    """Return ``tasks`` as a list, or packed if there are more than ``MANY_FILES``, without unpacking all of them."""
     rest = iter(tasks)
     first = list(itertools.islice(rest, MANY_FILES + 1))
     return first if len(first) <= MANY_FILES else pack_tasks(itertools.chain(first, rest), cost, most)

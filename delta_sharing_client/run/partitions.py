@@ -1,7 +1,7 @@
-"""A plan in parts that any process can read: whole files and shares of large ones, of balanced bytes, picklable.
+"""A plan in parts for any process: whole files and shares of large ones, of similar size, picklable.
 
-A part may be read hours later and many times, so it carries a source of fresh URLs. The parts of a plan that one
-process reads share one such source: the first that needs a URL asks once, the others take from its answer.
+A part may be read hours later and many times, so it has a source of new URLs. The parts of a plan in one process share
+it: the first that needs a URL sends the request, the others use its result.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Partition:
-    """A part of a planned read: pickles, travels, and is read in any process that has this package.
+    """A part of a planned read: can be pickled, sent, and read in any process that has this package.
 
-    Its pickle holds pre-signed URLs and, to renew them, the profile's credentials; its repr shows neither. Not built
-    by hand: ``Scan.partitions`` and ``Changes.partitions`` return them.
+    Its pickle contains pre-signed URLs and, to renew them, the profile's credentials; its repr shows neither.
+    ``Scan.partitions`` and ``Changes.partitions`` create parts.
     """
 
     __slots__ = ("_context", "_limit", "_size", "_tasks")
@@ -72,22 +72,22 @@ class Partition:
 
     @property
     def files(self) -> int:
-        """Number of files, parts of files counted like whole ones."""
+        """The number of files; parts of files count as files."""
         return len(self._tasks)
 
     def read(self) -> Batches:
-        """Return the rows as an iterator of Arrow record batches, as ``Scan.to_batches`` does; any number of times.
+        """Return the rows as an iterator of Arrow record batches, like ``Scan.to_batches``; can be called many times.
 
         Raises
         ------
         DeltaSharingError
-            From the iterator, as ``Scan.to_batches``; it names the table and the file.
+            From the iterator, as ``Scan.to_batches``; with table and file.
         """
         return execute(ScanPlan(context=self._context, tasks=tuple(self._tasks), limit=self._limit))
 
 
 def read_size(part: Partition) -> tuple[int, int | None]:
-    """Return the bytes of the columns that are read, judged by their types alone, and the rows where the log tells."""
+    """Return the bytes of the read columns, estimated by their types, and the number of rows if the log states it."""
     context = part._context
     share = needed_share(context.schema, (*context.output, *context.filters), context.partition_columns)
     if not isinstance(part._tasks, PackedTasks):
@@ -98,15 +98,15 @@ def read_size(part: Partition) -> tuple[int, int | None]:
 
 
 def limited(part: Partition, rows: int) -> Partition:
-    """Return a copy of ``part`` that ends after so many rows."""
+    """Return a copy of ``part`` that ends after ``rows`` rows."""
     return Partition(part._context, part._tasks, rows, part._size)
 
 
 def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Partition]:
-    """Return ``plan`` in at most ``count`` parts of about the same bytes; their rows in order are those of the plan.
+    """Split ``plan`` into at most ``count`` parts of similar size; their rows in order are those of the plan.
 
-    Large files are cut at their row groups, which needs their footers; no part is without files. A plan with a limit
-    is one part, as only that can count to it. ``plan_id`` names the plan among all that a process may ever read.
+    Large files are split at their row groups, which needs their footers; no part is empty. A plan with a limit is one
+    part, because only one part can count to it. ``plan_id`` identifies the plan in any process.
     """
     context = _travelling(plan.context, plan_id)
     if plan.limit is not None:
@@ -118,7 +118,7 @@ def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Pa
 
 
 def packed_partitions(context: ScanContext, tasks: PackedTasks, count: int) -> list[Partition]:
-    """Return ``tasks`` in at most ``count`` parts, and no more than ``MOST_PARTS``; files stay whole."""
+    """Return ``tasks`` in at most ``count`` parts, and no more than ``MOST_PARTS``; files are not split."""
     travelling = _travelling(context, None)
     found = []
     for share in equal_shares([chunk.cost for chunk in tasks.chunks], min(count, MOST_PARTS)):
@@ -129,33 +129,33 @@ def packed_partitions(context: ScanContext, tasks: PackedTasks, count: int) -> l
 
 def _travelling(context: ScanContext, plan_id: str | None) -> ScanContext:
     urls = None if context.urls is None else SharedUrls(plan_id or uuid.uuid4().hex, context.urls)
-    # Who watches is here, and a function that is told may not travel.
+    # Progress is shown here, and a callback may not be picklable.
     options = dataclasses.replace(context.options, progress=False)
     return dataclasses.replace(context, urls=urls, options=options)
 
 
 class Piece(NamedTuple):
-    """A file or some row groups of one, and the bytes that reading it takes."""
+    """A file or some row groups of one, and the bytes to read for it."""
 
     task: FileTask
     cost: int
 
 
 def pack(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
-    """Return ``pieces`` in their order as at most ``count`` lists, none empty."""
+    """Return ``pieces`` in order as at most ``count`` non-empty lists."""
     shares = equal_shares([piece.cost for piece in pieces], count)
     return [[pieces[number] for number in share] for share in shares]
 
 
 def read_cost(task: FileTask) -> int:
-    """Return the bytes that reading ``task`` counts for."""
+    """Return the number of bytes that ``task`` counts as."""
     return (UNKNOWN_SIZE if task.size < 0 else task.size) + OPEN_COST
 
 
 def equal_shares(sizes: Sequence[int], parts: int) -> list[tuple[int, ...]]:
-    """Return the ordinals of things of ``sizes`` bytes in at most ``parts`` parts, each in exactly one, none empty.
+    """Split things of ``sizes`` bytes into at most ``parts`` non-empty parts; return the ordinals of each part.
 
-    A thing goes where its middle byte lies: a part exceeds its equal share by less than its largest thing.
+    A thing belongs to the part of its middle byte: a part exceeds its equal share by less than its largest thing.
     """
     total = max(1, sum(sizes))
     ends = list(itertools.accumulate(sizes))
@@ -167,7 +167,7 @@ def equal_shares(sizes: Sequence[int], parts: int) -> list[tuple[int, ...]]:
 
 
 def _cut(plan: ScanPlan, count: int) -> list[Piece]:
-    """Return the files of ``plan``, those that are much larger than an equal share in several pieces."""
+    """Return the files of ``plan``; those that are much larger than an equal share in several pieces."""
     whole = [Piece(task, read_cost(task)) for task in plan.tasks]
     share = max(1, sum(piece.cost for piece in whole) // count)
     large = [number for number, piece in enumerate(whole) if 2 * piece.cost > 3 * share]
@@ -190,8 +190,8 @@ def _cut(plan: ScanPlan, count: int) -> list[Piece]:
 async def _group_sizes(
     context: ScanContext, tasks: Mapping[int, FileTask]
 ) -> dict[int, tuple[list[int], Version | None]]:
-    """Return of each of ``tasks`` the bytes of its row groups, and its version; no groups where its footer cannot be
-    read here."""
+    """Return the sizes of row groups and the version of each of ``tasks``; no groups if its footer cannot be read
+    here."""
     options = dataclasses.replace(context.options, max_attempts=3, max_retry_seconds=10)
     reader = dataclasses.replace(context, options=options).reader(ScanReport())
     at_a_time = asyncio.Semaphore(_FOOTERS_AT_A_TIME)
@@ -212,14 +212,14 @@ async def _sizes_of_groups(context: ScanContext, reader: Reader, task: FileTask)
             tail = await file.read(ByteRange(size - needed, size))
         metadata = parse_footer(tail, size).metadata
     except (DataError, TransportError) as error:
-        # Whoever plans need not reach the storage, whoever reads must, and says what is wrong with the file.
+        # The planner need not have access to storage; the reader must, and reports the problem.
         _LOG.warning("A large file is read by one task, because its footer cannot be read here: %s", error)
         return [], None
     return [metadata.row_group(ordinal).total_byte_size for ordinal in range(metadata.num_row_groups)], file.version
 
 
 class SharedUrls:
-    """A ``UrlSource`` of which all unpickled copies with one id in a process are the same one."""
+    """A ``UrlSource``; all unpickled copies with one id in a process are the same object."""
 
     def __init__(self, plan_id: str, urls: UrlSource) -> None:
         self._plan_id = plan_id
@@ -229,7 +229,7 @@ class SharedUrls:
         return f"SharedUrls({self._plan_id!r})"
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
-        """As ``UrlSource.url_for``."""
+        """Like ``UrlSource.url_for``."""
         return _shared(self._plan_id, self._urls).url_for(key, rejected)
 
 

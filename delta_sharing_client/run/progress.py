@@ -1,4 +1,4 @@
-"""How far a long read has come, where a person is watching: bytes as they arrive; in a log only when asked for."""
+"""The progress of a long read: a bar in terminals and notebooks, lines in a log if requested."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ State = Callable[[], "tuple[str, Progress | None]"]
 Draw = Callable[[State, threading.Event], None]
 """Draws until the event is set."""
 
-# Seconds: a read that is shorter shows nothing; how often it is drawn; how long it is told why nothing moves.
+# Seconds: shorter reads show nothing; the interval of updates; how long a reason for waiting is shown.
 _PATIENCE = 2.0
 _EVERY = 0.2
 _TOLD = 2.0
-# In a log, a line.
+# Seconds between two lines in a log.
 _EVERY_LINE = 10.0
 
 
 def progress_of(report: ScanReport, *, title: str, wanted: Wanted) -> list[Meanwhile]:
-    """Return what shows, while a read goes on, how far what ``report`` counts has come; once the read takes long.
+    """Return callbacks that show the progress of ``report`` once the read takes long.
 
-    ``wanted`` is the option ``progress``: ``False`` never shows it, ``True`` always does, ``None`` does where standard
-    error is a terminal or the program is a notebook; anything that can be called gets a ``Progress`` in place of a
-    person.
+    ``wanted`` is the option ``progress``: ``False`` never shows it, ``True`` always does, ``None`` does if standard
+    error is a terminal or the program is a notebook; a function is called with a ``Progress`` instead.
     """
 
     def begin() -> Callable[[], None]:
@@ -53,7 +52,7 @@ def progress_of(report: ScanReport, *, title: str, wanted: Wanted) -> list[Meanw
 
 @contextlib.contextmanager
 def progress_bar(title: str, wanted: Wanted, report: ScanReport) -> Iterator[None]:
-    """Show how far what ``report`` counts has come while the block runs; ``wanted`` as in ``watched``."""
+    """Show the progress of ``report`` while the block runs; ``wanted`` as in ``progress_of``."""
     bar = _bar(title, wanted, report)
     try:
         yield
@@ -73,9 +72,9 @@ def _is_wanted(wanted: Wanted) -> bool:
 
 
 class Bar:
-    """Draws ``report.progress`` on a thread of its own, from ``patience`` seconds on and until it is closed.
+    """Draws ``report.progress`` on its own thread, after ``patience`` seconds and until it is closed.
 
-    Closing it takes what was drawn away. Why a request is tried again is told as well (``ScanReport.on_wait``).
+    Closing it removes the bar. Reasons for retries are shown as well (``ScanReport.on_wait``).
     """
 
     def __init__(
@@ -87,14 +86,14 @@ class Bar:
         self._draw = draw
         self._reason, self._told = "", 0.0
         self._closed = threading.Event()
-        # A listener of the program's own keeps what it hears.
+        # A callback of the user is still called.
         self._heard = report.on_wait
         report.on_wait = self._waiting
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End it, from any thread; what is drawn goes."""
+        """End it, from any thread, and remove the bar."""
         self._closed.set()
         self._report.on_wait = self._heard
         self._thread.join(1.0)
@@ -114,12 +113,12 @@ class Bar:
                 draw = self._draw or _way_to_draw()
                 draw(self._state, self._closed)
         except Exception:
-            # Whatever goes wrong with a picture is no reason for the read to fail.
+            # A problem with the display must not fail the read.
             _log.warning("The progress of a read cannot be shown.", exc_info=True)
 
 
 def _pause(reason: str) -> float:
-    """Return how long a reason such as '... Trying again in 8 s.' says that nothing will happen."""
+    """Return the seconds in a reason such as '... Trying again in 8 s.', during which nothing happens."""
     words = reason.removesuffix(" s.").rpartition(" in ")[2]
     return float(words) if words.isdigit() else 0.0
 
@@ -128,7 +127,7 @@ def _pause(reason: str) -> float:
 
 
 def on_a_bar(state: State, closed: threading.Event, console: Console | None = None) -> None:
-    """Draw on a terminal, standard error unless given, or in a notebook with ipywidgets."""
+    """Draw in a terminal, by default on standard error, or in a notebook with ipywidgets."""
     bar = _new_bar(console)
     task = bar.add_task(state()[0], total=None)
     with bar:
@@ -143,7 +142,7 @@ def on_a_bar(state: State, closed: threading.Event, console: Console | None = No
 
 
 def _new_bar(console: Console | None) -> RichProgress:
-    # Imported when the first bar is drawn: it takes longer than most reads, which show none.
+    # Imported for the first bar: it takes longer than most reads.
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -160,7 +159,7 @@ def _new_bar(console: Console | None) -> RichProgress:
 
 
 def on_one_line(state: State, closed: threading.Event, out: TextIO | None = None) -> None:
-    """Write one line again and again: for notebooks without the widgets that a bar needs there."""
+    """Rewrite one line: for notebooks without ipywidgets."""
     stream, began, longest = out or sys.stderr, time.monotonic(), 0
     while True:
         line = one_line(*state(), time.monotonic() - began)
@@ -174,7 +173,7 @@ def on_one_line(state: State, closed: threading.Event, out: TextIO | None = None
 
 
 def on_lines(state: State, closed: threading.Event) -> None:
-    """Write a line on standard error now and then, and one at the end: for a log."""
+    """Write a line on standard error from time to time, and one at the end: for a log."""
     began, is_over = time.monotonic(), False
     while not is_over:
         is_over = closed.wait(_EVERY_LINE)
@@ -183,7 +182,7 @@ def on_lines(state: State, closed: threading.Event) -> None:
 
 
 def _told_to(call: Callable[[Progress], object], state: State, closed: threading.Event) -> None:
-    """Tell a program: a few times a second, and once at the end."""
+    """Call a function: a few times per second, and once at the end."""
     is_over = False
     while not is_over:
         is_over = closed.wait(_EVERY)
@@ -192,7 +191,7 @@ def _told_to(call: Callable[[Progress], object], state: State, closed: threading
 
 
 def one_line(title: str, progress: Progress | None, seconds: float) -> str:
-    """Return how far a read is, ``seconds`` after it was first looked at, in words."""
+    """Return the progress as text, ``seconds`` after the start."""
     if progress is None:
         return f"{title}: asking the server"
     done, whole = progress.bytes_fetched, progress.bytes_expected
@@ -203,13 +202,13 @@ def one_line(title: str, progress: Progress | None, seconds: float) -> str:
 
 def _way_to_draw() -> Draw:
     if _in_notebook():
-        # Without ipywidgets rich warns, and draws nothing.
+        # Without ipywidgets rich warns and draws nothing.
         return on_one_line if importlib.util.find_spec("ipywidgets") is None else on_a_bar
     return on_a_bar if _is_terminal() else on_lines
 
 
 def _someone_watches() -> bool:
-    # A notebook's kernel has no terminal, and draws all the same.
+    # A notebook's kernel has no terminal, but can draw.
     return _in_notebook() or _is_terminal()
 
 
@@ -219,6 +218,6 @@ def _is_terminal() -> bool:
 
 
 def _in_notebook() -> bool:
-    # Others import IPython as well; only a notebook's shell has a kernel.
+    # Other programs import IPython as well; only a notebook's shell has a kernel.
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")

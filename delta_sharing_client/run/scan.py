@@ -1,7 +1,7 @@
-"""Many files: the rows of a plan in file order, in bounded memory, until nobody wants more.
+"""Reads many files: the rows of a plan in file order, in bounded memory.
 
-A read is one coroutine on the loop of this process (``run.loop``), below which each file is a task. What they decode
-goes, in order, to one consumer. Ending the read is cancelling the coroutine.
+A read is one coroutine on the loop of this process (``run.loop``), and each file is a task below it. Their rows go to
+one consumer, in order. Cancelling the coroutine ends the read.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from delta_sharing_client.run import loop
 from delta_sharing_client.run.listing import Listing
 
 _MB = 1024 * 1024
-# Bytes of one request where files are many, and where they are few and must be cut to use several connections.
+# Bytes of one request if there are many files, and if there are few, which are split to use several connections.
 _PART = 16 * _MB
 _SMALL_PART = 4 * _MB
 _FEW_FILES = 4
-# Seconds to wait for the listing to tell whether a table has few files.
+# Seconds to wait for the listing to show whether a table has few files.
 _PATIENCE = 0.05
-# Files that are open, for each that is still being fetched or decoded: what is here waits for its turn.
+# The number of open files per file that is still being downloaded or decoded; finished ones wait for their turn.
 _MOST_AHEAD = 8
 
 
 class Item(NamedTuple):
-    """Rows for the consumer. ``task`` is that of the file, ``begins`` and ``ends`` say whether these are its first and
-    last rows, ``release`` gives back their memory, on the loop."""
+    """Rows for the consumer. ``task`` is that of the file, ``begins`` and ``ends`` mark its first and last rows,
+    ``release`` frees their memory, on the loop."""
 
     batches: list[pa.RecordBatch]
     task: FileTask
@@ -51,7 +51,7 @@ class Item(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Taken:
-    """Of how many files, and of how many bytes of files, the consumer has taken all rows."""
+    """The number of files, and of their bytes, of which the consumer has taken all rows."""
 
     files: int = 0
     bytes: int = 0
@@ -89,7 +89,7 @@ class _Slot:
             await self._news.wait()
 
     def drop(self) -> bool:
-        """Drop what has not gone to the consumer; return whether that is all of it."""
+        """Drop what has not been sent to the consumer; return whether that is everything."""
         self._untaken -= len(self._waiting)
         for _, release in self._waiting:
             release()
@@ -97,7 +97,7 @@ class _Slot:
         return not self.is_sent
 
     def advance(self) -> bool:
-        """It is the file's turn: send on what is here; return whether that is the end of the file."""
+        """Send the available rows, because it is the file's turn; return whether the file is finished."""
         if not self._is_head:
             self._is_head = True
             self._news.set()
@@ -124,8 +124,8 @@ class _Slot:
 
 
 class ScanRun:
-    """One read, on the loop: of ``plan``, whose files are those of ``listing``. ``put`` takes the rows, and waits for
-    nothing; ``taken`` is kept by whoever it hands them to."""
+    """One read, on the loop: of ``plan`` with the files of ``listing``. ``put`` takes the rows without blocking; its
+    consumer updates ``taken``."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ScanRun:
         self._taken = taken
         self._put = put
         self._most = plan.context.options.max_concurrent_requests
-        # With a limit the first file probably has all the rows: look further only as it turns out not to.
+        # With a limit the first file probably has all rows: read ahead only if it does not.
         self._ahead = 1 if plan.limit is not None else 2 * self._most
         self._slots: deque[_Slot] = deque()
         self._working = 0
@@ -151,7 +151,7 @@ class ScanRun:
         self._over: asyncio.Future[Exception | None] | None = None
 
     async def read(self) -> None:
-        """Hand out all rows; raises what ended the read before its end."""
+        """Send all rows; raises the error that ended the read early."""
         tasks: set[asyncio.Task[None]] = set()
         over = self._over = asyncio.get_running_loop().create_future()
         opening = asyncio.ensure_future(self._open_all(tasks))
@@ -167,7 +167,7 @@ class ScanRun:
             for task in (opening, *tasks):
                 task.cancel()
             await asyncio.gather(opening, *tasks, return_exceptions=True)
-            # They refer to this: a cycle, with all that was read ahead.
+            # They refer to this object: a cycle that would keep everything that was read ahead.
             for slot in self._slots:
                 slot.drop()
             self._slots.clear()
@@ -184,7 +184,7 @@ class ScanRun:
         except Exception as error:
             if self._limit is None:
                 raise
-            # The files that are listed may have all rows of the limit.
+            # The files listed so far may have all rows of the limit.
             failure = error
         while tasks:
             await asyncio.wait(tasks)
@@ -207,7 +207,7 @@ class ScanRun:
         reader = context.reader(report)
         vectors = Vectors(context.table, reader, cache)
         self._listing.start(vectors.note, report)
-        # A table of few files is read in another way, and a listing is mostly there at once.
+        # A table with few files is read differently, and a listing is usually fast.
         await self._listing.settled(_PATIENCE)
         files = self._listing.files if self._listing.is_whole else 1 << 30
         shape = Shape(context)
@@ -227,7 +227,7 @@ class ScanRun:
             late_gains=Ratio(),
             vectors=vectors,
             part=_SMALL_PART if files < _FEW_FILES else _PART,
-            # Decoding is bound by the processor: files side by side, or one file's columns.
+            # Decoding is CPU-bound: parallel files, or the columns of one file in parallel.
             threads_inside=files < pa.cpu_count(),
         )
 
@@ -245,13 +245,13 @@ class ScanRun:
                 await read_file(shared, number, slot.task, slot)
             except Stale:
                 if slot.task.version is not None or not slot.drop():
-                    raise  # rows of it were given out, here or by another task
+                    raise  # some of its rows were already returned, here or by another task
                 self._report.begin(slot.task.size)
                 await read_file(shared, number, slot.task, slot, again=True)
         except Exception as error:
             slot.failure = error
             if self._limit is None:
-                self._end(error)  # now, and not when it is its turn
+                self._end(error)  # now, without waiting for its turn
         finally:
             slot.is_over = True
             self._working -= 1
@@ -260,7 +260,7 @@ class ScanRun:
             self._advance()
 
     def _advance(self) -> None:
-        """Send on what is here of the file whose turn it is, and of those behind it that are over."""
+        """Send the available rows of the current file, and of the finished files after it."""
         try:
             while self._slots and self._slots[0].advance():
                 self._slots.popleft()
@@ -290,7 +290,7 @@ class ScanRun:
         return kept
 
     def _end(self, error: Exception | None) -> None:
-        """Have the read end early: with ``error``, or because the limit has its rows."""
+        """End the read early: with ``error``, or because the limit is reached."""
         if self._over is not None and not self._over.done():
             self._over.set_result(error)
 
