@@ -10,11 +10,15 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import delta_sharing_client as ds
-from delta_sharing_client import errors
+from delta_sharing_client import compat, errors, testing
+from delta_sharing_client.cli.commands import app
+from delta_sharing_client.spark import options as spark_options
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("delta_sharing_client", "mock_server", "pyspark_delta_sharing")
@@ -91,7 +95,17 @@ def test_every_error_is_public_and_stands_in_the_tree_of_its_module() -> None:
 
 def test_public_signatures_are_the_recorded_ones() -> None:
     """Set UPDATE_PUBLIC_API=1 to record a change that is meant; the difference is then part of the review."""
-    found = "".join(f"{line}\n" for name in ds.__all__ for line in _signatures(name, getattr(ds, name)))
+    lines = [line for name in ds.__all__ for line in _signatures(name, getattr(ds, name))]
+    for module in (compat, testing):
+        home = module.__name__.rpartition(".")[2]
+        for name in module.__all__:
+            value = getattr(module, name)
+            # What is the same thing as above stands there.
+            known = value is getattr(ds, name, None)
+            lines += [f"{home}: {line}" for line in ([name] if known else _signatures(name, value))]
+    lines += _command_lines(typer.main.get_command(app), "delta-sharing")
+    lines += [f"deltaSharing: option {name}" for name in spark_options.names()]
+    found = "".join(f"{line}\n" for line in lines)
     if os.environ.get("UPDATE_PUBLIC_API"):
         PUBLIC_API.write_text(found)
 
@@ -245,6 +259,18 @@ def _tracked_text_files() -> list[str]:
     ]
 
 
+def _command_lines(command: Any, words: str) -> list[str]:
+    """Return each command, with its arguments and options, whose names and defaults scripts depend on."""
+    if hasattr(command, "commands"):
+        nested = sorted(command.commands.items())
+        return [line for name, inner in nested for line in _command_lines(inner, f"{words} {name}")]
+    asked = [
+        f"{'/'.join([*one.opts, *one.secondary_opts])}{'' if one.default in (None, False) else f'={one.default}'}"
+        for one in command.params
+    ]
+    return [] if command.hidden else [f"{words}: {', '.join(asked)}"]
+
+
 def _signatures(name: str, value: object) -> list[str]:
     return [line for line, _ in _members(name, value)]
 
@@ -252,14 +278,15 @@ def _signatures(name: str, value: object) -> list[str]:
 def _members(name: str, value: object) -> list[tuple[str, object]]:
     """Return ``(line, object)`` for a public name, and for the public members a class defines or inherits from us."""
     if not inspect.isclass(value):
-        return [(f"{name}{_signature(value)}" if callable(value) else name, value)]
+        # A fixture's arguments are pytest's matter.
+        return [(f"{name}{_signature(value)}" if inspect.isfunction(value) else name, value)]
     bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
     lines: list[tuple[str, object]] = [(f"class {name}({bases})", value)]
     for member in sorted(dir(value)):
         static = inspect.getattr_static(value, member)
         owner = next((cls for cls in value.__mro__ if member in vars(cls)), None)
         ours = owner is not None and owner.__module__.startswith("delta_sharing_client")
-        if member == "__init__" and ours and "__init__" in vars(value):
+        if member == "__init__" and ours and "__init__" in vars(value) and static.__module__ != "typing":
             lines.append((f"{name}.__init__{_signature(static)}", value))
         elif member.startswith("_") or not ours:
             continue
