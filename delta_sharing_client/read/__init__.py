@@ -1,1 +1,1 @@
-"""One file behind a URL becomes Arrow batches."""
+"""Reads one file into Arrow batches."""

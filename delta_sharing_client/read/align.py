@@ -1,8 +1,8 @@
-"""Arrays as files hold them, into the types and names the table declares: exactly, or an error.
+"""Converts arrays of files to the types and names of the table, exactly or with an error.
 
 An ``Aligner`` finds the table's columns in a file, once per file schema; a ``FileColumn`` is applied to every batch,
-and hands arrays through where nothing differs. What cannot be a value of its type (text that is no UTF-8) is refused.
-Nested arrays are rebuilt around their children without copying offsets or validity.
+and returns arrays unchanged if nothing differs. Values that are invalid for their type (text that is not UTF-8) are
+refused. Nested arrays are rebuilt around their children without copying offsets or validity.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ FIELD_ID = b"PARQUET:field_id"
 
 
 class FileColumn:
-    """One table column in one file: the Parquet columns to read for it and how to make it of them.
+    """One table column in one file: the Parquet columns to read for it and their conversion.
 
-    ``leaves`` is empty, and ``convert`` is never called, where the file does not have the column.
+    ``leaves`` is empty, and ``convert`` is never called, if the file does not have the column.
     """
 
     __slots__ = ("_check", "convert", "field", "leaves", "top", "type")
@@ -62,10 +62,7 @@ class FileColumn:
     def apply(self, array: pa.Array) -> pa.Array:
         """Return ``array``, the file's column, in the table's type.
 
-        Raises
-        ------
-        DataError
-            A value does not fit the type, or is null where the table says it cannot be.
+        Raises ``DataError`` if a value does not fit the type, or is null although the table forbids it.
         """
         try:
             if self.convert is not None:
@@ -82,23 +79,23 @@ class FileColumn:
 
     @property
     def is_as_stored(self) -> bool:
-        """Whether the file's column is handed through as it is, after a look at its values where ``is_looked_at``."""
+        """Whether the file's column is returned unchanged, after a check of its values if ``is_looked_at``."""
         return bool(self.leaves) and self.convert is None
 
     @property
     def is_looked_at(self) -> bool:
-        """Whether a value, or a null, may be impossible."""
+        """Whether a value, or a null, may be invalid."""
         return self._check is not None or not self.field.nullable
 
     def missing(self, length: int) -> pa.Array:
-        """Return the column of a file that does not have it: nulls."""
+        """Return nulls, for a file that does not have the column."""
         if not self.field.nullable and length:
             raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file does not have it.")
         return _nulls(length, self.type)
 
 
 class Node(NamedTuple):
-    """A type in a file, how many Parquet columns its values are stored in, and the types right below it."""
+    """A type in a file, the number of its Parquet columns, and its child types."""
 
     type: pa.DataType
     leaves: int
@@ -121,8 +118,8 @@ class Node(NamedTuple):
 
 
 class _Fields:
-    """The fields of a file's schema or of a struct in it, by what they are found by; where the Parquet columns of each
-    begin."""
+    """The fields of a schema or of a struct in it, by the key for finding them; and the first Parquet column of
+    each."""
 
     def __init__(self, fields: Iterable[pa.Field], nodes: Sequence[Node]) -> None:
         self.fields = list(fields)
@@ -142,13 +139,9 @@ class _Fields:
 class Aligner:
     """Finds table columns in a file's schema, by the table's column mapping.
 
-    By field id (mode ``id``), by physical name (mode ``name``) or by name, where a name in other letter case counts if
-    no exact one exists and only one such does (Delta Transaction Log Protocol, "Column Mapping").
-
-    Raises
-    ------
-    DataError
-        Field ids are needed and the file has none; a name is ambiguous; a type cannot be read as the table's type.
+    By field id (mode ``id``), by physical name (mode ``name``) or by name; a name in another case is accepted if there
+    is no exact match and only one such name (Delta Transaction Log Protocol, "Column Mapping"). Raises ``DataError`` if
+    field ids are needed and the file has none, a name is ambiguous, or a type cannot be read as the table's type.
     """
 
     def __init__(self, schema: pa.Schema, mode: ColumnMappingMode, variant_as: VariantAs) -> None:
@@ -165,7 +158,7 @@ class Aligner:
         return self._top.starts[-1]
 
     def column(self, item: StructField) -> FileColumn:
-        """Return where ``item`` (pruned to what is needed of it) is in the file."""
+        """Return the location of ``item`` (pruned to the needed parts) in the file."""
         arrow = output_type(item.type, self._variant_as)
         top = self._find(item, self._top, (item.name,))
         if top < 0 or _is_void(item.type) or pa.types.is_null(self._top.fields[top].type):
@@ -176,8 +169,8 @@ class Aligner:
     def leaf(self, path: tuple[StructField, ...]) -> tuple[int, pa.DataType] | None:
         """Return the Parquet column of a field below structs and its Arrow type; ``None`` if the file does not have it.
 
-        The number is -1 where the field is no single Parquet column (an array, a map, a struct), and where its
-        statistics count in another calendar than the table does.
+        The number is -1 if the field is not a single Parquet column (an array, a map, a struct), and if its statistics
+        use another calendar than the table.
         """
         fields, start = self._top, 0
         place: tuple[int, ...] = ()
@@ -206,7 +199,7 @@ class Aligner:
         return hits[0] if hits else -1
 
     def _below(self, place: tuple[int, ...], struct: Node) -> _Fields:
-        """Return the fields of the struct at ``place``, looked through once."""
+        """Return the fields of the struct at ``place``, cached."""
         if place not in self._structs:
             self._structs[place] = _Fields(struct.type, struct.below)
         return self._structs[place]
@@ -216,8 +209,8 @@ class Aligner:
     def _align(
         self, target: DataType, node: Node, start: int, path: ColumnPath, arrow: pa.DataType
     ) -> tuple[MaybeConvert, list[int]]:
-        """Return how values of ``node`` become ``target``, in Arrow ``arrow``, and the Parquet columns that this needs;
-        the node's begin at ``start``."""
+        """Return the conversion of ``node``'s values to ``target``, in Arrow ``arrow``, and the Parquet columns for it;
+        the node's Parquet columns begin at ``start``."""
         found = node.type
         if isinstance(found, pa.BaseExtensionType):
             inner, leaves = self._align(target, node.below[0], start, path, arrow)
@@ -266,7 +259,7 @@ class Aligner:
         )
         if whole and arrow.equals(found):
             return None, leaves
-        # Where no wanted field exists, some column must still say which structs are null.
+        # If no wanted field exists, some column must still show which structs are null.
         return _struct_converter(sources, arrow_fields, path), leaves or [start]
 
     def _list(
@@ -304,7 +297,7 @@ class Aligner:
                 key_values = keys(key_values)
             if key_values.null_count:
                 raise DataError(f"Column {dotted(path)!r} has a map with a null key, which no map may have.")
-            # Now the count of nulls is known; pyarrow 14 ends the process where it is not.
+            # This computes the count of nulls; pyarrow 14 crashes without it.
             entries = pa.StructArray.from_arrays(
                 [key_values, item_values if items is None else items(item_values)],
                 fields=[arrow.key_field, arrow.item_field],
@@ -340,7 +333,7 @@ def mismatch(target: DataType, found: pa.DataType, path: ColumnPath) -> DataErro
     )
 
 
-# === One value's type into another ===
+# === Conversion of a value's type ===
 
 
 def primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, path: ColumnPath) -> MaybeConvert:
@@ -367,7 +360,7 @@ def then(first: MaybeConvert, second: MaybeConvert) -> MaybeConvert:
 
 
 def _items(array: pa.MapArray) -> pa.Array:
-    """The values of the maps themselves; ``array.items`` also has those that belong to none of them."""
+    """Return the values of the maps; ``array.items`` also has values outside of them."""
     items, buffers = array.items, array.buffers()[:2]
     lists = pa.Array.from_buffers(
         pa.list_(items.type), len(array), buffers, array.null_count, array.offset, children=[items]
@@ -380,7 +373,7 @@ def _in_iso_calendar(
 ) -> MaybeConvert:
     if pa.types.is_date(found):
         return then(gregorian_dates, convert)
-    # Spark never counts timestamps without a time zone in another calendar.
+    # Spark never uses the other calendar for timestamps without a time zone.
     is_instant = isinstance(target, PrimitiveType) and target.base == "timestamp"
     return then(convert, calendar.instants) if is_instant else convert
 
@@ -416,7 +409,7 @@ def _struct_converter(
 def _nulls(length: int, arrow: pa.DataType) -> pa.Array:
     if not _requires_values(arrow):
         return pa.nulls(length, arrow)
-    # pa.nulls would put nulls into the NOT NULL fields below, and Arrow's own writers refuse such an array.
+    # pa.nulls would put nulls into NOT NULL fields below, and Arrow's writers refuse such an array.
     return pa.array([None], arrow).take(pa.repeat(pa.scalar(0, pa.int8()), length))
 
 
@@ -436,14 +429,14 @@ def _is_void(target: DataType) -> bool:
     return isinstance(target, PrimitiveType) and target.base == "void"
 
 
-# === Values that cannot be ===
+# === Invalid values ===
 
 
 @functools.lru_cache(maxsize=1024)
 def checker(data_type: pa.DataType) -> Check | None:
-    """Return a function that raises ``pyarrow.ArrowInvalid`` for an array of ``data_type`` with an impossible value.
+    """Return a function that raises ``pyarrow.ArrowInvalid`` for an array of ``data_type`` with an invalid value.
 
-    ``None`` where the type has no impossible values.
+    ``None`` if the type has no invalid values.
     """
     types = pa.types
     if types.is_string(data_type):
@@ -463,12 +456,12 @@ def checker(data_type: pa.DataType) -> Check | None:
     return None
 
 
-# So few are checked sooner one by one.
+# For fewer values, checking one by one is faster.
 _FEW_VALUES = 4096
 
 
 def _check_text(array: pa.StringArray) -> None:
-    """Check all values at once: together they are UTF-8, and none of them begins inside a character."""
+    """Check all values at once: together they are UTF-8, and none of them starts inside a character."""
     if len(array) < _FEW_VALUES:
         array.validate(full=True)
         return

@@ -1,7 +1,7 @@
-"""Row groups that cannot hold a matching row, by the statistics in the file's footer (Apache Parquet, "Statistics").
+"""Skips row groups by the statistics in the file's footer (Apache Parquet, "Statistics").
 
-Only bounds whose order is beyond doubt are believed: signed integers, dates, timestamps, booleans, UTF-8 text, binary
-and signed decimals. Floating-point bounds never cover NaN, so they bound the other values only.
+Only bounds with a well-defined order are used: signed integers, dates, timestamps, booleans, UTF-8 text, binary and
+signed decimals. Floating-point bounds never cover NaN, so they bound only the other values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from delta_sharing_client.read.align import Aligner
 
 
 class RowGroupBounds:
-    """``predicates.skipping.Statistics`` of one row group at a time; ``constants`` bound what no file holds."""
+    """``predicates.skipping.Statistics`` of one row group at a time; ``constants`` has bounds of columns that no file
+    has.
+    """
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class RowGroupBounds:
         self._group = 0
 
     def matching(self, predicate: Expression, ordinals: Iterable[int]) -> list[int]:
-        """Return those of the row groups ``ordinals`` that may hold a row for which ``predicate`` is true."""
+        """Return those of the row groups ``ordinals`` that may have a row for which ``predicate`` is true."""
         may_match = compile_skipping(predicate)
         kept = []
         for ordinal in ordinals:
@@ -54,14 +56,14 @@ class RowGroupBounds:
 
     @property
     def leaves(self) -> dict[ColumnPath, tuple[StructField, int, pa.DataType]]:
-        """The predicate's columns that are each one Parquet column of the file: its number and Arrow type."""
+        """The predicate's columns that are a single Parquet column of the file: its number and Arrow type."""
         return {path: (field, *leaf) for path, (field, leaf) in self._leaves.items() if leaf and leaf[0] >= 0}
 
     def bounds(self, path: ColumnPath) -> ColumnBounds | None:
         return self.bounds_in(self._group, path)
 
     def bounds_in(self, group: int, path: ColumnPath) -> ColumnBounds | None:
-        """Return what is known of a column in one row group."""
+        """Return the bounds of a column in one row group."""
         constant = self._constants.get(path)
         rows = self._rows[group]
         if constant is not None:
@@ -79,9 +81,9 @@ class RowGroupBounds:
 
 
 def typed_bounds(bounds: tuple[Plain, Plain] | None, field: StructField, found: pa.DataType) -> Footer:
-    """Return lower and upper bound, and the upper bound apart from NaN, as ``ColumnBounds`` has them.
+    """Return lower and upper bound, and the upper bound without NaN, as in ``ColumnBounds``.
 
-    ``found`` is the Arrow type of the Parquet column that holds ``field``. What is not to be trusted is ``None``.
+    ``found`` is the Arrow type of the Parquet column of ``field``. Unreliable bounds are ``None``.
     """
     row = row_of(field.type)
     if bounds is None or row is None or field.collation is not None:

@@ -1,4 +1,4 @@
-"""The bytes that one read may hold: fetched, being decoded, or decoded and not yet taken by the consumer."""
+"""The memory budget of a read: bytes that are downloaded, being decoded, or decoded and not yet consumed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Order = tuple[int, ...]
 
 
 class Grant:
-    """Bytes that somebody holds of a budget."""
+    """Bytes of a budget that are in use."""
 
     __slots__ = ("_budget", "_held", "order")
 
@@ -21,12 +21,12 @@ class Grant:
         self.order = order
 
     def resize(self, nbytes: int) -> None:
-        """Hold ``nbytes`` instead; nobody waits for that."""
+        """Change the grant to ``nbytes`` without waiting."""
         self._budget._change(nbytes - self._held)
         self._held = nbytes
 
     def release(self) -> None:
-        """Give back what is held; again is nothing."""
+        """Release the grant; further calls do nothing."""
         self._budget._give_back(self, self._held)
         self._held = 0
 
@@ -34,8 +34,8 @@ class Grant:
 class Budget:
     """Grants ``capacity`` bytes, lowest order first. For one event loop.
 
-    Whoever stands before all that is granted passes, however much is granted: else a file larger than the capacity
-    would never be read.
+    A request whose order is lower than all active grants is always granted; otherwise a file larger than the capacity
+    could never be read.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -46,11 +46,11 @@ class Budget:
         self._tie = itertools.count()
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether so many bytes more would fit now, with nobody waiting."""
+        """Whether ``nbytes`` more would fit now, with nobody waiting."""
         return not self._waiting and self._in_use + nbytes <= self._capacity
 
     async def acquire(self, order: Order, nbytes: int) -> Grant:
-        """Return a grant of ``nbytes`` as soon as it is ``order``'s turn."""
+        """Wait until it is ``order``'s turn, and return a grant of ``nbytes``."""
         if not self._waiting and self._fits(order, nbytes):
             return self._grant(order, nbytes)
         future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
@@ -83,13 +83,13 @@ class Budget:
         if grant in self._granted:
             self._granted.discard(grant)
             self._in_use -= nbytes
-            # Also for nothing: others may have waited for this one to be taken.
+            # Also for zero bytes: others may have waited for this grant.
             self._serve()
 
     def _serve(self) -> None:
         while self._waiting:
             order, _, nbytes, future = self._waiting[0]
-            if future.done():  # whoever waited was cancelled
+            if future.done():  # the waiter was cancelled
                 heapq.heappop(self._waiting)
             elif self._fits(order, nbytes):
                 heapq.heappop(self._waiting)

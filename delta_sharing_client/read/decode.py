@@ -1,7 +1,7 @@
-"""One file's bytes to batches of the scan's schema: whole columns at a time, never a row at a time.
+"""Decodes one file's bytes to batches of the scan's schema, column by column.
 
-Positions are those of the physical file, counted through all its row groups: deletion vectors and row ids refer to
-them, so they are known for each batch before anything is filtered.
+Positions are those of the physical file, counted through all its row groups. Deletion vectors and row ids refer to
+them, so they are known for each batch before it is filtered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Selection:
-    """Which physical rows of a file are visible: not in ``without`` and, where given, in ``only``."""
+    """The visible rows of a file: not in ``without`` and, if given, in ``only``."""
 
     def __init__(self, without: DeletionVector | None, only: DeletionVector | None) -> None:
         self._last = max((vector.last_position for vector in (without, only) if vector is not None), default=-1)
@@ -55,7 +55,7 @@ class Selection:
         return None if self._without is None else self._without.keep_mask(start, length)
 
     def check(self, rows: int) -> None:
-        """Raise ``DataError`` if a vector names a row that a file of ``rows`` rows does not have."""
+        """Raise ``DataError`` if a vector names a row beyond the ``rows`` rows of the file."""
         if self._last >= rows:
             raise DataError(
                 f"The deletion vector names the row {self._last}, but the file has {rows} rows, counted from 0; the "
@@ -71,7 +71,7 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ParquetBytes:
-    """The bytes of a Parquet file that are here; ``replaced`` as of ``SparseFile``. ``opened`` is for one use."""
+    """The downloaded bytes of a Parquet file; ``replaced`` as in ``SparseFile``. ``opened`` can be used once."""
 
     size: int
     blocks: list[Block]
@@ -80,8 +80,9 @@ class ParquetBytes:
     opened: list[ParquetReader] = dataclasses.field(default_factory=list)
 
     def open(self, read_dictionary: Sequence[str] = ()) -> ParquetReader:
-        """Return a reader with the settings that make its types exact; the columns of ``read_dictionary`` come out as
-        dictionaries and indices."""
+        """Return a reader with exact types; the columns of ``read_dictionary`` are returned as dictionaries and
+        indices.
+        """
         if self.opened and not read_dictionary:
             return self.opened.pop()
         blocks = self.blocks
@@ -96,16 +97,16 @@ class ParquetBytes:
         return memoryview(found).cast("B")
 
     def forget(self) -> None:
-        """Let go of the bytes."""
+        """Release the bytes."""
         self.blocks.clear()
         self.replaced.clear()
         self.opened.clear()
 
 
 class _Part(NamedTuple):
-    """The visible rows of a stretch of the file, in one batch of the columns that are in it.
+    """The visible rows of a range of the file, in one batch with the file's columns.
 
-    The stretch begins at the physical row ``first``; ``visible`` says which of its rows these are, ``None`` if all.
+    The range starts at the physical row ``first``; ``visible`` says which of its rows these are, ``None`` if all.
     """
 
     group: int
@@ -122,7 +123,7 @@ class _Part(NamedTuple):
 
 
 class FileDecoder:
-    """Makes the batches of one task. Every error names table and file."""
+    """Creates the batches of one task. Every error names table and file."""
 
     def __init__(self, shape: Shape, task: FileTask, layout: Layout, selection: Selection, report: ScanReport) -> None:
         self.shape = shape
@@ -133,14 +134,16 @@ class FileDecoder:
         self._constants = shape.constants(task)
         self._repeated: dict[str, pa.Array] = {}
         self._predicate = shape.context.predicate
-        # The same answer for every row of the file; not asked before there is one.
+        # The predicate has the same result for every row of the file; it is not evaluated before the first row.
         self._is_settled = self._predicate is None or not all(
             column.name in self._constants for column in shape.context.filters
         )
         self._rows_per_batch = shape.context.options.batch_rows
 
     def batches(self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool) -> Iterator[pa.RecordBatch]:
-        """Yield the visible, matching rows of ``groups``, in order; the file is opened if a column is in it."""
+        """Yield the visible, matching rows of ``groups``, in order; the file is opened only if columns are read from
+        it.
+        """
         for part in self._parts(data, groups, threads):
             if part.visible is not None:
                 self._report.add(rows_deleted=len(part.visible) - part.rows)
@@ -160,10 +163,9 @@ class FileDecoder:
         return found
 
     def _parts(self, data: ParquetBytes, groups: tuple[int, ...], threads: bool) -> Iterator[_Part]:
-        """Yield the wanted stretches of ``groups`` as the file has them.
+        """Yield the wanted ranges of ``groups``.
 
-        Rows of pages that were left out, and rows that a deletion vector removed, do not exist: they go here, before a
-        filter, a computation, a check or anything else looks at them.
+        Rows of skipped pages and rows in a deletion vector are dropped here, before a filter, a computation or a check.
         """
         file = self._located(data.open) if self.layout.leaves else None
         most = max(_LEAST_IN_FLIGHT, self.shape.context.options.max_bytes_in_flight)
@@ -184,7 +186,7 @@ class FileDecoder:
                 )
 
     def _located(self, step: Callable[..., T], *values: Any) -> T:
-        """Do one step of decoding; whatever it raises comes out as our error, with table and file."""
+        """Do one step of decoding; exceptions become our errors, with table and file."""
         try:
             return step(*values)
         except DeltaSharingError as error:
@@ -199,7 +201,7 @@ class FileDecoder:
         return _Part(group, None if raw is None else raw.filter(mask), first, count_true(mask), mask)
 
     def _matches(self, part: _Part) -> pa.BooleanArray:
-        """Return which rows of the stretch are visible and match."""
+        """Return which rows of the part are visible and match."""
         if part.visible is not None and not part.rows:
             return part.visible
         self._settle()
@@ -245,7 +247,7 @@ class FileDecoder:
         return error
 
     def constant(self, column: ReadColumn, rows: int) -> pa.Array:
-        """Return ``rows`` times the file's value of ``column``; slices of one array, made once."""
+        """Return the file's value of ``column`` ``rows`` times, as a slice of a cached array."""
         held = self._repeated.get(column.name)
         if held is None or len(held) < rows:
             value = self._constants[column.name]
@@ -256,7 +258,7 @@ class FileDecoder:
 
 
 class _Columns:
-    """The columns of one batch, made when they are asked for, before or after its rows are filtered."""
+    """The columns of one batch, created on demand, before or after its rows are filtered."""
 
     def __init__(self, decoder: FileDecoder, part: _Part, positions: pa.Array | None = None) -> None:
         self._decoder = decoder
@@ -280,7 +282,7 @@ class _Columns:
         if SHORTCUTS.columns_as_stored and alignment.as_stored is not None and self._raw is not None:
             schema = context.output_schema
             if alignment.is_stored_in_order:
-                # No column is touched by itself: the batch is ours but for what the file says of itself as a whole.
+                # All columns are unchanged: only the file's own schema metadata is replaced.
                 batch = self._raw.replace_schema_metadata(schema.metadata)
                 if batch.schema.equals(schema, check_metadata=True):
                     for place, column in alignment.looked_at:
@@ -350,31 +352,27 @@ class _Columns:
         return None if file is None or not file.leaves else self._from_file(file)
 
 
-# === How many rows make a batch ===
+# === The number of rows of a batch ===
 
-# Of the bytes in flight that one batch should take: decoding needs as much again, and others decode at the same time.
+# The share of the bytes in flight for one batch: decoding needs as much again, and others decode at the same time.
 _BATCH_SHARE = 4
-# Physical types (Apache Parquet, parquet.thrift), and how many bytes a value takes in Arrow at least.
+# Physical types (Apache Parquet, parquet.thrift), and the minimum bytes per value in Arrow.
 _BYTE_ARRAY = 6
 _FIXED_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 8, 4: 4, 5: 8, _BYTE_ARRAY: 4}
 _PLAIN_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
-# Batches of fewer rows cost more than to look at every text's length first.
+# Smaller batches cost more than checking the length of every text first.
 _FEW_ROWS = 4096
-# However little may be in flight, so much is read of a file.
+# The minimum for one file, however small the limit is.
 _LEAST_IN_FLIGHT = 8 * 1024 * 1024
 _MOST_MEASURED_ROWS = 1 << 24
 
 
 def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: int, most: int) -> int:
-    """Return how many rows of a row group make a batch: ``batch_rows``, or fewer where they are large.
+    """Return the number of rows per batch for a row group: ``batch_rows``, or fewer if they are large.
 
-    A few bytes of run lengths can repeat a dictionary's value, or an element of a list, any number of times; so what
-    a batch takes is bounded by a share of ``most``, the bytes in flight, before it is decoded.
-
-    Raises
-    ------
-    DataError
-        One page unpacks to more than ``most``.
+    A few bytes of run lengths can repeat a dictionary's value, or a list's element, any number of times. So the size of
+    a batch is limited to a share of ``most``, the bytes in flight, before decoding. Raises ``DataError`` if one page
+    unpacks to more than ``most``.
     """
     rows = layout.rows(group)
     wanted = max(1, min(rows, batch_rows))
@@ -385,12 +383,12 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     schema = layout.footer.metadata.schema
     fixed = texts = 0
     suspects: dict[int, ChunkPages] = {}
-    # Numbers in no list take what their type says, and the footer's word that no page is too long is as good for all
-    # chunks together as for each: it is texts that need a look.
+    # Numbers outside of lists have a fixed size, and the footer's page sizes are as reliable for all chunks together as
+    # for each: only texts need a check.
     plain = SHORTCUTS.texts_alone_measured and whole <= most and not layout.has_lists
     widths = {leaf: _PLAIN_WIDTHS.get(schema.column(leaf).physical_type) if plain else None for leaf in layout.leaves}
     if plain and None in widths.values() and wanted * whole <= 4 * most:
-        # In two batches all rows are there sooner than their texts are looked at.
+        # Decoding all rows in two batches is faster than checking their texts.
         return -(-wanted // 2)
     chunks = layout.chunks_of(leaf for leaf, width in widths.items() if width is None)
     for leaf, width in widths.items():
@@ -416,7 +414,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     has_lists = any(schema.column(leaf).max_repetition_level for leaf in suspects)
     if not suspects or safe >= min(wanted, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
         return safe
-    # One long text among many rows: the batches with it are small enough, too.
+    # For one long text among many rows the batches with it are small enough, too.
     each = np.full(rows, fixed / rows)
     for leaf, pages in suspects.items():
         size = layout.chunks.get(group, leaf).uncompressed
@@ -427,15 +425,15 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     return max(found, safe)
 
 
-# Encodings (Apache Parquet, parquet.thrift) that hold every text once; in the others one may stand for many rows:
-# PLAIN, RLE (of levels), BIT_PACKED, DELTA_LENGTH_BYTE_ARRAY.
+# Encodings (Apache Parquet, parquet.thrift) that store every text separately: PLAIN, RLE (of levels), BIT_PACKED,
+# DELTA_LENGTH_BYTE_ARRAY. In others, one text may be used in many rows.
 _ONCE = frozenset((0, 3, 4, 6))
-# What Arrow cannot read as indices into a dictionary: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
+# Encodings that Arrow cannot read as dictionary indices: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
 _DELTAS = frozenset((6, 7))
 
 
 def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, pages: ChunkPages) -> int:
-    """Return an upper bound for the length of the texts in a chunk, any of which every row may repeat."""
+    """Return an upper bound for the length of the texts in a chunk, which every row may repeat."""
     if pages.dictionary is not None and not pages.encodings & _DELTAS:
         longest = longest_short_text(data.chunk(chunk), pages.dictionary, chunk.codec)
         if longest is not None:
@@ -447,7 +445,7 @@ def _longest_text(data: ParquetBytes, group: int, leaf: int, chunk: Chunk, pages
 
 
 def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, few: int) -> npt.NDArray[np.float64]:
-    """Return the length of each row's text; at most ``few`` whole texts are made at a time."""
+    """Return the length of each row's text; at most ``few`` texts are decoded at a time."""
     if pages.encodings & _DELTAS:
         reader = data.open().iter_batches(
             min(few, _FEW_ROWS), row_groups=[group], column_indices=[leaf], use_threads=False
@@ -459,7 +457,7 @@ def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, 
 
 
 def _texts(data: ParquetBytes, group: int, leaf: int) -> Iterator[pa.DictionaryArray]:
-    """Yield the texts of one Parquet column as indices into its dictionary, which holds each only once."""
+    """Yield the texts of one Parquet column as indices into its dictionary, which has each only once."""
     path = data.metadata.schema.column(leaf).path
     for batch in data.open([path]).iter_batches(
         _FEW_ROWS, row_groups=[group], column_indices=[leaf], use_threads=False
@@ -475,7 +473,7 @@ def _leaf_of(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch | None:
-    """Return a stretch of a batch; one that is small against it does not keep all of it in memory."""
+    """Return a range of a batch; if it is small, it is copied so that it does not keep the whole batch."""
     if raw is None:
         return None
     if 2 * rows > raw.num_rows:
@@ -484,14 +482,14 @@ def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch |
 
 
 def rows_without_columns(rows: int) -> pa.RecordBatch:
-    """Return a batch of ``rows`` rows and no column."""
+    """Return a batch of ``rows`` rows without columns."""
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
 def constant_batches(shape: Shape, task: FileTask, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield ``rows`` rows of a task whose columns are all constant, without its file.
+    """Yield ``rows`` rows of a task with only constant columns, without its file.
 
-    The predicate is decided once: it reads the same constants in every row. Of no row it is not asked.
+    The predicate is evaluated once, because all rows are the same, and not at all without rows.
     """
     constants = shape.constants(task)
     if not rows or not _matches_constants(shape, constants):

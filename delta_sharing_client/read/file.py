@@ -1,4 +1,5 @@
-"""One file of a read: which bytes are needed, fetch them, decode them in threads, hand the rows out in order."""
+"""Reads one file: determines the needed bytes, downloads them, decodes them in threads, and returns the rows in
+order."""
 
 from __future__ import annotations
 
@@ -39,47 +40,47 @@ from delta_sharing_client.read.vectors import Vectors
 T = TypeVar("T")
 
 _MB = 1024 * 1024
-# Reading up to this much in vain is cheaper than a second request.
+# Downloading up to this much unnecessarily is cheaper than a second request.
 _TOLERABLE_WASTE = 64 * 1024
 _WHOLE_SHARE = 0.8
 _LARGEST_WHOLE = 32 * _MB
-# Above this size a file may have several row groups, and a predicate or a limit may need only some of them.
+# Larger files may have several row groups, of which a predicate or a limit may need only some.
 _SMALL = 2 * _MB
-# Compressed bytes of row groups that are fetched and decoded together.
+# Compressed bytes of row groups that are downloaded and decoded together.
 _UNIT = 16 * _MB
-# Units of one file that are under way at a time; their bytes are bounded by the budget.
+# Units of one file in progress at a time; the budget limits their bytes.
 _UNITS_AHEAD = 16
-# What decodes to more than this is decoded batch by batch as it is consumed.
+# Units that decode to more than this are decoded batch by batch, as they are consumed.
 _LARGE = 48 * _MB
 _LEAST_LARGE = 2 * _MB
 # Batches of such a unit that wait for the consumer.
 _BATCHES_AHEAD = 2
-# A limit of so few rows needs the first batches of a row group only.
+# A limit with fewer rows needs only the first batches of a row group.
 _FEW_ROWS = 262_144
-# The parts of a page index are small against a request: gaps between them are read along, up to this many bytes.
+# Gaps up to this size between parts of a page index are downloaded too, because a request costs more.
 _INDEX_GAPS = 64 * 1024
 
 
 class Sink(Protocol):
-    """Where the rows of one file go, in their order."""
+    """The target of the rows of one file, in order."""
 
     def send(self, batches: list[pa.RecordBatch], release: Callable[[], None]) -> None:
-        """Hand out ``batches``; ``release`` is called on the loop once the consumer has taken them."""
+        """Send ``batches``; ``release`` is called on the loop once the consumer has taken them."""
 
     async def turn(self) -> None:
-        """Wait until every file before this one is handed out."""
+        """Wait until all earlier files are finished."""
 
     async def taken(self, most: int) -> None:
-        """Wait until at most ``most`` of what was sent is not taken yet."""
+        """Wait until at most ``most`` of the sent items are not taken yet."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
     """What the files of one read share.
 
-    ``ratio`` is that of decoded bytes to compressed ones, ``gains`` that of bytes saved by page indexes to those that
-    might be, ``late_gains`` the same of reading the filter's columns first. ``part`` is the size of one request;
-    ``threads_inside`` says that Arrow's threads decode one file side by side.
+    ``ratio`` is that of decoded to compressed bytes, ``gains`` that of bytes saved by page indexes to the maximum,
+    ``late_gains`` the same for reading the filter's columns first. ``part`` is the size of one request;
+    ``threads_inside`` says that Arrow's threads decode the columns of one file in parallel.
     """
 
     shape: Shape
@@ -99,7 +100,7 @@ class Shared:
 
 
 class _Decoded(NamedTuple):
-    """Batches that are here, their bytes, and what is still to be decoded (``None``: nothing)."""
+    """Decoded batches, their bytes, and the rest that is still to be decoded (or ``None``)."""
 
     batches: list[pa.RecordBatch]
     nbytes: int
@@ -107,7 +108,7 @@ class _Decoded(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """Row groups that were fetched: their rows, as far as they are decoded, and the memory they hold."""
+    """Downloaded row groups: their decoded rows, and the memory in use."""
 
     decoded: _Decoded
     grant: Grant
@@ -115,12 +116,9 @@ class _Unit(NamedTuple):
 
 
 async def read_file(shared: Shared, number: int, task: FileTask, rows: Sink, *, again: bool = False) -> None:
-    """Send the rows of ``task``, the read's file ``number``, to ``rows``; ``again`` with a fresh URL and no cache.
+    """Send the rows of ``task``, the read's file ``number``, to ``rows``; ``again``: with a new URL and without cache.
 
-    Raises
-    ------
-    DeltaSharingError
-        Naming table and file; ``Stale`` where the file is to be read again.
+    Raises ``DeltaSharingError`` with table and file; ``Stale`` if the file must be read again.
     """
     reading_ = _FileRead(shared, number, task, again=again)
     try:
@@ -163,12 +161,12 @@ class _FileRead:
         if count <= _FEW_ROWS:
             rows.send(list(found), _nothing)
         else:
-            # A log may tell of any number of rows, and they are made here: as they are taken.
+            # A log may state any number of rows; they are created here as they are taken.
             grant = await self._s.budget.acquire((self._number, 0), 0)
             await self._hand_out(_Unit(_Decoded([], 0, found), grant, 0), rows)
 
     async def _selection(self) -> Selection:
-        """Return which rows the deletion vectors leave."""
+        """Return the rows that the deletion vectors leave."""
         refs = (self._task.without, self._task.only)
         if refs == (None, None):
             return Selection(None, None)
@@ -177,10 +175,10 @@ class _FileRead:
         without, only = (None if ref is None else next(found) for ref in refs)
         return Selection(without, only)
 
-    # === All of it at once ===
+    # === The whole file at once ===
 
     def _wants_whole(self) -> bool:
-        """Whether to get the file in one piece instead of its footer first."""
+        """Whether to download the whole file instead of its footer first."""
         size, share = self._task.size, self._s.shape.share
         if size < 0 or size > _LARGEST_WHOLE or self._task.row_groups is not None:
             return False
@@ -217,7 +215,7 @@ class _FileRead:
         self._s.ratio.learn(int(data.size), found.nbytes)
         return found
 
-    # === Footer first, then what is needed of the row groups ===
+    # === Footer first, then the needed parts of the row groups ===
 
     async def _read_parts(self, rows: Sink, needs_file: bool) -> None:
         selection, tail = await together([self._selection(), self._footer()])
@@ -271,14 +269,14 @@ class _FileRead:
         self._s.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
 
     async def _skip_pages(self, layout: Layout, held: Block) -> Layout:
-        """Return ``layout`` without the pages that the file's page index rules out."""
+        """Return ``layout`` without the pages that the file's page index excludes."""
         predicate, groups = self._context.predicate, index_ranges(layout, held, self._s.gains)
         if not groups or predicate is None:
             return layout
         ranges = coalesce((item for each in groups.values() for item in each), waste_floor=_INDEX_GAPS)
         blocks = await self._fetch(_missing(ranges, held))
         if blocks:
-            # The next file's end is asked for with its page index, if that is not long.
+            # For the next file, the page index is requested with the footer, if it is not long.
             self._s.guess.learn_index(self._file.size - ranges[0].start)
         read = SparseFile(self._file.size, [*blocks, held]).slice
         layout, skipped = await self._in_thread(with_pages, layout, groups, predicate, read, self._s.gains)
@@ -286,7 +284,7 @@ class _FileRead:
         return layout
 
     def _pieces(self, layout: Layout, selection: Selection) -> list[tuple[int, ...]]:
-        """Cut the file's row groups into units."""
+        """Split the file's row groups into units."""
         pieces: list[tuple[int, ...]] = []
         size = 0
         for group in self._within_limit(layout, selection):
@@ -300,7 +298,7 @@ class _FileRead:
         return pieces
 
     def _within_limit(self, layout: Layout, selection: Selection) -> tuple[int, ...]:
-        """Return the row groups up to the one with which the file has all rows of the limit."""
+        """Return the row groups up to the one that completes the limit."""
         if self._s.limit is None or self._filters:
             return layout.groups
         kept: list[int] = []
@@ -337,7 +335,7 @@ class _FileRead:
     async def _needed_bytes(
         self, layout: Layout, groups: tuple[int, ...], held: Block, selection: Selection
     ) -> tuple[Layout, tuple[int, ...], ParquetBytes]:
-        """Fetch what ``groups`` need; return it with the layout and the groups that are left."""
+        """Download the bytes for ``groups``; return them with the layout and the remaining groups."""
         blocks = [held]
         try:
             narrowed, left, ranges = await self._narrowed(layout, groups, selection, blocks)
@@ -345,7 +343,7 @@ class _FileRead:
             kept, replaced = rebuild(narrowed, left, blocks, SparseFile(self._file.size, blocks).slice)
             layout, groups = narrowed, left
         except PageMismatch:
-            # An index that is wrong about one page is not believed about any.
+            # An index that is wrong about one page is not used for any.
             layout = without_pages(layout, groups)
             ranges = layout.ranges(groups)
             kept, replaced = [*(await self._fetch(_missing(coalesce(ranges), held))), held], {}
@@ -354,9 +352,10 @@ class _FileRead:
     async def _narrowed(
         self, layout: Layout, groups: tuple[int, ...], selection: Selection, blocks: list[Block]
     ) -> tuple[Layout, tuple[int, ...], list[ByteRange]]:
-        """Return layout, row groups and what is still to be fetched.
+        """Return layout, row groups and the ranges still to be downloaded.
 
-        Where it pays, the filter's columns are fetched, into ``blocks``, and decide what is left of the others.
+        If it pays, the filter's columns are downloaded first, into ``blocks``, and decide which parts of the others are
+        needed.
         """
         s, held = self._s, blocks[0]
         first = filter_leaves(s.shape, layout, groups, s.late_gains, held.start) if s.limit is None else ()
@@ -378,10 +377,10 @@ class _FileRead:
         s.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
         return layout, left, reading(layout, first, others=True).ranges(left)
 
-    # === Fetching, decoding, handing out ===
+    # === Downloading, decoding, sending ===
 
     async def _fetch(self, ranges: Sequence[ByteRange]) -> list[Block]:
-        """Return one block for each of ``ranges``, from the cache or the network."""
+        """Return one block per range, from the cache or the network."""
         if len(ranges) == 1:
             return [await self._block(ranges[0])]
         return await together([self._block(item) for item in ranges])
@@ -416,7 +415,7 @@ class _FileRead:
         return FileDecoder(self._s.shape, self._task, layout, selection, self._s.report)
 
     def _decode(self, layout: Layout, groups: tuple[int, ...], data: ParquetBytes, selection: Selection) -> _Decoded:
-        """Decode ``groups``, up to what is large; on a thread."""
+        """Decode ``groups``, except large ones; on a thread."""
         decoder = self._decoder(layout, selection)
         few = self._s.limit is not None and self._s.limit <= _FEW_ROWS
         found: list[pa.RecordBatch] = []
@@ -424,7 +423,7 @@ class _FileRead:
         with self._s.report.stage("decode"):
             rest = decoder.batches(data, groups, threads=self._s.threads_inside)
             for batch in rest:
-                # Of several batches each may be part of what they share; counting the parts takes longer.
+                # Several batches may share buffers; counting their parts would take longer.
                 size += batch.nbytes if found else batch.get_total_buffer_size()
                 found.append(batch)
                 if size > self._large or few:
@@ -432,7 +431,7 @@ class _FileRead:
         return _Decoded(found, size, None)
 
     async def _hand_out(self, unit: _Unit, rows: Sink) -> None:
-        """Send the rows of ``unit``; those that are still to be decoded when it is their turn, as they are taken."""
+        """Send the rows of ``unit``; if they are not decoded yet, batch by batch as they are taken."""
         (batches, size, rest), grant, compressed = unit
         if rest is None:
             grant.resize(size)
@@ -454,7 +453,7 @@ class _FileRead:
 
 
 async def together(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Return what ``coroutines`` return, run at the same time; the first error cancels the others and is raised."""
+    """Run ``coroutines`` concurrently and return their results; the first error cancels the others and is raised."""
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         return await asyncio.gather(*tasks)
@@ -466,7 +465,7 @@ async def together(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 
 async def _in_order(coroutines: Iterator[Coroutine[Any, Any, T]]) -> AsyncGenerator[T, None]:
-    """Yield what ``coroutines`` return, in order; some run ahead."""
+    """Yield the results of ``coroutines``, in order; some run ahead."""
     ahead: list[asyncio.Task[T]] = []
     try:
         for coroutine in coroutines:
@@ -478,14 +477,14 @@ async def _in_order(coroutines: Iterator[Coroutine[Any, Any, T]]) -> AsyncGenera
     finally:
         for task in ahead:
             task.cancel()
-        # Those that have ended hold memory of the budget.
+        # Finished ones hold memory of the budget.
         for found in await asyncio.gather(*ahead, return_exceptions=True):
             if isinstance(found, _Unit):
                 found.grant.release()
 
 
 def _missing(ranges: list[ByteRange], held: Block) -> list[ByteRange]:
-    """Return those of ``ranges`` that ``held`` does not cover. One that it cuts in two is fetched in one piece."""
+    """Return those of ``ranges`` that ``held`` does not cover. One that it splits is downloaded as a whole."""
     return [item for item in ranges if subtract([item], [ByteRange(held.start, held.stop)])]
 
 

@@ -1,4 +1,4 @@
-"""What a scan reads of every file, and where that lies in one file."""
+"""What a scan reads of every file, and its location in one file."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from delta_sharing_client.read.align import Aligner, FileColumn
 from delta_sharing_client.read.bounds import RowGroupBounds
 
 _LONG = PrimitiveType("long")
-# Writers before 1.2.9 forgot a dictionary page's header in a chunk's length; the Parquet reader then reads on.
+# Writers before 1.2.9 omitted a dictionary page's header from a chunk's length; the Parquet reader then reads beyond
+# it.
 _OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
 _OLD_WRITER_PADDING = 100
-_VALUES_PER_BYTE = 2  # low on purpose: only what unpacks to far more than its encoded size shall be held for large
+_VALUES_PER_BYTE = 2  # low on purpose: only data that unpacks to far more than its encoded size counts as large
 
 
 class Shape:
-    """What follows from a scan's columns; made once per scan and process."""
+    """Values derived from a scan's columns, once per scan and process."""
 
     def __init__(self, context: ScanContext) -> None:
         self.context = context
@@ -50,9 +51,9 @@ class Shape:
         self._last: tuple[bool, frozenset[str], pa.Schema, Alignment] | None = None
 
     def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
-        """Return where the scan's columns are in a file with the schema ``arrow``; ``DataError`` if they do not fit.
+        """Return the scan's columns in a file with the schema ``arrow``; ``DataError`` if they do not fit.
 
-        Files of a table mostly have one schema, so the last answer is kept.
+        Files of a table usually have one schema, so the last result is cached.
         """
         typed = self.context.is_change_feed and not _has_constant_type(task)
         untold, last = self.untold(task), self._last
@@ -63,16 +64,16 @@ class Shape:
         return found
 
     def needs_file(self, task: FileTask) -> bool:
-        """Return whether any value comes out of the data file itself (else row counts are all that is needed)."""
+        """Return whether any value is read from the data file itself (otherwise row counts are enough)."""
         if self._in_files or self.untold(task):
             return True
         return Origin.CHANGE_TYPE in self.origins and not _has_constant_type(task)
 
     def untold(self, task: FileTask) -> frozenset[str]:
-        """Return the partition columns of which the file's action tells nothing; they are read as any other column.
+        """Return the partition columns without a value in the file's action; they are read like other columns.
 
-        The file has them if it is older than the table's partitions, or its writer puts them there anyway; else they
-        are null: Delta Lake for Spark leaves nulls out of a tombstone's values, others out of an added file's, too.
+        The file has them if it is older than the table's partitioning, or if its writer stores them anyway; otherwise
+        they are null: Delta Lake for Spark omits nulls in tombstones, other writers also in added files.
         """
         values = task.partition_values
         return frozenset(
@@ -84,7 +85,7 @@ class Shape:
         )
 
     def filters_rows(self, task: FileTask) -> bool:
-        """Return whether the predicate can tell rows of the file apart; else it is true of all of them or of none."""
+        """Return whether the predicate can differ between rows of the file."""
         if not self.context.filters:
             return False
         constant = {Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP}
@@ -94,12 +95,9 @@ class Shape:
         return any(column.origin not in constant or column.name in untold for column in self.context.filters)
 
     def constants(self, task: FileTask) -> dict[str, pa.Scalar]:
-        """Return the columns that have one value in the whole file, in their Arrow types.
+        """Return the columns with one value in the whole file, in their Arrow types.
 
-        Raises
-        ------
-        DataError
-            A partition value does not parse.
+        Raises ``DataError`` if a partition value cannot be parsed.
         """
         values: dict[str, pa.Scalar] = {}
         untold, change = self.untold(task), task.change
@@ -125,8 +123,8 @@ class Shape:
                 assert column.field is not None
                 text = self._partition_text(task, column.field)
                 value = partition_bound(text, column.field.type, column=column.name)
-                # Of a float it is known that it is not null, and nothing else: a column without bounds would count as
-                # missing in the file, which is null in every row, and NaN and signed zeros are no bounds.
+                # For a float it is only known that it is not null: a column without bounds would count as missing in
+                # the file, which is null in every row, and NaN and signed zeros are not bounds.
                 known = None if isinstance(value, float) else value
                 bounds[(column.name,)] = ColumnBounds(known, known, 1 if value is None else 0, 1)
             elif change is not None and (found := change.bounds(column.origin)) is not None:
@@ -134,8 +132,11 @@ class Shape:
         return bounds
 
     def check_partitions(self, task: FileTask, alignment: Alignment) -> None:
-        """Raise ``DataError`` if a column that the file does not have is among its partition values, by a name that no
-        partition column has: the file is older than the table's partitions, or its values go by other names."""
+        """Raise ``DataError`` if the file lacks a column, and has a partition value under a name that is not a
+        partition column.
+
+        Then the file is older than the table's partitioning, or its values have other names.
+        """
         strange = {key.lower(): key for key in task.partition_values if key.lower() not in self._partition_keys}
         if not strange:
             return
@@ -166,11 +167,11 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Alignment:
-    """A file's schema against the scan; the same for all files with that schema.
+    """A file's schema compared with the scan; the same for all files with that schema.
 
-    ``columns`` counts the schema's Parquet columns; ``leaves`` are those that are needed, and ``tops`` the places of
-    their top-level columns among what is read. ``as_stored`` are the places of the output's columns, ``None`` for one
-    that has a single value in the whole file, if all others are handed through; of these, ``looked_at`` are looked at.
+    ``columns`` is the number of Parquet columns; ``leaves`` are the needed ones, and ``tops`` the places of their
+    top-level columns in what is read. ``as_stored`` are the places of the output's columns, ``None`` for one with a
+    single value in the whole file, if all others are unchanged; of these, the values of ``looked_at`` are checked.
     """
 
     columns: int
@@ -186,16 +187,16 @@ class Alignment:
 
     @property
     def is_stored_in_order(self) -> bool:
-        """Whether what is read of the file is the output, column for column."""
+        """Whether the file's columns are the output's columns, in the same order."""
         return self.as_stored is not None and self.as_stored == tuple(range(len(self.tops)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """One file against the scan: columns, row groups to read and where each begins.
+    """One file of the scan: columns, row groups to read and their positions.
 
-    ``bounds`` are given where there is a predicate; ``pages`` where not all rows of a row group are wanted;
-    ``index`` where the page index was read: it returns the pages of the columns, decoded when they are asked for.
+    ``bounds`` are set with a predicate; ``pages`` if not all rows of a row group are wanted; ``index`` if the page
+    index was read: it returns the pages of the columns, decoded on demand.
     """
 
     footer: Footer
@@ -222,26 +223,26 @@ class Layout:
         return any(schema.column(leaf).max_repetition_level > 0 for leaf in self.leaves)
 
     def chunks_of(self, leaves: Iterable[int]) -> Chunks:
-        """Return the chunks of ``leaves`` at least; to decode those of all columns takes longer."""
+        """Return at least the chunks of ``leaves``; decoding those of all columns takes longer."""
         return self.chunks if self.chunks.is_decoded else Chunks(self.footer.data, frozenset(leaves), self.footer.start)
 
     def rows(self, group: int) -> int:
         return self.row_starts[group + 1] - self.row_starts[group]
 
     def stretches(self, group: int, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return which of the file's rows ``[start, stop)``, all of ``group``, are wanted."""
+        """Return the wanted ranges in the file's rows ``[start, stop)``, all of ``group``."""
         first = self.row_starts[group]
         return [(first + left, first + right) for left, right in self.within(group, start - first, stop - first)]
 
     def within(self, group: int, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return which of a row group's rows ``[start, stop)``, counted in it, are wanted."""
+        """Return the wanted ranges in a row group's rows ``[start, stop)``."""
         if group not in self.pages:
             return [(start, stop)]
         cut = [(max(start, left), min(stop, right)) for left, right in self.pages[group].rows]
         return [(left, right) for left, right in cut if left < right]
 
     def ranges(self, groups: tuple[int, ...]) -> list[ByteRange]:
-        """Return the needed bytes of the column chunks of ``groups``; ``DataError`` if they lie outside the file."""
+        """Return the needed bytes of the column chunks of ``groups``; ``DataError`` if they are outside the file."""
         found = []
         for group in groups:
             partial = self.pages[group].chunks if group in self.pages else {}
@@ -256,15 +257,15 @@ class Layout:
         return ByteRange(chunk.start, min(chunk.start + chunk.length + padding, self.footer.start))
 
     def compressed_size(self, groups: tuple[int, ...]) -> int:
-        """Return how many bytes of the file ``groups`` need; roughly, where all of it is there."""
+        """Return how many bytes of the file ``groups`` need; approximate if the whole file is here."""
         if self.whole:
             rows = sum(self.rows(group) for group in groups)
             return self.footer.start * rows // max(1, self.row_starts[-1])
         return sum(item.length for item in self.ranges(groups))
 
     def decoded_size(self, groups: tuple[int, ...]) -> int:
-        """Return roughly how many bytes the needed columns of ``groups`` have before encoding's savings."""
-        # A few bytes of run lengths can stand for billions of values, so their number counts as well.
+        """Return the approximate decoded size of the needed columns of ``groups``."""
+        # A few bytes of run lengths can mean billions of values, so their number counts as well.
         values = sum(self.rows(group) for group in groups) * len(self.leaves) // _VALUES_PER_BYTE
         if self.whole:
             return max(values, sum(max(0, self.footer.metadata.row_group(group).total_byte_size) for group in groups))
@@ -277,20 +278,11 @@ class Layout:
 
 
 def lay_out(shape: Shape, task: FileTask, footer: Footer, arrow: pa.Schema, *, whole: bool = False) -> Layout:
-    """Match a file's footer with the scan and choose the row groups that may hold a wanted row.
+    """Match a file's footer with the scan and choose the row groups that may have a wanted row.
 
-    Parameters
-    ----------
-    arrow:
-        The file's schema as the Parquet reader converts it.
-    whole:
-        All of the file is read, so nobody needs to know where in it something is.
-
-    Raises
-    ------
-    DataError
-        The file does not fit the table: column missing its id, type not convertible, row counts that contradict the
-        statistics' ``numRecords``.
+    ``arrow`` is the file's schema as the Parquet reader converts it. ``whole`` says that the whole file is read, so
+    that positions are not needed. Raises ``DataError`` if the file does not fit the table: a column without its id, a
+    type that cannot be converted, row counts that contradict the statistics' ``numRecords``.
     """
     context, metadata = shape.context, footer.metadata
     found = shape.alignment(arrow, task)

@@ -1,6 +1,5 @@
-"""Which pages of a file's row groups to read: those that its page index does not rule out, and of the other columns
-those with rows that the filter's columns, read first, leave. Each only where it probably saves more than it costs.
-"""
+"""Chooses the pages of a file's row groups to read: by its page index, and by the rows that match in the filter's
+columns, which are read first. Each is done only if it probably saves more than it costs."""
 
 from __future__ import annotations
 
@@ -30,35 +29,35 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 
 Rows = tuple[tuple[int, int], ...]
 Read = Callable[[int, int], pa.Buffer]
-# Bytes that can be read in the time that one more round trip takes; what page skipping has to save to pay for it.
+# Bytes that can be downloaded during one more round trip; page skipping must save as much.
 _ROUND_TRIP = 1024 * 1024
-# What it has to save where the index is here already, for the work.
+# The minimum saving if the index is already here.
 _WORK = 64 * 1024
-# Before anything is known: half of this much was saved by an extra look, which rests where that is nothing.
+# The initial assumption: half of this much was saved. Without further savings, the attempts stop.
 _PRIOR = 4 * 1024 * 1024
-# What was seen in fewer bytes counts no more once there are others.
+# Observations with fewer bytes are replaced by others.
 _GUESSED = 64 * 1024
-# Of these writers the Parquet reader takes every page of version 2 to be compressed (ARROW-17100).
+# The Parquet reader treats every version 2 page of these writers as compressed (ARROW-17100).
 _OLD_WRITER = re.compile(r"parquet-cpp(?:-arrow)? version [012]\.")
-# Rows that match closer together than this are one stretch: pages hold more rows.
+# Matching rows closer together than this are one range: pages have more rows.
 _STRETCH = 1024
-# What has to be saved to pay for one more round trip, and for decoding the filter's columns twice.
+# The minimum saving for one more round trip, and for decoding the filter's columns twice.
 _LEAST = 4 * 1024 * 1024
 
 
 class Ratio:
-    """How many bytes come of so many, ``found`` of ``seen`` before anything is known; learned as the scan goes."""
+    """A ratio of bytes, initially ``found`` of ``seen``; learned during the scan."""
 
     def __init__(self, seen: int = _PRIOR, found: int = _PRIOR // 2) -> None:
         self._seen = seen
         self._found = found
 
     def expected(self, nbytes: int) -> int:
-        """Return how many bytes will probably come of ``nbytes``."""
+        """Return the expected number of bytes for ``nbytes``."""
         return nbytes * self._found // self._seen
 
     def learn(self, nbytes: int, found: int) -> None:
-        # A race loses one observation at most, which is harmless.
+        # A race loses at most one observation, which is harmless.
         if self._seen < _GUESSED:
             self._seen, self._found = max(1, nbytes), found
         else:
@@ -66,7 +65,7 @@ class Ratio:
 
 
 class SkippedPages(NamedTuple):
-    """What page skipping left out: pages, and their bytes; those of whole row groups too."""
+    """The skipped pages, and their bytes; including those of whole row groups."""
 
     pages: int = 0
     bytes: int = 0
@@ -76,7 +75,7 @@ class SkippedPages(NamedTuple):
 
 
 def index_ranges(layout: Layout, held: Block, gains: Ratio) -> dict[int, list[ByteRange]]:
-    """Return the parts of the page index to read for each row group; nothing if that would not pay.
+    """Return the parts of the page index to read for each row group; nothing if it does not pay.
 
     ``held`` are the bytes that are here already.
     """
@@ -94,7 +93,7 @@ def index_ranges(layout: Layout, held: Block, gains: Ratio) -> dict[int, list[By
             if chunk.offset_index is None or leaf not in flat:
                 continue
             ranges.append(chunk.offset_index)
-            # What is held is the file's end.
+            # The held bytes are the file's end.
             size += max(0, min(chunk.start + chunk.length, held.start) - chunk.start)
             if leaf in filters and chunk.column_index is not None:
                 ranges.append(chunk.column_index)
@@ -112,12 +111,8 @@ def with_pages(
 ) -> tuple[Layout, SkippedPages]:
     """Return the layout without the pages, and row groups, in which no row can match.
 
-    Parameters
-    ----------
-    groups:
-        What ``index_ranges`` returned.
-    read:
-        Returns as many bytes of the file from a position on; it has those that ``groups`` name.
+    ``groups`` is the result of ``index_ranges``. ``read`` returns bytes of the file from a position on, including those
+    of ``groups``.
     """
     planned: dict[int, GroupPages] = {}
     index: dict[int, Callable[[], Mapping[int, Pages]]] = {}
@@ -126,7 +121,7 @@ def with_pages(
     skipped = SkippedPages()
     for group in groups:
         whole = layout.compressed_size((group,))
-        # Nobody needs the pages of the other columns while all rows may match.
+        # The pages of the other columns are not needed while all rows may match.
         index[group] = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
         rows = _wanted(layout, group, _read_pages(layout, group, filters, read), predicate, read)
         saved = SkippedPages()
@@ -147,15 +142,15 @@ def with_pages(
 
 
 def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
-    """Return the layout that reads ``groups`` whole."""
+    """Return the layout that reads ``groups`` completely."""
     pages = {group: item for group, item in layout.pages.items() if group not in groups}
     return dataclasses.replace(layout, pages=pages, index={})
 
 
 def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, Pages]) -> GroupPages:
-    """Return what to read of a row group for ``rows`` where the pages of some columns are ``found``."""
+    """Return what to read of a row group for ``rows`` if the pages of some columns are ``found``."""
     chunks = {}
-    # Chunks that share bytes could be read in each other's place.
+    # Chunks that share bytes could be read in place of each other.
     if _disjoint([layout.chunk_range(group, leaf) for leaf in layout.leaves]):
         shapes = _shapes(layout, found)
         for leaf, item in found.items():
@@ -168,12 +163,9 @@ def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, Page
 def rebuild(
     layout: Layout, groups: tuple[int, ...], blocks: list[Block], read: Read
 ) -> tuple[list[Block], dict[tuple[int, int], pa.Buffer]]:
-    """Return the chunks of ``groups`` that were fetched in part, by start and length, and the ``blocks`` still needed.
+    """Return the rebuilt chunks of ``groups``, by start and length, and the ``blocks`` that are still needed.
 
-    Raises
-    ------
-    PageMismatch
-        The pages contradict their index.
+    Raises ``PageMismatch`` if the pages contradict their index.
     """
     partial = [
         (group, leaf, item)
@@ -203,7 +195,7 @@ def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -
 
 
 def _wanted(layout: Layout, group: int, found: dict[int, Pages], predicate: Expression, read: Read) -> Rows | None:
-    """Return the rows that may match, ``None`` if that may be all of them."""
+    """Return the rows that may match, ``None`` for possibly all."""
     assert layout.bounds is not None
     columns = {}
     for _, leaf, _ in layout.bounds.leaves.values():
@@ -252,7 +244,7 @@ def _bytes(read: Read, item: ByteRange) -> bytes:
 def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: Ratio, held: int) -> tuple[int, ...]:
     """Return the filter's Parquet columns if it probably pays to read them first, else nothing.
 
-    What lies in the file from ``held`` on is here already.
+    The file's bytes from ``held`` on are here already.
     """
     if (
         layout.bounds is None

@@ -1,1 +1,1 @@
-"""Apache Spark: batch, change feed and streaming in plain PySpark."""
+"""Apache Spark: batch reads, change feeds and streams in plain PySpark."""

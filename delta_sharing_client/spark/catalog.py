@@ -1,7 +1,7 @@
-"""What the catalog of ``PushDown.java`` asks of Python: names below a namespace, the columns and version of a table.
+"""Answers the catalog of ``PushDown.java``: names below a namespace, the columns and version of a table.
 
-A question is a schema that Spark infers: it costs a Python worker, and no job. What is wrong is told in the schema,
-too, because an error of a Python worker would reach the user as Spark's.
+A question is a schema that Spark infers: it costs a Python worker, and no job. Errors are returned in the schema too,
+because Spark would wrap an error of a Python worker.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from delta_sharing_client.spark.options import profile_of
 
 
 def told(options: Mapping[str, str], table: Callable[[], tuple[StructType, int]]) -> StructType:
-    """Return the answer to the option ``tell``: ``names`` of what is in the option ``namespace``, or the columns of
-    ``table``, of which a last field holds the version."""
+    """Return the result for the option ``tell``: the names below the option ``namespace``, or the columns of ``table``,
+    with the version in an additional last field."""
     given = {name.lower(): value for name, value in options.items()}
     try:
         if given["tell"] == "names":

@@ -44,8 +44,8 @@ from delta_sharing_client.spark.types import (
     target_schema,
 )
 
-# The classes by which PySpark knows a data source, or stand-ins for those that this PySpark does not have. PySpark 3.5
-# has no Python data sources: there the same classes plan and read, and ``to_spark`` hands Spark their tasks.
+# PySpark's data source classes, or replacements for those that this PySpark does not have. PySpark 3.5 has no Python
+# data sources: there the same classes plan and read, and ``to_spark`` passes their tasks to Spark.
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
     from pyspark.sql.streaming.datasource import (
@@ -62,7 +62,7 @@ else:
     except ImportError:  # PySpark 3.5
 
         class DataSource:
-            """Stands in for PySpark's class of this name, as those below do."""
+            """Replaces PySpark's class, like those below."""
 
             def __init__(self, options: Any) -> None:
                 self.options = options
@@ -106,17 +106,17 @@ _LOG = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def one_sentence(wanted: bool = True) -> Iterator[None]:
-    """Have PySpark show an error of ours without the traceback before it; only where a Python worker runs this."""
+    """Make PySpark show our error without the traceback before it; only in a Python worker."""
     try:
         yield
     except DeltaSharingError:
         if wanted:
-            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # of this worker, which ends with the error
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # for this worker, which ends with the error
         raise
 
 
 class FilePartition(InputPartition):
-    """A part of a plan as Spark carries it. Its repr shows neither URLs nor credentials; its pickle holds both."""
+    """A part of a plan. Its repr shows neither URLs nor credentials; its pickle contains both."""
 
     def __init__(self, part: Partition) -> None:
         super().__init__(None)
@@ -130,7 +130,7 @@ class FilePartition(InputPartition):
         return _labelled, (f"{SIZE_LABEL}{_digits(size)} {_digits(rows)}", self.part)
 
     def read(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as batches of exactly the schema ``target``; errors are those of ``Partition.read``."""
+        """Yield the rows as batches of exactly the schema ``target``; errors as in ``Partition.read``."""
         with one_sentence(), self.part.read() as batches:
             for batch in batches:
                 yield conform(batch, target)
@@ -145,31 +145,30 @@ def _digits(number: int | None) -> str:
 
 
 def plan_partitions(plan: ScanPlan, options: SparkOptions, plan_id: str | None = None) -> list[FilePartition]:
-    """Return the partitions of ``plan``, so that ``parallelism`` tasks at a time share the work.
+    """Return the partitions of ``plan`` for ``parallelism`` concurrent tasks.
 
-    As Spark does for its own file sources: an equal share, but not below 4 MiB (a task costs tens of milliseconds)
-    and not above ``max_partition_bytes``, as far as files allow. ``plan_id`` names the plan among all plans that an
-    executor may ever see.
+    As for Spark's own file sources: an equal share, but at least 4 MiB (a task costs tens of milliseconds) and at most
+    ``max_partition_bytes``, as far as files allow. ``plan_id`` identifies the plan on an executor.
     """
     total = sum(map(read_cost, plan.tasks))
     share = min(options.max_partition_bytes, max(LEAST_PARTITION, -(-total // max(1, options.parallelism))))
     count = max(1, -(-total // share))
     if options.read.limit is None and plan.limit:
-        # Spark pushed it and counts itself: each part may give so many rows.
+        # Spark pushed the limit and counts itself: each part may return that many rows.
         whole = partition(dataclasses.replace(plan, limit=None), count, plan_id)
         return [FilePartition(limited(part, plan.limit)) for part in whole]
     return [FilePartition(part) for part in partition(plan, count, plan_id)]
 
 
 def plan_packed(found: ScanStream, tasks: PackedTasks, options: SparkOptions) -> list[FilePartition]:
-    """As ``plan_partitions``, of very many files: they are not cut, and there are no more than some thousand tasks."""
+    """Like ``plan_partitions``, for very many files: they are not split, into at most some thousand tasks."""
     total = sum(chunk.cost for chunk in tasks.chunks)
     parts = packed_partitions(found.context, tasks, -(-total // options.max_partition_bytes))
     return [FilePartition(part if found.limit is None else limited(part, found.limit)) for part in parts]
 
 
 def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed: bool) -> None:
-    """Log that a read of gigabytes takes every column and row, where neither options nor a schema say less."""
+    """Log a warning for a read of gigabytes with all columns and rows, without options or a schema."""
     asked = (options.read.columns, options.read.filter, options.read.limit)
     if size > LARGE_READ and not narrowed and all(part is None for part in asked):
         _LOG.warning(
@@ -185,8 +184,8 @@ def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed
 class BatchReader(DataSourceReader):
     """Reads a snapshot or a change feed.
 
-    It does not override ``pushFilters``: Spark keeps the filters pushed last for every later scan of the same
-    DataFrame, so a source that heeds them returns wrong rows. Filters come as the option ``filter``.
+    It does not override ``pushFilters``: Spark keeps the last pushed filters for every later scan of the same
+    DataFrame, so a source that uses them returns wrong rows. Filters come as the option ``filter``.
     """
 
     def __init__(self, table: ServedTable, columns: Columns, version: int, *, narrowed: bool = False) -> None:
@@ -196,12 +195,12 @@ class BatchReader(DataSourceReader):
         self._narrowed = narrowed
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the files, packed, as ``plan`` does."""
+        """Return the packed files, like ``plan``."""
         with one_sentence():
             return self.plan()
 
     def plan(self) -> list[FilePartition]:
-        """Ask the server for the files and return them, packed."""
+        """Request the files from the server and return them, packed."""
         options = self._table.options
         with contextlib.closing(self._table.plan_batch(self._columns, self._version)) as found:
             check_unchanged(schema_to_json(found.context.schema), options, self._columns.schema, self._table.name)
@@ -228,18 +227,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._described = described
         self._followed: Follower | None = None
-        # PySpark 4.0 and 4.1 do not say where a batch starts: it is where the last one ended.
+        # PySpark 4.0 and 4.1 do not pass the start of a batch: it is the end of the last one.
         self._position: dict[str, Any] = BEGINNING.to_json()
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_followed": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the same offset always: Spark asks again after a crash, and nothing may have moved."""
+        """Return always the same offset: Spark asks again after a crash, and it must not change."""
         return BEGINNING.to_json()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Limit = None) -> dict[str, Any]:
-        """Return how far the batch after ``start`` reaches within ``limit``."""
+        """Return the end of the batch after ``start`` within ``limit``."""
         begin = self._position if start is None else start
         with self._telling():
             offset = parse_offset(begin, CHECKPOINT)
@@ -247,21 +246,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin if found == offset else found.to_json()
 
     def getDefaultReadLimit(self) -> Limit:
-        """Return a limit that stands for all of them: Spark can only carry one, the options hold the rest."""
+        """Return a placeholder for all limits: Spark can only pass one, and the options have the rest."""
         return default_limit(self._follower.budget())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the end of the table as far as known, for the query's progress."""
+        """Return the known end of the table, for the query's progress."""
         found = self._follower.reported()
         return None if found is None else found.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Let the version of now be the last one."""
+        """Make the current version the last one."""
         with self._telling():
             self._follower.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the files between two offsets, packed. Also called for a replay, before anything else."""
+        """Return the files between two offsets, packed. Also called first for a replay."""
         with self._telling():
             return self._partitions(start, end)
 
@@ -290,7 +289,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from partition.read(target_schema(self._columns.schema))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Forget what is cached of finished batches."""
+        """Remove cached data of finished batches."""
         offset = parse_offset(end, CHECKPOINT)
         if not isinstance(offset, Beginning):
             self._follower.forget_before(offset)
@@ -301,7 +300,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        """Let what stops the stream end with what to do, and say it in the log as well: Spark buries it in its own."""
+        """Add what to do to the error that stops the stream, and log it, because Spark's own message hides it."""
         try:
             yield
         except DeltaSharingError as error:
@@ -313,21 +312,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _budget(self, limit: Limit, *, told: bool) -> Budget | None:
         if told:
             return None if HAS_LIMITS and isinstance(limit, ReadAllAvailable) else self._follower.budget()
-        # PySpark 4.0 and 4.1 do not tell the trigger: only limits that a user set hold, so that a query with the
-        # trigger "available now", which is one batch there, reads all.
+        # PySpark 4.0 and 4.1 do not pass the trigger: only limits of the user apply, so that a query with the trigger
+        # "available now", which is one batch there, reads everything.
         options = self._table.options
         return None if options.max_files is None and options.max_bytes is None else self._follower.budget()
 
     @property
     def _follower(self) -> Follower:
-        # Made where it is used: the reader is pickled to executors, which need none of it.
+        # Created on use: the reader is pickled to executors, which do not need it.
         if self._followed is None:
             self._followed = Follower(self._table, self._described)
         return self._followed
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises what is wrong with a stream when it is first asked: PySpark shows none where it gets no reader."""
+    """Raises the error of a stream on the first call: PySpark hides an error when it creates the reader."""
 
     def __init__(self, error: DeltaSharingError) -> None:
         self._error = error
@@ -339,12 +338,12 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     initialOffset = latestOffset = partitions = prepareForTriggerAvailableNow = getDefaultReadLimit = _refuse
 
     def read(self, partition: InputPartition) -> NoReturn:
-        """As all of them."""
+        """Raise, like all methods."""
         raise self._error
 
 
 def default_limit(budget: Budget) -> Limit:
-    """Return the limit that Spark hands back with each request: Spark carries one only, so it stands for all."""
+    """Return the limit that Spark passes back with each request; it is a placeholder for all limits."""
     if not HAS_LIMITS:
         return None
     return ReadMaxBytes(budget.bytes) if budget.files is None and budget.bytes else ReadMaxFiles(budget.files or 1)
@@ -356,13 +355,13 @@ NAME = "deltaSharing"
 class DeltaSharingSource(DataSource):
     """``spark.read.format("deltaSharing")`` and ``spark.readStream.format("deltaSharing")``.
 
-    Spark pickles the instance after ``schema()``, so what it found is there for the readers; with a schema of the
-    user, ``schema()`` is not called.
+    Spark pickles the instance after ``schema()``, so the readers have its results; with a user's schema, ``schema()``
+    is not called.
     """
 
     def __init__(self, options: MutableMapping[str, str], parsed: SparkOptions | None = None) -> None:
         super().__init__(options)
-        # Who hands them over is no worker of Spark.
+        # Parsed options do not come from a Spark worker.
         self._by_spark = parsed is None
         if parsed is not None:
             self._parsed = parsed
@@ -377,7 +376,7 @@ class DeltaSharingSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """Return the table's schema, or what the option ``columns`` selects of it (asks the server)."""
+        """Return the table's schema, or the selection of the option ``columns`` (sends a request)."""
         if "tell" in self.options:
             return told(self.options, lambda: (self._found(), self.described_version))
         with one_sentence(self._by_spark):
@@ -387,13 +386,13 @@ class DeltaSharingSource(DataSource):
         self._described = self._describe(Operation.SNAPSHOT)
         text = self._described.metadata.schema_string
         if self._parsed.read.columns is None:
-            # What becomes of a DataFrame nobody knows here, and a warning of Spark's planner nobody sees.
+            # The DataFrame may be stored, and nobody sees a warning of Spark's planner.
             check_nothing_left_out(parse_schema(text), f"The DataFrame of '{self._parsed.table}'")
         return relation_columns(text, self._parsed).schema
 
     @property
     def described_version(self) -> int:
-        """The version of the table of which ``schema`` told the columns."""
+        """The version of the table that ``schema`` described."""
         assert self._described is not None
         return self._described.version
 
@@ -425,7 +424,7 @@ class DeltaSharingSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refuse to write: a shared table is its provider's."""
+        """Refuse to write: a shared table is read-only."""
         with one_sentence(self._by_spark):
             raise UsageError(
                 f"The format '{self.name()}' only reads: a shared table is written by its provider. Write to another "
@@ -433,7 +432,7 @@ class DeltaSharingSource(DataSource):
             )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """As ``writer``."""
+        """Like ``writer``."""
         self.writer(schema, overwrite)
 
     def _describe(self, operation: Operation) -> TableHead:
@@ -447,7 +446,7 @@ class DeltaSharingSource(DataSource):
 
 
 class DeltaSharingAlias(DeltaSharingSource):
-    """The same under a name of its own: the JVM connector's jar, where it is on the class path, is ``deltaSharing``."""
+    """The same source under its own name, because the JVM connector's jar may be ``deltaSharing`` on the class path."""
 
     @classmethod
     def name(cls) -> str:

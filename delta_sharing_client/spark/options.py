@@ -1,7 +1,7 @@
 """The options of the Spark data source: names, meanings, combinations. ``docs/spark.md`` is the page for users.
 
-Names are those of the JVM connector where it has them, compared regardless of case. A bad value, a bad combination or
-an unknown name fails when the data source is loaded.
+Names are those of the JVM connector if it has them, case-insensitive. A bad value, a bad combination or an unknown name
+fails when the data source is loaded.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _Bound = TypeVar("_Bound", int, datetime.datetime)
 
 
 class ChangeColumns(enum.Enum):
-    """The shape of the three columns of the change feed.
+    """The form of the three columns of the change feed.
 
-    ``DELTA``: ``_change_type``, ``_commit_version``, ``_commit_timestamp`` as a timestamp, as Delta Lake has them.
+    ``DELTA``: ``_change_type``, ``_commit_version``, ``_commit_timestamp`` as a timestamp, as in Delta Lake.
     ``PARQUET``: ``_commit_version``, ``_commit_timestamp`` in epoch milliseconds, ``_change_type``, as the JVM
     connector has them with the response format ``parquet``.
     """
@@ -80,14 +80,10 @@ class SparkOptions(FollowRequest):
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SparkOptions:
-        """Check ``options`` as Spark hands them over.
+        """Check the options from Spark.
 
-        Raises
-        ------
-        UsageError
-            An unknown name, a bad value or a bad combination; the message says what fits.
-        ProfileError
-            The profile cannot be read.
+        Raises ``UsageError`` for an unknown name, a bad value or a bad combination, ``ProfileError`` if the profile
+        cannot be read.
         """
         given = _known(options)
         found = {**_parsed(_OPTIONS, given), **_parsed(_OWN, given)}
@@ -108,12 +104,12 @@ class SparkOptions(FollowRequest):
         return result
 
     def read_options(self, *, waiting: bool = True) -> ReadOptions:
-        """Return the options of a task, with the limits that are set, and a wait for ``maxOutage`` if ``waiting``."""
+        """Return the options of a task, with its limits, and a wait for ``maxOutage`` if ``waiting``."""
         found = dataclasses.replace(EXECUTOR_OPTIONS, **self.limits)
         return self.waiting(found) if waiting else self.polling(found)
 
     def changes(self, columns: Sequence[ColumnName] | None) -> ChangesRequest:
-        """Return the request of a batch read of the change feed, of ``columns``."""
+        """Return the request for a batch read of ``columns`` of the change feed."""
         return ChangesRequest(
             starting_version=None if self.starting_version == "latest" else self.starting_version,
             ending_version=self.ending_version,
@@ -126,13 +122,8 @@ class SparkOptions(FollowRequest):
         )
 
     def for_batch(self) -> SparkOptions:
-        """Return ``self`` if a batch read can use it.
-
-        Raises
-        ------
-        UsageError
-            A change feed without a numeric start or a start without a change feed.
-        """
+        """Return ``self`` if a batch read can use it; ``UsageError`` for a change feed without a numeric start, or a
+        start without a change feed."""
         if not self.read_change_feed:
             for name, value in (
                 ("startingVersion", self.starting_version),
@@ -152,13 +143,8 @@ class SparkOptions(FollowRequest):
         return self
 
     def for_stream(self) -> SparkOptions:
-        """Return ``self`` if a stream can use it.
-
-        Raises
-        ------
-        UsageError
-            Time travel, an end, a limit, row lineage or directory access, which a stream does not have.
-        """
+        """Return ``self`` if a stream can use it; ``UsageError`` for time travel, an end, a limit, row lineage or
+        directory access."""
         if self.read.version is not None or self.read.timestamp is not None:
             raise UsageError(
                 "Cannot time travel streams. Use option 'startingVersion' or 'startingTimestamp' instead of "
@@ -215,7 +201,7 @@ def names() -> list[str]:
 
 
 def asked(request: ScanRequest | ChangesRequest) -> dict[str, object]:
-    """Return what ``request`` says, as options of the data source."""
+    """Return ``request`` as options of the data source."""
     found: dict[str, object] = {"readChangeFeed": "true"} if isinstance(request, ChangesRequest) else {}
     for option in (*_READ.values(), *_OPTIONS.values()):
         value = getattr(request, option.field, None)
@@ -230,7 +216,7 @@ def asked(request: ScanRequest | ChangesRequest) -> dict[str, object]:
 
 
 def limits(options: ReadOptions) -> dict[str, object]:
-    """Return what ``options`` of a read set of limits and of the way to the data, as options of the data source."""
+    """Return the limits and the access mode in ``options`` as options of the data source."""
     default = ReadOptions()
     given = {option.name: getattr(options, option.field) for option in _LIMITS.values()}
     changed = {
@@ -242,14 +228,14 @@ def limits(options: ReadOptions) -> dict[str, object]:
 
 
 def profile_of(options: Mapping[str, str]) -> Profile:
-    """Return the profile that ``options``, with names in lower case, name by their path or by its fields."""
+    """Return the profile in ``options``, with names in lower case, by its path or by its fields."""
     inline = {name: options[name.lower()] for name in _CREDENTIALS if name.lower() in options}
     return Profile.load(_profile_fields(inline) if inline else options["path"])
 
 
 def credentials_of(profile: Profile) -> dict[str, str | None] | None:
-    """Return ``profile`` as options, ``None`` where they cannot say it: with an audience, in the body, signed, or of a
-    file or function. Spark redacts option names with ``token``, ``secret`` and ``password`` in them."""
+    """Return ``profile`` as options, ``None`` if that is not possible: with an audience, in the body, signed, or from a
+    file or function. Spark redacts option names that contain ``token``, ``secret`` and ``password``."""
     credentials = profile.credentials
     shared = {"endpoint": profile.endpoint, "shareCredentialsVersion": str(profile.version)}
     if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
@@ -294,7 +280,7 @@ def _parse_text(name: str, value: str) -> str:
 
 
 def _parse_product(name: str, value: str) -> str | None:
-    """Return ``value`` if it can be part of a User-Agent; ``None`` where it is empty."""
+    """Return ``value`` if it can be part of a User-Agent; ``None`` if it is empty."""
     if not re.fullmatch(r"[ -~]*", value):
         raise UsageError(f"Invalid value '{value}' for option '{name}': it must be printable ASCII characters.")
     return value.strip() or None
@@ -322,7 +308,7 @@ def _parse_starting_version(name: str, value: str) -> Start:
 
 
 def _parse_size(name: str, value: str) -> int:
-    """Read a size in bytes as the JVM writes it: ``12``, ``12k``, ``10g``."""
+    """Parse a size in bytes in the JVM's form: ``12``, ``12k``, ``10g``."""
     found = _amount(value, _BYTES)
     if not found:
         raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a size configuration such as '10g'.")
@@ -330,7 +316,7 @@ def _parse_size(name: str, value: str) -> int:
 
 
 def _parse_seconds(name: str, value: str) -> int:
-    """Read a duration: a number of seconds, or ``30s``, ``5m``, ``1h``."""
+    """Parse a duration: a number of seconds, or ``30s``, ``5m``, ``1h``."""
     found = _amount(value, _SECONDS)
     if found is None:
         raise UsageError(f"Invalid value '{value}' for option '{name}': it must be a number of seconds such as '30s'.")
@@ -345,9 +331,9 @@ def _parse_timeout(name: str, value: str) -> int:
 
 
 def _parse_timestamp(name: str, value: str) -> str:
-    """Read a timestamp and return it as ISO 8601 in UTC, a start moved to the next whole millisecond.
+    """Parse a timestamp to ISO 8601 in UTC; a start is moved to the next whole millisecond.
 
-    A text without a zone is UTC: a data source is not told the session's time zone.
+    A text without a zone is in UTC: a data source does not know the session's time zone.
     """
     return to_instant(value, name, up=name == "startingTimestamp")
 
@@ -441,7 +427,7 @@ _OPTIONS = _table(
     _Option("callerOrg", "caller_org", _parse_product),
     _Option("maxOutage", "max_outage", _parse_seconds),
 )
-# Set by our own classes in the driver for each scan, and so not among the names.
+# Set by our own classes in the driver for each scan, so they are not documented.
 _OWN = _table(
     _Option("pushed", "pushed", Pushed.parse),
     _Option("loadedVersion", "loaded_version", _parse_count),
@@ -461,7 +447,7 @@ _CREDENTIALS = (
     "clientSecret",
     "scope",
 )
-# Options of Delta Lake and the JVM connector that would change which rows come out, and what to do instead.
+# Options of Delta Lake and the JVM connector that would change the rows, and what to do instead.
 _ELSEWHERE = {
     "excludeRegex": "use option 'filter'",
     "ignoreFileDeletion": "use option 'ignoreDeletes' or 'ignoreChanges'",

@@ -1,8 +1,8 @@
-"""What ``where``, ``select`` and ``limit`` of a query ask, told to the Python data source of its scan.
+"""Passes ``where``, ``select`` and ``limit`` of a query to the Python data source of its scan.
 
-Spark tells a Python data source none of it. The classes of ``PushDown.java``, compiled in the driver by the Janino that
-Spark ships, stand between the two. They use what Spark does not promise to keep, so they are tried in each session
-before they are used, and where they do not do what they should, frames are made without them.
+Spark does not do this. The classes of ``PushDown.java``, compiled in the driver by the Janino that Spark ships, do.
+They use internal classes of Spark, so each session tests them first; if the test fails, frames are created without
+them.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ FORMAT = "delta_sharing_client.spark.PushDown"
 SWITCH = "spark.delta.sharing.pushDown"
 _SOURCE = "PushDown.java"
 _LOG = logging.getLogger(__name__)
-# By JVM the loader of the compiled classes, and by session whether they do what they should.
+# For each JVM the loader of the compiled classes, and for each session whether they work.
 _loaders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _checked: weakref.WeakKeyDictionary[SparkSession, bool] = weakref.WeakKeyDictionary()
 
 
 def works(session: SparkSession) -> bool:
-    """Whether the format ``FORMAT`` can be used in ``session``; tried at the first question, and a log line tells why
-    not. The setting ``spark.delta.sharing.pushDown`` switches it off."""
+    """Whether the format ``FORMAT`` works in ``session``; tested on the first call, and a failure is logged. The
+    setting ``spark.delta.sharing.pushDown`` turns it off."""
     if str(session.conf.get(SWITCH, "true")).lower() == "false" or getattr(session, "_sc", None) is None:
-        return False  # of Spark Connect the JVM is elsewhere
+        return False  # the JVM of Spark Connect is elsewhere
     if session not in _checked:
         try:
             _check(session)
             _checked[session] = True
-        except Exception as error:  # whatever it is, there is another way
+        except Exception as error:  # whatever it is, reads work without push-down
             _checked[session] = False
             _LOG.warning(
                 "Spark reads shared tables without push-down, so 'where' and 'select' skip nothing; the arguments "
@@ -65,7 +65,7 @@ def works(session: SparkSession) -> bool:
 
 @contextlib.contextmanager
 def classes(session: SparkSession) -> Iterator[DataFrameReader]:
-    """Give a reader for which Spark, on this thread and within the block, finds ``FORMAT``."""
+    """Yield a reader with which Spark finds ``FORMAT``, on this thread and in the block."""
     jvm: Any = session.sparkContext._jvm
     thread = jvm.java.lang.Thread.currentThread()
     before = thread.getContextClassLoader()
@@ -80,7 +80,7 @@ def _loader(session: SparkSession, parent: Any) -> Any:
     jvm: Any = session.sparkContext._jvm
     if jvm not in _loaders:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setTargetVersion(8)  # it takes static methods of interfaces only then
+        compiler.setTargetVersion(8)  # required for static methods of interfaces
         compiler.setParentClassLoader(parent)
         compiler.cook(importlib.resources.files(__package__).joinpath(_SOURCE).read_text(encoding="utf-8"))
         _loaders[jvm] = compiler.getClassLoader()
@@ -91,7 +91,7 @@ def _loader(session: SparkSession, parent: Any) -> Any:
 
 
 def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
-    """Make the tables that ``profile`` shares a catalog ``name`` of ``session``; see ``loaders.attach``."""
+    """Create a catalog ``name`` in ``session`` for the tables of ``profile``; see ``loaders.attach``."""
     if not name.isidentifier():
         raise UsageError(f"The name '{name}' is none of a catalog. Use letters, digits and underscores.")
     given = credentials_of(SharingClient(profile).rest.profile)
@@ -107,13 +107,13 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
         )
     session.conf.set(f"spark.sql.catalog.{name}", CATALOG)
     with classes(session):
-        # Spark makes it here, by the loader of this thread, and keeps it for the session.
+        # Spark loads it here, with the class loader of this thread, and keeps it for the session.
         state: Any = session._jsparkSession.sessionState()
         catalog = state.catalogManager().catalog(name)
     catalog.use({key: str(value) for key, value in given.items() if value is not None})
 
 
-# === The check ===
+# === The self-check ===
 
 _ARROW = pa.schema(
     [
@@ -135,7 +135,7 @@ _CONDITION = "`a.b` = 'it\\'s' AND (x > 1 OR s.y IN (4, 5)) AND id <> 1 AND day 
 
 
 class CheckSource(DataSource):
-    """Four rows, of which it gives those that the pushed predicates leave; it fails where it is told too little."""
+    """Four rows, of which the pushed predicates select some; it fails if something was not pushed."""
 
     @classmethod
     def name(cls) -> str:
@@ -146,7 +146,7 @@ class CheckSource(DataSource):
         return _SCHEMA
 
     def reader(self, schema: spark.StructType) -> _CheckReader:
-        """Return what reads the rows that the options leave, in the columns of ``schema``."""
+        """Return a reader of the rows that the options select, in the columns of ``schema``."""
         return _CheckReader(schema, Pushed.parse("pushed", self.options["pushed"]))
 
 
@@ -171,7 +171,7 @@ class _CheckReader(DataSourceReader):
 
 
 def _check(session: SparkSession) -> None:
-    """Run a query with a condition and one without columns, both in one job; raises where the rows are not right."""
+    """Run a query with a condition and one without columns, in one job; raises if the rows are wrong."""
     session.dataSource.register(CheckSource)
     with classes(session) as reader:
         frame = reader.schema(_SCHEMA).option("source", CheckSource.name()).load("check")

@@ -1,10 +1,10 @@
-"""What a query asks of one scan, as the classes of ``PushDown.java`` tell it: predicates, a limit.
+"""The predicates and the limit of one scan, from the classes of ``PushDown.java``.
 
 The predicates are Spark's (``org.apache.spark.sql.connector.expressions.filter.Predicate``) as JSON: a column is
 ``{"column": [name, ...]}``, a constant ``{"type": "bigint", "value": "7"}`` with the text of Spark's internal value,
 and everything else ``{"name": "AND", "children": [...]}``. Spark filters the rows again, so a predicate may be weakened
-or left out, and it is wherever it does not mean here exactly what it means there. Only what cannot fail is taken: a
-condition that Spark would not have come to must not end a read.
+or omitted, and it is if its meaning differs here. Only conditions that cannot fail are used, because Spark might never
+evaluate a failing one.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ Told = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Pushed:
-    """The predicates of a scan, all of which hold for the rows that Spark keeps, and the rows that are enough."""
+    """The predicates of a scan, all of which hold for the rows that Spark keeps, and the number of rows that is
+    enough."""
 
     predicates: tuple[Told, ...] = ()
     limit: int | None = None
 
     @classmethod
     def parse(cls, name: str, text: str) -> Pushed:
-        """Read the option ``name``; ``UsageError`` where it is not what our own classes write."""
+        """Parse the option ``name``; ``UsageError`` if our own classes did not write it."""
         try:
             found = json.loads(text)
             return cls(tuple(found["predicates"]), found.get("limit"))
@@ -60,12 +61,9 @@ class Pushed:
             raise UsageError(f"Option '{name}' is set by this data source itself; leave it out.") from None
 
     def filter(self, columns: spark.StructType, schema: pa.Schema) -> Expression | None:
-        """Return a condition that is true of every row for which Spark finds all predicates true, if one is known.
+        """Return a condition that is true for every row for which Spark finds all predicates true, or ``None``.
 
-        Parameters
-        ----------
-        columns, schema:
-            The columns of the table, those that the read adds included, as Spark and as Arrow types.
+        ``columns`` and ``schema`` are the table's columns, with those that the read adds, as Spark and Arrow types.
         """
         reading = _Reading(columns)
         return known_of_all(_bindable(reading.implied(predicate), schema) for predicate in self.predicates)
@@ -89,7 +87,7 @@ class _Reading:
         self._columns = columns
 
     def implied(self, told: Told) -> Expression | None:
-        """Return what is true wherever ``told`` is true."""
+        """Return a condition that is true wherever ``told`` is true."""
         name, children = told.get("name"), told.get("children", ())
         if name == "AND":
             return known_of_all(map(self.implied, children))
@@ -98,12 +96,12 @@ class _Reading:
         return self.same(told)
 
     def same(self, told: Told) -> Expression | None:
-        """Return what is true, false and unknown where ``told`` is."""
+        """Return a condition with the same value as ``told``: true, false or unknown."""
         build = _CONDITIONS.get(told.get("name", ""))
         try:
             return None if build is None else build(self, told["children"])
         except (UsageError, ValueError, KeyError, ArithmeticError):
-            return None  # a constant that no column of ours can hold
+            return None  # a constant that none of our columns can contain
 
     def all_the_same(self, children: Sequence[Told]) -> list[Expression] | None:
         found = [self.same(child) for child in children]
@@ -120,7 +118,7 @@ class _Reading:
         return (Column(path), found.simpleString()) if path else None
 
     def constant(self, told: Told, type_name: str) -> Literal | None:
-        """Return a constant of the Spark type ``type_name``; of another one Spark would have cast the column."""
+        """Return a constant of the Spark type ``type_name``; for other types Spark would have cast the column."""
         if told.get("type") != type_name:
             return None
         read = _VALUES.get(_family(type_name))

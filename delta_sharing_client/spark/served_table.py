@@ -27,7 +27,7 @@ from delta_sharing_client.spark.types import Columns
 
 
 class ServedTable(FollowedTable):
-    """A table behind a server, with the options of one relation. Pickles."""
+    """A table of a server, with the options of one relation. Pickles."""
 
     def __init__(self, options: SparkOptions, operation: Operation) -> None:
         self.options = options
@@ -36,7 +36,7 @@ class ServedTable(FollowedTable):
         super().__init__(rest, options, read, options.read_options(waiting=False), operation)
 
     def describe_loaded(self, version: int | None) -> TableHead:
-        """As ``describe``: as of ``version``, if that is not the latest any more and the server tells."""
+        """Like ``describe``: as of ``version``, if it is not the latest any more and the server supports this."""
         head = self.describe()
         if version is None or head.version == version:
             return head
@@ -46,14 +46,10 @@ class ServedTable(FollowedTable):
             return head
 
     def plan_batch(self, columns: Columns, version: int) -> ScanStream:
-        """Plan a batch read of the snapshot or change feed that the options ask for.
+        """Plan a batch read of the snapshot or change feed in the options.
 
-        Where they do not say which, the snapshot is that of ``version``, and the feed ends there.
-
-        Raises
-        ------
-        SchemaChangeError
-            The table has moved on from ``version``, and the server does not give its past.
+        By default, the snapshot is that of ``version``, and the feed ends there. Raises ``SchemaChangeError`` if the
+        table has changed since ``version``, and the server does not share its history.
         """
         options = self.options
         asked = (options.read.limit, None if options.pushed is None else options.pushed.limit)
@@ -68,7 +64,7 @@ class ServedTable(FollowedTable):
                     return streamed(plan_change_feed(self._rest, options.table, until, self.read_options))
                 except UsageError:
                     if changes.starting_version is not None:
-                        raise  # else it may be a view, whose changes have no versions
+                        raise  # otherwise it may be a view, whose changes have no versions
             return streamed(plan_change_feed(self._rest, options.table, changes, self.read_options))
         read = dataclasses.replace(options.read, columns=columns.paths, filter=condition, limit=limit)
         if read.version is not None or read.timestamp is not None:
@@ -76,11 +72,11 @@ class ServedTable(FollowedTable):
         return self._plan_snapshot(read, version)
 
     def _plan_snapshot(self, read: ScanRequest, version: int) -> ScanStream:
-        # Without shared history no version can be asked for, only compared with, so the latest is asked for first.
+        # Without shared history a version can only be compared, so the latest one is requested first.
         latest: int | None = None
         try:
             found = streamed(stream_table(self._rest, self.options.table, read, self.read_options))
-        except UsageError:  # what was asked fitted the schema of ``version``
+        except UsageError:  # the request fitted the schema of ``version``
             pass
         else:
             latest = found.context.version
@@ -103,7 +99,7 @@ class ServedTable(FollowedTable):
 
 
 def streamed(found: ScanPlan | ScanStream) -> ScanStream:
-    """Return ``found`` as what its files are taken from."""
+    """Return ``found`` as a stream."""
     if isinstance(found, ScanStream):
         return found
     files = (task for task in found.tasks)
@@ -111,7 +107,7 @@ def streamed(found: ScanPlan | ScanStream) -> ScanStream:
 
 
 def user_agent(operation: Operation, caller: str | None) -> str:
-    """Return how the data source names itself to servers."""
+    """Return the data source's part of the User-Agent."""
     product = "SparkStructuredStreaming" if operation is Operation.STREAMING else "Spark"
     parts = [
         f"delta-sharing-client-{product}/{__version__}",

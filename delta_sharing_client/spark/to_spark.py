@@ -1,8 +1,8 @@
-"""``to_spark()``: a described read as a Spark DataFrame of our data source.
+"""``to_spark()``: a read as a Spark DataFrame of our data source.
 
-PySpark 3.5 has no Python data sources, and options of one are texts, which not all credentials are. Then the files are
-planned when the DataFrame is made, and read by ``mapInArrow``: one task a partition, the same code for planning,
-reading and types.
+PySpark 3.5 has no Python data sources, and options are texts, which cannot represent all credentials. In these cases
+the files are planned when the DataFrame is created, and read with ``mapInArrow``: one task per partition, with the same
+code for planning, reading and types.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 if TYPE_CHECKING:
     from delta_sharing_client.reads import Read
 
-# Options of a read without which it may not reach the server or the storage, and which the data source does not have.
+# Options of a read that may be necessary to reach the server or the storage, and that the data source does not have.
 _BEYOND = (
     *("headers", "user_agent", "storage_options", "proxy", "ca_bundle", "client_certificate"),
     *("min_bytes_per_second", "async_query"),
@@ -41,9 +41,9 @@ _OWN_VERSION = "{}.{}".format(*sys.version_info[:2])
 
 
 def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
-    """Return the snapshot or change data feed that ``read`` describes, on ``spark`` or the active session.
+    """Return the snapshot or change data feed of ``read``, on ``spark`` or the active session.
 
-    The rows are read by the executors, when a query runs; the files are those of the first query.
+    The executors read the rows when a query runs; the files are those of the first query.
     """
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_workers(session)
@@ -62,7 +62,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
     parsed = SparkOptions.parse({**given, "path": str(read.table)})
     parsed = dataclasses.replace(parsed, profile=profile, limits={**parsed.limits, **unsaid}).for_batch()
     source = DeltaSharingAlias({}, parsed)
-    # Asks the server here, where what is wrong is an error of this library.
+    # Sends the request here, so that errors are those of this library.
     schema = source.schema()
     if not HAS_DATA_SOURCES or credentials is None or unsaid:
         return planned_frame(session, source, schema)
@@ -75,9 +75,9 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
 
 
 def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: StructType) -> DataFrame:
-    """Return the batch read of ``source``, of which ``schema`` was asked, as a DataFrame that needs no data source."""
+    """Return the batch read of ``source`` with its ``schema`` as a DataFrame without a data source."""
     reader = source.reader(schema)
-    # One by one: a task unpickles its own only. Functions that give a token come along by their code.
+    # One by one: a task unpickles only its own. Functions that return a token are pickled by value.
     parts = [cloudpickle.dumps(part) for part in reader.plan()]  # type: ignore[no-untyped-call]
     if not parts:
         return session.createDataFrame([], schema)
@@ -93,15 +93,12 @@ def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: Str
 
 
 def check_workers(session: SparkSession) -> None:
-    """Refuse a session whose Python workers cannot run this package, before one of them says it in its own words.
+    """Refuse a session whose Python workers cannot run this package.
 
-    Raises
-    ------
-    UsageError
-        They run another interpreter than this one, and it lacks the package or has another Python; names
-        ``PYSPARK_PYTHON``.
+    Raises ``UsageError``, which names ``PYSPARK_PYTHON``, if they use another interpreter that lacks the package or has
+    another Python version.
     """
-    # Spark Connect has no context: its server's workers cannot be seen from here.
+    # Spark Connect has no context: its server's workers are not visible from here.
     context = getattr(session, "_sc", None)
     program = None if context is None else context.pythonExec
     if program is None or _place(program) == _place(sys.executable):
@@ -140,8 +137,8 @@ def _place(program: str) -> str:
 
 
 def _register(session: SparkSession) -> None:
-    # Under our own name, which no jar takes. PySpark finds the source itself where it finds packages at all, and logs a
-    # warning where one is registered in its place. Of Spark Connect the server finds it.
+    # Under our own name, which no jar uses. PySpark usually finds the source itself, and logs a warning if it is
+    # registered again. With Spark Connect the server finds it.
     if getattr(session, "_sc", None) is None:
         return
     sources = session._jsparkSession.sessionState().dataSourceManager()
@@ -150,6 +147,6 @@ def _register(session: SparkSession) -> None:
 
 
 def _parallelism(session: SparkSession) -> int | None:
-    # Spark Connect has no context; the planner's own processors are counted then.
+    # Spark Connect has no context; the cores of this machine are counted instead.
     context = getattr(session, "_sc", None)
     return None if context is None else int(context.defaultParallelism)

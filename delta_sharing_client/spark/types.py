@@ -1,8 +1,8 @@
-"""The columns of a relation as Spark has them: which, of what types, and batches in exactly their Arrow schema.
+"""The columns of a relation in Spark: names, types, and batches in exactly their Arrow schema.
 
-Spark compares the first batch of a Python data source with ``to_arrow_schema(schema, timezone="UTC")``, nullability
-included, so every column is declared nullable (what a reader may assume of a shared table's files is no more than
-that) and every batch is cast to the one target schema.
+Spark compares the first batch of a Python data source with ``to_arrow_schema(schema, timezone="UTC")``, including
+nullability, so every column is declared nullable (a reader cannot assume more about the files of a shared table) and
+every batch is cast to the target schema.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _EXTRA_TYPES = {
 }
 _PARQUET_ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)
 _CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
-# PySpark 4.0 and 4.1 know no other time zone.
+# PySpark 4.0 and 4.1 have no other time zone.
 _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(spark_to_arrow).parameters else {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of a relation: ``schema`` as Spark sees them, ``paths`` as the scan engine is asked (None: all), and
-    the ``condition`` by which a query lets rows be left out."""
+    """The columns of a relation: ``schema`` for Spark, ``paths`` for the scan engine (None: all), and the ``condition``
+    by which a query skips rows."""
 
     schema: spark.StructType
     paths: tuple[ColumnPath, ...] | None
@@ -74,10 +74,11 @@ def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
     DataError
         The table has no columns, which Spark cannot read.
     UsageError
-        A column, also one of the option ``filter``, does not exist, or the table has one of a name that the change
-        feed or row lineage adds.
+        A column, also one of the option ``filter``, does not exist, or the table has one with the name of a column that
+        the
+        change feed or row lineage adds.
     UnsupportedFeatureError
-        A selected column has a type that Spark cannot take.
+        A selected column has a type that Spark does not support.
     """
     table = parse_schema(schema_string)
     if not len(table):
@@ -90,13 +91,10 @@ def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
 
 
 def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.StructType) -> Columns:
-    """Return the columns of a relation with the schema ``wanted``: a user's own, or the one found at load.
+    """Return the columns of a relation with the schema ``wanted``: the user's, or the one found at load.
 
-    Raises
-    ------
-    UsageError
-        ``wanted`` has a column that the table does not have, or has of another type, or that the option ``columns``
-        leaves out.
+    Raises ``UsageError`` if ``wanted`` has a column that the table lacks or has with another type, or that the option
+    ``columns`` does not include.
     """
     table = parse_schema(schema_string)
     whole = _spark_schema(table, None, options)
@@ -115,12 +113,9 @@ def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.St
 
 
 def check_unchanged(schema_string: str, options: SparkOptions, columns: spark.StructType, table: str) -> None:
-    """Refuse to read ``columns``, found when the relation was loaded, from a table that has changed since.
+    """Refuse to read ``columns``, found at load, from a table that has changed since.
 
-    Raises
-    ------
-    SchemaChangeError
-        A column is gone or has another type.
+    Raises ``SchemaChangeError`` if a column is missing or has another type.
     """
     try:
         narrowed_columns(schema_string, options, columns)
@@ -203,13 +198,9 @@ def _nullable(data_type: spark.DataType) -> spark.DataType:
 def to_spark_field(field: StructField, column: str) -> spark.StructField:
     """Return the Spark field of a column called ``column`` in errors.
 
-    ``char`` and ``varchar`` are strings, because Spark has no Arrow type for them; a ``char`` column carries its length
-    in the metadata by which Spark pads what it reads, as it does for its own tables.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        A column has a type that PySpark cannot take from Python (intervals); it is named.
+    ``char`` and ``varchar`` are strings, because Spark has no Arrow type for them; a ``char`` column has its length in
+    the metadata, by which Spark pads the values, as in its own tables. Raises ``UnsupportedFeatureError`` for a type
+    that PySpark does not accept from Python (intervals), with its name.
     """
     lengths = _char_lengths(field)
     metadata = None if lengths is None else {_CHAR_METADATA: lengths}
@@ -227,7 +218,7 @@ def to_spark_type(data_type: DataType, column: str) -> spark.DataType:
         return spark.MapType(key, value, valueContainsNull=True)
     if isinstance(data_type, StructType):
         return spark.StructType([to_spark_field(field, f"{column}.{field.name}") for field in data_type])
-    kind = getattr(spark, TYPES[data_type.base].spark or "", None)  # VariantType is there from PySpark 4 on
+    kind = getattr(spark, TYPES[data_type.base].spark or "", None)  # PySpark before 4 has no VariantType
     if kind is None:
         raise UnsupportedFeatureError(
             f"Column '{column}' has the type '{data_type.name}', which this PySpark cannot take from Python; leave it "
@@ -244,12 +235,9 @@ def target_schema(schema: spark.StructType) -> pa.Schema:
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Return ``batch`` with exactly the schema ``target``: same columns, in the order of ``target``.
+    """Return ``batch`` with exactly the schema ``target``: the same columns, in its order.
 
-    Raises
-    ------
-    DataError
-        A column is missing or its values do not fit.
+    Raises ``DataError`` if a column is missing or its values do not fit.
     """
     columns = []
     positions = {name.lower(): position for position, name in enumerate(batch.schema.names)}
@@ -270,16 +258,16 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return ``array`` as ``target``: other nullability, timestamp units and order of a variant's two fields."""
+    """Return ``array`` as ``target``: nullability, timestamp units and order of a variant's two fields may differ."""
     if array.type.equals(target, check_metadata=True):
         return array
     if pa.types.is_struct(target):
         children = [conform_array(_child(array, field.name), field.type) for field in target]
         if not all(field.nullable for field in target):
-            # A variant's parts may not be null by type, not even below a null variant.
+            # By type, a variant's parts must not be null, even below a null variant.
             parts = zip(target, children, strict=True)
             children = [child if field.nullable else pc.fill_null(child, b"") for field, child in parts]
-        # field() leaves out the offset of a slice but not its nulls, so the validity is taken as a mask.
+        # field() ignores the offset of a slice but not its nulls, so the validity is passed as a mask.
         return pa.StructArray.from_arrays(children, fields=list(target), mask=pc.is_null(array))
     if pa.types.is_list(target):
         values = conform_array(array.values, target.value_type)
@@ -291,12 +279,12 @@ def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def has_chars(schema: spark.StructType) -> bool:
-    """Whether a column of ``schema`` is, or has inside, a ``char``."""
+    """Whether ``schema`` has a ``char``, at any level."""
     return _CHAR_METADATA in schema.json()
 
 
 def pad_chars(batch: pa.RecordBatch, schema: spark.StructType) -> pa.RecordBatch:
-    """Return ``batch`` of ``schema`` with the ``char`` values padded, where Spark does not do it: in ``mapInArrow``."""
+    """Return ``batch`` of ``schema`` with padded ``char`` values, which Spark does not do in ``mapInArrow``."""
     columns = [_padded_field(array, field) for array, field in zip(batch.columns, schema.fields, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
@@ -304,7 +292,7 @@ def pad_chars(batch: pa.RecordBatch, schema: spark.StructType) -> pa.RecordBatch
 def _padded_field(array: pa.Array, field: spark.StructField) -> pa.Array:
     noted = field.metadata.get(_CHAR_METADATA)
     if noted is not None:
-        import sqlglot  # parses types for few tables: a task that has none of them does not pay for it
+        import sqlglot  # parses types, and few tables have these
 
         return _padded(array, sqlglot.parse_one(noted, into=sqlglot.exp.DataType, dialect="spark"))
     if isinstance(field.dataType, spark.StructType):
@@ -314,7 +302,7 @@ def _padded_field(array: pa.Array, field: spark.StructField) -> pa.Array:
 
 
 def _padded(array: pa.Array, kind: exp.DataType) -> pa.Array:
-    """Return ``array`` with the strings padded that are ``char(n)`` in the Spark type ``kind``."""
+    """Return ``array`` with strings padded that are ``char(n)`` in the Spark type ``kind``."""
     below = kind.expressions
     if kind.is_type("char"):
         return pc.utf8_rpad(array, int(below[0].name))
@@ -331,7 +319,7 @@ def _padded(array: pa.Array, kind: exp.DataType) -> pa.Array:
 
 
 def _char_lengths(field: StructField) -> str | None:
-    """Return what Spark notes of a column with ``char`` in it (``char(5)``, ``struct<c:char(2)>``), if it is one."""
+    """Return Spark's metadata for a column with ``char`` (``char(5)``, ``struct<c:char(2)>``), if it is one."""
     noted = field.metadata.get(_CHAR_METADATA)
     if isinstance(noted, str):
         return noted
@@ -345,7 +333,7 @@ def _child(array: pa.StructArray, name: str) -> pa.Array:
 
 
 def _offsets(array: pa.Array) -> pa.Array:
-    # A mask is only taken with offsets that start at their buffer.
+    # A mask is only accepted with offsets that start at their buffer.
     return pa.array(array.offsets.to_numpy(zero_copy_only=False), pa.int32()) if array.null_count else array.offsets
 
 
