@@ -115,6 +115,7 @@ def _after_fork() -> None:
         # Its tasks never end in the child, and must not be reported.
         _current.loop.set_exception_handler(lambda loop, context: None)
     _current, _making = None, threading.Lock()
+    # The parent's tasks stay in the set: freeing them would run their clean-up here.
 
 
 if hasattr(os, "register_at_fork"):
@@ -125,6 +126,11 @@ if hasattr(os, "register_at_fork"):
 def _end() -> None:
     if _current is not None:
         _current.end()
+
+
+# What runs. The loop itself keeps only weak references: a garbage collection would end a read that nobody else refers
+# to, half-way and on whichever thread it happens.
+_running: set[asyncio.Task[Any]] = set()
 
 
 class Running(Generic[T]):
@@ -165,6 +171,7 @@ class Running(Generic[T]):
 
     def _start(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._task = task = self._loop.create_task(coroutine)
+        _running.add(task)
         task.add_done_callback(self._done)
 
     def _cancel(self) -> None:
@@ -177,6 +184,7 @@ class Running(Generic[T]):
     def _done(self, task: asyncio.Task[T]) -> None:
         # Release the task: its exception keeps everything that its frames kept.
         self._task = None
+        _running.discard(task)
         if task.cancelled():
             self._outcome = _cancelled
         elif (error := task.exception()) is not None:
