@@ -50,3 +50,21 @@ def sliced(batches: Iterable[pa.RecordBatch], rows: int | None) -> Iterator[pa.R
         size = rows or max(1, batch.num_rows)
         for start in range(0, max(1, batch.num_rows), size):
             yield batch.slice(start, size)
+
+
+def counting_name(schema: pa.Schema) -> str:
+    """Return a name that no column has, in any case.
+
+    An engine that counts rows asks for the first column, whatever that costs. So it is given one that costs nothing, by
+    this name, which its user does not see.
+    """
+    taken = {name.lower() for name in schema.names}
+    return next(name for number in range(len(taken) + 1) if (name := f"_rows{number or ''}") not in taken)
+
+
+def with_counting(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """Return ``batch`` with that column in front."""
+    field = pa.field(name, pa.bool_())
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(batch.num_rows, field.type), *batch.columns], schema=pa.schema([field, *batch.schema])
+    )

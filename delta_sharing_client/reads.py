@@ -208,13 +208,19 @@ class Read(AsyncOutputs, abc.ABC):
         """
         return explain(self.plan())
 
-    def to_batches(self) -> Batches:
+    def to_batches(self, *, eager: bool = True) -> Batches:
         """Return the rows as an iterator of Arrow record batches, in stable order and bounded memory.
 
         The first batches arrive while the server still lists files. The result is complete only if the iterator ends
         without an error. Every batch has exactly ``schema``. The iterator is a context manager. ``close``, from any
         thread, ends the read and its pending requests, and so does dropping the iterator. Reading from a closed
         iterator, or in a process that was forked during the read, raises ``UsageError``.
+
+        Parameters
+        ----------
+        eager:
+            Whether all rows are probably wanted. ``False`` is for a consumer that may stop soon: the read begins with
+            the first pages of the first file, and the more is taken, the more of the table is fetched ahead.
 
         Raises
         ------
@@ -228,7 +234,7 @@ class Read(AsyncOutputs, abc.ABC):
         ...     sum(batch.num_rows for batch in batches)
         2755
         """
-        return self._run(self._stream())
+        return self._run(self._stream(), eager=eager)
 
     def partitions(self, count: int) -> list[Partition]:
         """Plan the read and split it into at most ``count`` parts, for an engine that distributes them.
@@ -559,10 +565,10 @@ to_pandas().
         """Return a copy with a changed request."""
         return dataclasses.replace(self, request=dataclasses.replace(self.request, **changes), _reports=[])
 
-    def _run(self, plan: ScanPlan | ScanStream) -> Batches:
+    def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True) -> Batches:
         report = ScanReport(notes=plan.notes)
         self._reports[:] = [report]
-        batches = execute(plan, report)
+        batches = execute(plan, report, eager=eager)
         for begin in progress_of(report, title=f"reading {self.table}", wanted=plan.context.options.progress):
             batches.meanwhile(begin)
         return batches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pyarrow.dataset as pads
 import pyarrow.fs
 
 from delta_sharing_client import optional
-from delta_sharing_client.arrow_forms import sliced
+from delta_sharing_client.arrow_forms import counting_name, sliced, with_counting
 from delta_sharing_client.columns import narrowed, resolve_path
 from delta_sharing_client.errors import DataError, ProtocolError, RequestError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.outputs.streams import hear_interrupts, stream_reader
@@ -37,6 +38,9 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     fetched; the filter is then applied to the rows by Arrow, with Arrow's meaning (NaN does not compare). What a
     dataset of local files has besides (fragments, joins, sorting) is refused: read ``to_table()`` first.
     """
+
+    # The name of the schema's first column if that is there to be counted.
+    _counting: str | None = None
 
     def __init__(self, read: Read, condition: pc.Expression | None = None) -> None:
         # Engines take an instance of pyarrow's class. Whatever would go around ``scanner`` finds a file that is not
@@ -131,7 +135,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
     def _scanner(
         self, columns: Any, condition: pc.Expression | None, batch_size: int = _BATCH_ROWS, **_: object
     ) -> SharedScanner:
-        return SharedScanner(self._read, self.schema, columns, self._joined(condition), batch_size)
+        return SharedScanner(self._read, self.schema, columns, self._joined(condition), batch_size, self._counting)
 
     def _joined(self, condition: pc.Expression | None) -> pc.Expression | None:
         if self._condition is None or condition is None:
@@ -157,8 +161,10 @@ class SharedScanner:
         columns: Sequence[str] | dict[str, pc.Expression] | None,
         condition: pc.Expression | None,
         batch_rows: int,
+        counting: str | None = None,
     ) -> None:
         self.dataset_schema = schema
+        self._counting = counting
         self._condition = condition
         self._batch_rows = batch_rows
         names = schema.names if columns is None else list(columns)
@@ -181,7 +187,8 @@ class SharedScanner:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a reader, which reads as far as it is read."""
-        return stream_reader(self.projected_schema, self._read.to_batches, self._answer)
+        begin = functools.partial(self._read.to_batches, eager=False)
+        return stream_reader(self.projected_schema, begin, self._answer, small_first=True)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Return the rows as an iterator of record batches."""
@@ -189,7 +196,7 @@ class SharedScanner:
 
     def to_table(self) -> pa.Table:
         """Return the rows as a table."""
-        return self.to_reader().read_all()
+        return self._whole().read_all()
 
     def head(self, num_rows: int) -> pa.Table:
         """Return the first ``num_rows`` rows; no more of the table is read than gives them."""
@@ -204,7 +211,10 @@ class SharedScanner:
 
     def count_rows(self) -> int:
         """Return the number of rows."""
-        return sum(batch.num_rows for batch in self.to_reader())
+        return sum(batch.num_rows for batch in self._whole())
+
+    def _whole(self) -> pa.RecordBatchReader:
+        return stream_reader(self.projected_schema, self._read.to_batches, self._answer)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -216,6 +226,7 @@ class SharedScanner:
         if needed is not None:
             # In the order of the result, as far as that has one.
             names = dict.fromkeys([*self._asked, *self.dataset_schema.names])
+            names.pop(self._counting, None)
             read = read.select(*narrowed(read.request.columns, [name for name in names if name in needed]))
         # A limit counts rows before this filter: pushed below it, the filter would let other rows through.
         if self._condition is not None and read.limit_rows is None:
@@ -224,6 +235,8 @@ class SharedScanner:
         return read
 
     def _answer(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        if self._counting is not None and self._counting in self._asked:
+            batch = with_counting(batch, self._counting)
         if self._condition is None and list(self._asked) == batch.schema.names:
             return list(sliced([batch], self._batch_rows))
         found = self._query(pa.Table.from_batches([batch]))
@@ -243,10 +256,17 @@ class SharedScanner:
 
 
 class _ForDuckDB(SharedDataset):
-    """Geography as plain binary: DuckDB's own geometry knows straight edges only, and refuses all others."""
+    """With a first column to count rows by, and geography as plain binary: DuckDB's own geometry knows straight edges
+    only, and refuses all others."""
 
     def _shown(self, schema: pa.Schema) -> pa.Schema:
-        return known_to_duckdb(schema)
+        self._counting = counting_name(schema)
+        known = known_to_duckdb(schema)
+        return pa.schema([pa.field(self._counting, pa.bool_()), *known], metadata=known.metadata)
+
+    def relation(self, target: Any) -> duckdb.DuckDBPyRelation:
+        """Return all but that column as a relation on ``target``, a connection or DuckDB's default one."""
+        return target.from_arrow(self).project(f"* EXCLUDE ({_quoted(self.schema.names[0])})")
 
 
 def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
@@ -271,7 +291,7 @@ def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) ->
     """Return ``read`` as a relation on ``connection``, DuckDB's default one if ``None``: queries are pushed into it."""
     # A connection of our own would be closed under the relation once nothing else holds it.
     target = optional.load("duckdb", "duckdb") if connection is None else connection
-    return target.from_arrow(_ForDuckDB(read))
+    return _ForDuckDB(read).relation(target)
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Read]) -> None:
@@ -291,8 +311,8 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {share}.{schema}")
             # A view of a relation lies where the connection stands, and serves all cursors of the database.
             connection.execute(f"USE {share}.{schema}")
-            if isinstance(dataset, SharedDataset):
-                connection.from_arrow(dataset).create_view(table.table, replace=True)
+            if isinstance(dataset, _ForDuckDB):
+                dataset.relation(connection).create_view(table.table, replace=True)
             else:
                 reason = dataset.replace("'", "''")
                 # In the condition: a query that wants no column of it must not get a row.
@@ -304,7 +324,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName
         connection.execute(f"USE {_quoted(row[0])}.{_quoted(row[1])}")
 
 
-def _dataset_or_reason(read: Read) -> SharedDataset | str:
+def _dataset_or_reason(read: Read) -> _ForDuckDB | str:
     try:
         return _ForDuckDB(read)
     except (UnsupportedFeatureError, DataError, ProtocolError, RequestError) as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from delta_sharing_client import optional
-from delta_sharing_client.arrow_forms import sliced
+from delta_sharing_client.arrow_forms import counting_name, sliced, with_counting
 from delta_sharing_client.columns import narrowed
 from delta_sharing_client.outputs.streams import RowStream, hear_interrupts
 from delta_sharing_client.predicates.polars_expressions import weaker_predicate
@@ -29,20 +30,28 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
     plugins = optional.load("polars.io.plugins", "polars")
     hear_interrupts()
     schema, whole = read.schema, read.limit_rows
+    counting = counting_name(schema)
 
     def source(
         columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, batch_rows: int | None
     ) -> Iterator[pl.DataFrame]:
-        asked = read if columns is None else read.select(*narrowed(read.request.columns, columns))
+        names = None if columns is None else [name for name in columns if name != counting]
+        asked = read if names is None else read.select(*narrowed(read.request.columns, names))
+        is_counted = columns is None or counting in columns
         least = min((limit for limit in (rows, whole) if limit is not None), default=None)
         if least is not None:
             # Polars counts the rows before it filters them, whatever stands first in the query.
             asked = asked.limit(least)
         elif predicate is not None and (weaker := weaker_predicate(predicate, schema)) is not None:
             asked = asked.where(weaker)
-        with contextlib.closing(RowStream(asked.to_batches)) as batches:
+        # A limit above a filter is not told: Polars stops taking rows.
+        eager = predicate is None
+        begin = functools.partial(asked.to_batches, eager=eager)
+        with contextlib.closing(RowStream(begin, small_first=not eager)) as batches:
             for part in sliced(batches, batch_rows):
+                part = with_counting(part, counting) if is_counted else part
                 frame = polars.from_arrow(pa.Table.from_batches([part]))
                 yield frame if predicate is None else frame.filter(predicate)
 
-    return plugins.register_io_source(source, schema=polars.from_arrow(schema.empty_table()).schema)
+    known = polars.from_arrow(schema.empty_table()).schema
+    return plugins.register_io_source(source, schema={counting: polars.Boolean, **known}).drop(counting)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from delta_sharing_client.arrow_forms import sliced
 from delta_sharing_client.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,16 +32,24 @@ if TYPE_CHECKING:
 Change = Callable[[pa.RecordBatch], list[pa.RecordBatch]]
 """Returns what is given out for a batch; nothing where none of its rows is wanted."""
 
+# Until so many rows are given out, batches that begin small have so few.
+_SMALL_ROWS, _SMALL_BATCH = 32_768, 1024
 # Seconds at the end of the program: at most, and without a call until a consumer is taken to have stopped.
 _AT_MOST = 0.9
 _QUIET = 0.1
 
 
 class RowStream(Iterator[pa.RecordBatch]):
-    """The rows of the read that ``begin`` begins, after ``change``. Closing or dropping it ends the read."""
+    """The rows of the read that ``begin`` begins, after ``change``. Closing or dropping it ends the read.
 
-    def __init__(self, begin: Callable[[], Batches], change: Change | None = None) -> None:
+    ``small_first`` has the first batches small: each thread of an engine takes one before it knows that it has enough.
+    """
+
+    def __init__(
+        self, begin: Callable[[], Batches], change: Change | None = None, *, small_first: bool = False
+    ) -> None:
         self._change = change
+        self._small = _SMALL_ROWS if small_first else 0
         self._left: list[pa.RecordBatch] = []
         self._inside = threading.Lock()
         self._called = time.monotonic()
@@ -80,6 +89,9 @@ class RowStream(Iterator[pa.RecordBatch]):
                         raise self._refusal()
                     batch = next(self._batches)
                     self._left = [batch] if self._change is None else self._change(batch)
+                    if self._small > 0:
+                        self._left = list(sliced(self._left, _SMALL_BATCH))
+                        self._small -= sum(part.num_rows for part in self._left)
                 return self._left.pop(0)
             finally:
                 self._called = time.monotonic()
@@ -107,10 +119,10 @@ class RowStream(Iterator[pa.RecordBatch]):
 
 
 def stream_reader(
-    schema: pa.Schema, begin: Callable[[], Batches], change: Change | None = None
+    schema: pa.Schema, begin: Callable[[], Batches], change: Change | None = None, *, small_first: bool = False
 ) -> pa.RecordBatchReader:
     """Return a ``RowStream`` as a reader; ``schema`` is that of the batches it gives out."""
-    return pa.RecordBatchReader.from_batches(schema, RowStream(begin, change))
+    return pa.RecordBatchReader.from_batches(schema, RowStream(begin, change, small_first=small_first))
 
 
 _streams: weakref.WeakValueDictionary[int, RowStream] = weakref.WeakValueDictionary()

@@ -122,7 +122,7 @@ class SparseFile(io.RawIOBase):
         self._position = 0
 
     def slice(self, start: int, length: int) -> pa.Buffer:
-        """Return ``length`` bytes from ``start`` on, which must be in one block."""
+        """Return ``length`` bytes from ``start`` on; a copy where they lie in several blocks."""
         if (replaced := self._replaced.get((start, length))) is not None:
             return replaced
         # Nearly always the nearest block; if blocks overlap, possibly an earlier one.
@@ -130,6 +130,17 @@ class SparseFile(io.RawIOBase):
             block = self._blocks[index]
             if start + length <= block.stop:
                 return block.data.slice(start - block.start, length)
+        return self._joined(start, length)
+
+    def _joined(self, start: int, length: int) -> pa.Buffer:
+        found, at = bytearray(), start
+        for block in self._blocks:
+            if block.start <= at < block.stop:
+                part = block.data.slice(at - block.start, min(block.stop, start + length) - at)
+                found += memoryview(part)
+                at += int(part.size)
+        if at == start + length:
+            return pa.py_buffer(bytes(found))
         raise DataError(f"Bytes {start} to {start + length} of a data file are needed but were not planned to be read.")
 
     # === Methods for pyarrow.PythonFile ===

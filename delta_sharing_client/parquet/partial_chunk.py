@@ -83,10 +83,10 @@ class PartialChunk:
         parts: dict[int, Any] = dict(self.stubs)
         if self.has_dictionary:
             parts[-1] = read(self.chunk.start, starts[0] - self.chunk.start)
-            _check(parts[-1], None, True)
+            check_page(parts[-1], None, has_dictionary=True)
         for page in self.kept:
             parts[page] = read(starts[page], starts[page + 1] - starts[page])
-            _check(parts[page], rows[page + 1] - rows[page], self.has_dictionary)
+            check_page(parts[page], rows[page + 1] - rows[page], has_dictionary=self.has_dictionary)
         # Unused pages of an anonymous mapping take no memory.
         whole = mmap.mmap(-1, self.chunk.length)
         for page in sorted(parts):
@@ -139,8 +139,14 @@ def _overlapping(pages: Pages, rows: Sequence[tuple[int, int]]) -> tuple[int, ..
     return tuple(kept)
 
 
-def _check(page: pa.Buffer, rows: int | None, has_dictionary: bool) -> None:
-    """Compare a page's header with the index; ``rows`` of ``None`` is for the dictionary."""
+def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool) -> None:
+    """Compare a page's header with its place in the index; ``rows`` of ``None`` is for the dictionary itself.
+
+    Raises
+    ------
+    PageMismatch
+        The header does not say what the index does.
+    """
     try:
         header, at = read_page_header(memoryview(page).cast("B"), 0)
     except UNREADABLE as error:

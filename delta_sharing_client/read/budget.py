@@ -45,6 +45,11 @@ class Budget:
         self._waiting: list[tuple[Order, int, int, asyncio.Future[Grant]]] = []
         self._tie = itertools.count()
 
+    def widen(self, capacity: int) -> None:
+        """Grant up to ``capacity`` bytes from now on, no fewer than before."""
+        self._capacity = capacity
+        self._serve()
+
     def has_room(self, nbytes: int) -> bool:
         """Whether ``nbytes`` more would fit now, with nobody waiting."""
         return not self._waiting and self._in_use + nbytes <= self._capacity

@@ -171,16 +171,17 @@ class FileDecoder:
         most = max(_LEAST_IN_FLIGHT, self.shape.context.options.max_bytes_in_flight)
         for group in groups:
             position = self.layout.row_starts[group]
-            stop = self.layout.row_starts[group + 1]
+            stop = self.layout.end(group)
             batch_rows = self._located(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
             batches = self._raw(file, group, batch_rows, threads)
-            while (found := self._located(next, batches, None)) is not None:
+            # Behind the last row that is wanted nothing is decoded: those rows may not even be here.
+            while position < stop and (found := self._located(next, batches, None)) is not None:
                 raw, rows = found
                 for first, end in self.layout.stretches(group, position, position + rows):
                     part = raw if end - first == rows else _part(raw, first - position, end - first)
                     yield self._located(self._visible, group, part, first, end - first)
                 position += rows
-            if position != stop:
+            if position < stop or position > self.layout.row_starts[group + 1]:
                 raise self._naming(
                     DataError(f"Row group {group} should hold {stop} rows up to its end, but {position} were found.")
                 )

@@ -4,8 +4,10 @@ order."""
 from __future__ import annotations
 
 import asyncio
+import bisect
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -23,15 +25,22 @@ from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.read.budget import Budget, Grant
 from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection, constant_batches
 from delta_sharing_client.read.layout import Layout, Shape, lay_out
+from delta_sharing_client.read.pace import Pace
 from delta_sharing_client.read.pages import (
     Ratio,
+    Read,
     Rows,
+    check_pages,
+    cut,
+    end_of_piece,
     filter_leaves,
     index_ranges,
     narrow,
+    offset_ranges,
     reading,
     rebuild,
     stretches,
+    with_index,
     with_pages,
     without_pages,
 )
@@ -48,6 +57,8 @@ _LARGEST_WHOLE = 32 * _MB
 _SMALL = 2 * _MB
 # Compressed bytes of row groups that are downloaded and decoded together.
 _UNIT = 16 * _MB
+# What has fewer compressed bytes is not cut into parts.
+_LEAST_CUT = _MB
 # Units of one file in progress at a time; the budget limits their bytes.
 _UNITS_AHEAD = 16
 # Units that decode to more than this are decoded batch by batch, as they are consumed.
@@ -73,6 +84,9 @@ class Sink(Protocol):
     async def taken(self, most: int) -> None:
         """Wait until at most ``most`` of the sent items are not taken yet."""
 
+    async def wanted(self) -> None:
+        """Wait until all that was sent is taken, unless the read is at its full pace."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
@@ -95,6 +109,7 @@ class Shared:
     gains: Ratio
     late_gains: Ratio
     vectors: Vectors
+    pace: Pace
     part: int
     threads_inside: bool
 
@@ -105,6 +120,23 @@ class _Decoded(NamedTuple):
     batches: list[pa.RecordBatch]
     nbytes: int
     rest: Iterator[pa.RecordBatch] | None
+
+
+class _Part(NamedTuple):
+    """One of the parts of a row group: they share what is ``fetched``, and each says whether its pages and those of the
+    parts before it are what the page index says, as the part ``before`` does."""
+
+    fetched: list[Block]
+    before: asyncio.Future[bool] | None
+    is_right: asyncio.Future[bool]
+
+
+class _Piece(NamedTuple):
+    """Row groups to read together, or a part of one."""
+
+    layout: Layout
+    groups: tuple[int, ...]
+    part: _Part | None = None
 
 
 class _Unit(NamedTuple):
@@ -182,7 +214,7 @@ class _FileRead:
         size, share = self._task.size, self._s.shape.share
         if size < 0 or size > _LARGEST_WHOLE or self._task.row_groups is not None:
             return False
-        if size > _SMALL and (self._filters or self._s.limit is not None):
+        if size > _SMALL and (self._filters or self._s.limit is not None or not self._s.pace.is_full):
             return False
         return share >= _WHOLE_SHARE or size * (1 - share) <= _TOLERABLE_WASTE
 
@@ -202,6 +234,16 @@ class _FileRead:
         except BaseException:
             grant.release()
             raise
+        await self._keep_pace(rows)
+
+    @property
+    def _is_gentle(self) -> bool:
+        """Whether nobody knows yet how much of the file is wanted."""
+        return not self._s.pace.is_full and (self._s.limit is None or self._filters)
+
+    async def _keep_pace(self, rows: Sink) -> None:
+        if self._is_gentle:
+            await rows.wanted()
 
     def _open_and_decode(self, data: pa.Buffer, selection: Selection) -> _Decoded:
         footer, reader = open_file(data)
@@ -228,13 +270,22 @@ class _FileRead:
         layout = lay_out(self._s.shape, self._task, footer, footer.arrow, whole=False)
         layout = await self._skip_pages(layout, held)
         self._count(layout)
-        units = (
-            self._read_unit((self._number, place), layout, groups, held, selection)
-            for place, groups in enumerate(self._pieces(layout, selection))
-        )
-        async with aclosing(_in_order(units)) as found:
+        pieces = self._pieces(layout, selection, held)
+        async with aclosing(_in_order(self._units(pieces, held, selection), self._units_ahead)) as found:
             async for unit in found:
                 await self._hand_out(unit, rows)
+                await self._keep_pace(rows)
+
+    def _units_ahead(self) -> int:
+        return self._s.pace.pieces(_UNITS_AHEAD) if self._is_gentle else _UNITS_AHEAD
+
+    async def _units(
+        self, pieces: AsyncIterator[_Piece], held: Block, selection: Selection
+    ) -> AsyncIterator[Coroutine[Any, Any, _Unit]]:
+        place = 0
+        async for piece in pieces:
+            yield self._read_unit((self._number, place), piece, held, selection)
+            place += 1
 
     async def _footer(self) -> pa.Buffer:
         """Return the file's last bytes, at least its whole footer."""
@@ -283,19 +334,53 @@ class _FileRead:
         self._s.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
         return layout
 
-    def _pieces(self, layout: Layout, selection: Selection) -> list[tuple[int, ...]]:
-        """Split the file's row groups into units."""
-        pieces: list[tuple[int, ...]] = []
-        size = 0
-        for group in self._within_limit(layout, selection):
-            own = layout.compressed_size((group,))
-            if pieces and size + own <= _UNIT:
-                pieces[-1] = (*pieces[-1], group)
+    async def _pieces(self, layout: Layout, selection: Selection, held: Block) -> AsyncIterator[_Piece]:
+        """Cut the file's row groups into units: joined where they are small, in parts where no more is wanted yet."""
+        left = deque(self._within_limit(layout, selection))
+        while left:
+            most = min(_UNIT, self._s.pace.piece) if self._is_gentle else _UNIT
+            groups = [left.popleft()]
+            size = layout.compressed_size((groups[0],))
+            if size > _LEAST_CUT and (self._is_gentle or not left) and not self._s.pace.is_full:
+                async for piece in self._parts_of(layout, groups[0], selection, held):
+                    yield piece
+                continue
+            while left and size + (own := layout.compressed_size((left[0],))) <= most:
+                groups.append(left.popleft())
                 size += own
-            else:
-                pieces.append((group,))
-                size = own
-        return pieces
+            yield _Piece(layout, tuple(groups))
+
+    async def _parts_of(self, layout: Layout, group: int, selection: Selection, held: Block) -> AsyncIterator[_Piece]:
+        """Cut one row group into units as far as its pages are known: ever larger ones, or up to the limit's row."""
+        pace, rows = self._s.pace, layout.rows(group)
+        if group not in layout.index:
+            ranges = coalesce(offset_ranges(layout, group), waste_floor=_INDEX_GAPS)
+            blocks = await self._fetch(_missing(ranges, held))
+            layout = with_index(layout, group, SparseFile(self._file.size, [*blocks, held]).slice)
+        wanted = self._wanted_rows(layout, group, selection)
+        fetched: list[Block] = []
+        before: asyncio.Future[bool] | None = None
+        start = 0
+        while start < wanted:
+            stop = end_of_piece(layout, group, start, pace.piece) if self._is_gentle else wanted
+            piece = layout if (start, stop) == (0, rows) else cut(layout, group, start, stop)
+            if piece is layout or piece.pages[group].rows:
+                part = _Part(fetched, before, asyncio.get_running_loop().create_future())
+                yield _Piece(piece, (group,), part)
+                before = part.is_right
+            start = stop
+
+    def _wanted_rows(self, layout: Layout, group: int, selection: Selection) -> int:
+        """Return with how many rows of ``group``, of those that are needed, the file has all of the limit's."""
+        rows, first = layout.rows(group), layout.row_starts[group]
+        if self._s.limit is None or self._filters:
+            return rows
+        before = sum(
+            selection.count(layout.row_starts[each + 1]) - selection.count(layout.row_starts[each])
+            for each in layout.groups[: layout.groups.index(group)]
+        )
+        visible = self._s.limit - before + selection.count(first)
+        return bisect.bisect_left(range(rows), visible, key=lambda row: selection.count(first + row))
 
     def _within_limit(self, layout: Layout, selection: Selection) -> tuple[int, ...]:
         """Return the row groups up to the one that completes the limit."""
@@ -310,13 +395,12 @@ class _FileRead:
             visible += selection.count(layout.row_starts[group + 1]) - selection.count(layout.row_starts[group])
         return tuple(kept)
 
-    async def _read_unit(
-        self, order: tuple[int, int], layout: Layout, groups: tuple[int, ...], held: Block, selection: Selection
-    ) -> _Unit:
+    async def _read_unit(self, order: tuple[int, int], piece: _Piece, held: Block, selection: Selection) -> _Unit:
+        layout, groups, _ = piece
         compressed = layout.compressed_size(groups)
         grant = await self._s.budget.acquire(order, compressed + self._s.ratio.expected(compressed))
         try:
-            layout, groups, data = await self._needed_bytes(layout, groups, held, selection)
+            layout, groups, data = await self._needed_bytes(piece, held, selection)
             compressed = layout.compressed_size(groups)
             if not groups:
                 return _Unit(_Decoded([], 0, None), grant, 0)
@@ -333,20 +417,30 @@ class _FileRead:
             raise
 
     async def _needed_bytes(
-        self, layout: Layout, groups: tuple[int, ...], held: Block, selection: Selection
+        self, piece: _Piece, held: Block, selection: Selection
     ) -> tuple[Layout, tuple[int, ...], ParquetBytes]:
-        """Download the bytes for ``groups``; return them with the layout and the remaining groups."""
-        blocks = [held]
+        """Fetch what ``piece`` needs; return it with the layout and the groups that are left."""
+        layout, groups, part = piece
+        blocks = [held, *(part.fetched if part is not None else ())]
+        is_right = False
         try:
             narrowed, left, ranges = await self._narrowed(layout, groups, selection, blocks)
-            blocks += await self._fetch(_missing(coalesce(ranges), held))
-            kept, replaced = rebuild(narrowed, left, blocks, SparseFile(self._file.size, blocks).slice)
-            layout, groups = narrowed, left
+            blocks += await self._fetch(_missing(coalesce(ranges), held, blocks[1:]))
+            read = SparseFile(self._file.size, blocks).slice
+            if part is not None:
+                await _believe(part, narrowed, left, read)
+                if sum(int(block.data.size) for block in blocks) <= _UNIT:
+                    part.fetched[:] = blocks[1:]
+            kept, replaced = rebuild(narrowed, left, blocks, read)
+            layout, groups, is_right = narrowed, left, True
         except PageMismatch:
             # An index that is wrong about one page is not used for any.
             layout = without_pages(layout, groups)
             ranges = layout.ranges(groups)
             kept, replaced = [*(await self._fetch(_missing(coalesce(ranges), held))), held], {}
+        finally:
+            if part is not None:
+                part.is_right.set_result(is_right)
         return layout, groups, ParquetBytes(self._file.size, kept, layout.footer.metadata, replaced)
 
     async def _narrowed(
@@ -362,7 +456,7 @@ class _FileRead:
         if not first:
             return layout, groups, layout.ranges(groups)
         own = reading(layout, first)
-        blocks += await self._fetch(_missing(coalesce(own.ranges(groups)), held))
+        blocks += await self._fetch(_missing(coalesce(own.ranges(groups)), held, blocks[1:]))
         kept, replaced = rebuild(own, groups, blocks, SparseFile(self._file.size, blocks).slice)
         decoder = self._decoder(own, selection)
         data = ParquetBytes(self._file.size, kept, own.footer.metadata, replaced)
@@ -440,7 +534,8 @@ class _FileRead:
         try:
             grant.resize(compressed + size)
             await rows.turn()
-            rows.send(batches, _nothing)
+            if batches:
+                rows.send(batches, _nothing)
             while (batch := await self._in_thread(self._next, rest)) is not None:
                 rows.send([batch], _nothing)
                 await rows.taken(_BATCHES_AHEAD)
@@ -464,13 +559,15 @@ async def together(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         raise
 
 
-async def _in_order(coroutines: Iterator[Coroutine[Any, Any, T]]) -> AsyncGenerator[T, None]:
-    """Yield the results of ``coroutines``, in order; some run ahead."""
-    ahead: list[asyncio.Task[T]] = []
+async def _in_order(
+    coroutines: AsyncIterator[Coroutine[Any, Any, _Unit]], most: Callable[[], int]
+) -> AsyncGenerator[_Unit, None]:
+    """Yield what ``coroutines`` return, in order; up to ``most()`` run at a time."""
+    ahead: list[asyncio.Task[_Unit]] = []
     try:
-        for coroutine in coroutines:
+        async for coroutine in coroutines:
             ahead.append(asyncio.ensure_future(coroutine))
-            if len(ahead) >= _UNITS_AHEAD:
+            if len(ahead) >= most():
                 yield await ahead.pop(0)
         while ahead:
             yield await ahead.pop(0)
@@ -483,9 +580,18 @@ async def _in_order(coroutines: Iterator[Coroutine[Any, Any, T]]) -> AsyncGenera
                 found.grant.release()
 
 
-def _missing(ranges: list[ByteRange], held: Block) -> list[ByteRange]:
-    """Return those of ``ranges`` that ``held`` does not cover. One that it splits is downloaded as a whole."""
-    return [item for item in ranges if subtract([item], [ByteRange(held.start, held.stop)])]
+async def _believe(part: _Part, layout: Layout, groups: tuple[int, ...], read: Read) -> None:
+    """Raise ``PageMismatch`` if the page index is wrong about ``part``, or about one before it."""
+    if part.before is not None and not await part.before:
+        raise PageMismatch("the page index was wrong about a page before")
+    check_pages(layout, groups, read)
+
+
+def _missing(ranges: list[ByteRange], held: Block, fetched: Sequence[Block] = ()) -> list[ByteRange]:
+    """Return those of ``ranges`` that ``held`` does not cover, without what was ``fetched``. One that ``held`` cuts in
+    two is fetched in one piece."""
+    missing = [item for item in ranges if subtract([item], [ByteRange(held.start, held.stop)])]
+    return subtract(missing, [ByteRange(block.start, block.stop) for block in fetched]) if fetched else missing
 
 
 def _nothing() -> None:

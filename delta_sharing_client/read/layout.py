@@ -195,8 +195,9 @@ class Alignment:
 class Layout:
     """One file of the scan: columns, row groups to read and their positions.
 
-    ``bounds`` are set with a predicate; ``pages`` if not all rows of a row group are wanted; ``index`` if the page
-    index was read: it returns the pages of the columns, decoded on demand.
+    ``bounds`` are given where there is a predicate; ``pages`` where not all rows of a row group are wanted;
+    ``index`` where the page index was read: it returns the pages of the columns, decoded when they are asked for.
+    ``cuts`` are the rows of row groups, counted in them, of which this is the layout; others are for other layouts.
     """
 
     footer: Footer
@@ -210,6 +211,7 @@ class Layout:
     row_starts: tuple[int, ...]
     pages: Mapping[int, GroupPages] = dataclasses.field(default_factory=dict)
     index: Mapping[int, Callable[[], Mapping[int, Pages]]] = dataclasses.field(default_factory=dict)
+    cuts: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def leaves(self) -> tuple[int, ...]:
@@ -240,6 +242,12 @@ class Layout:
             return [(start, stop)]
         cut = [(max(start, left), min(stop, right)) for left, right in self.pages[group].rows]
         return [(left, right) for left, right in cut if left < right]
+
+    def end(self, group: int) -> int:
+        """Return the row of the file behind the last one of ``group`` that is wanted."""
+        if group in self.pages and self.pages[group].rows:
+            return self.row_starts[group] + self.pages[group].rows[-1][1]
+        return self.row_starts[group + 1]
 
     def ranges(self, groups: tuple[int, ...]) -> list[ByteRange]:
         """Return the needed bytes of the column chunks of ``groups``; ``DataError`` if they are outside the file."""

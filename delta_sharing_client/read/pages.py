@@ -18,7 +18,7 @@ from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange
 from delta_sharing_client.parquet.pages import Pages, PageValues, pages, values
-from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, partial_chunk
+from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, check_page, partial_chunk
 from delta_sharing_client.plan.columns import Origin
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Expression
@@ -141,9 +141,78 @@ def with_pages(
     ), skipped
 
 
+def offset_ranges(layout: Layout, group: int) -> list[ByteRange]:
+    """Return the parts of the page index that say where the pages of a row group lie."""
+    if _OLD_WRITER.match(layout.chunks.created_by):
+        return []
+    chunks = [layout.chunks.get(group, leaf) for leaf in layout.leaves if _is_flat(layout, leaf)]
+    return [chunk.offset_index for chunk in chunks if chunk.offset_index is not None]
+
+
+def with_index(layout: Layout, group: int, read: Read) -> Layout:
+    """Return the layout with the pages of a row group; ``read`` has the bytes that ``offset_ranges`` names."""
+    leaves = layout.leaves if offset_ranges(layout, group) else ()
+    found = functools.cache(functools.partial(_read_pages, layout, group, leaves, read))
+    return dataclasses.replace(layout, index={**layout.index, group: found})
+
+
+def end_of_piece(layout: Layout, group: int, start: int, size: int) -> int:
+    """Return up to which row of a row group to read from row ``start`` on for about ``size`` bytes of pages.
+
+    That is at least the end of a page of each column, and all rows where this is not known, or would not save much.
+    """
+    rows, found = layout.rows(group), layout.index[group]()
+    ends = sorted({row for pages in found.values() for row in pages.rows if row > start})
+
+    def cost(stop: int) -> int:
+        return sum(
+            pages.starts[bisect.bisect_left(pages.rows, stop)]
+            - pages.starts[bisect.bisect_right(pages.rows, start) - 1]
+            for pages in found.values()
+        )
+
+    if not ends or 2 * cost(ends[0]) > layout.compressed_size((group,)):
+        return rows
+    # The first pages of each column, if a row more would not cost more than that.
+    least = max(size, cost(ends[0]))
+    return ends[bisect.bisect_right(ends, least, key=cost) - 1]
+
+
+def cut(layout: Layout, group: int, start: int, stop: int) -> Layout:
+    """Return the layout for the rows ``[start, stop)`` of a row group whose pages are known."""
+    rows = tuple(layout.within(group, start, stop))
+    partial = group_pages(layout, group, rows, layout.index[group]())
+    return dataclasses.replace(
+        layout, pages={**layout.pages, group: partial}, cuts={**layout.cuts, group: (start, stop)}
+    )
+
+
+def check_pages(layout: Layout, groups: tuple[int, ...], read: Read) -> None:
+    """Compare the pages of columns that were fetched whole, in what ``groups`` are cut to, with the index.
+
+    Those of the others are compared as they are put together. Where each part of a row group begins is known from the
+    pages of the parts before it: all of them have to be right.
+
+    Raises
+    ------
+    PageMismatch
+        The pages contradict their index.
+    """
+    for group in groups:
+        partial = layout.pages[group].chunks if group in layout.pages else {}
+        for leaf, found in layout.index[group]().items() if group in layout.cuts else ():
+            if leaf in partial:
+                continue
+            start, stop = layout.cuts[group]
+            for page in range(bisect.bisect_right(found.rows, start) - 1, bisect.bisect_left(found.rows, stop)):
+                rows = found.rows[page + 1] - found.rows[page]
+                check_page(read(found.starts[page], found.size(page)), rows, has_dictionary=True)
+
+
 def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
-    """Return the layout that reads ``groups`` completely."""
+    """Return the layout that reads ``groups`` whole, or all of what they are cut to."""
     pages = {group: item for group, item in layout.pages.items() if group not in groups}
+    pages |= {group: GroupPages((layout.cuts[group],), {}) for group in groups if group in layout.cuts}
     return dataclasses.replace(layout, pages=pages, index={})
 
 

@@ -42,7 +42,7 @@ _News = Union[Item, _End]
 class _Read:
     """One read: starts on the loop, and counts what its consumer takes. Both interfaces use it."""
 
-    def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport) -> None:
+    def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport, *, eager: bool = True) -> None:
         if isinstance(plan, ScanPlan):
             report.add(files_skipped=plan.skipped.files)
             report.spend("plan", plan.plan_seconds)
@@ -51,6 +51,7 @@ class _Read:
         self.listing = Listing(plan)
         self.is_empty = plan.limit == 0 or (self.listing.is_whole and not self.listing.files)
         self._plan = plan
+        self._eager = eager
         self._running: loop.Running[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._taken = Taken()
@@ -64,7 +65,9 @@ class _Read:
     def begin(self, tell: Callable[[_News], None], meanwhile: list[Meanwhile]) -> None:
         """Start the read; ``tell`` is called on the loop with every result, and must not block."""
         self._loop = loop.current().loop
-        self._running = loop.Running(_read(self._plan, self.listing, self.report, self._taken, tell, meanwhile))
+        self._running = loop.Running(
+            _read(self._plan, self.listing, self.report, self._taken, self._eager, tell, meanwhile)
+        )
 
     def cancel(self) -> None:
         """End the read soon, from any thread; takes no lock."""
@@ -132,6 +135,7 @@ async def _read(
     listing: Listing,
     report: ScanReport,
     taken: Taken,
+    eager: bool,
     tell: Callable[[_News], None],
     meanwhile: list[Meanwhile],
 ) -> None:
@@ -141,8 +145,9 @@ async def _read(
     ends = [begin() for begin in meanwhile]
     handed = _Handed(tell)
     try:
-        await ScanRun(plan, listing, report, taken, handed.put if ends else tell).read()
-        # Progress is shown until the consumer has the last row, not until the last row is here.
+        put = handed.put if ends else tell
+        await ScanRun(plan, listing, report, taken, put, eager=eager).read()
+        # What shows the read shows it until the consumer has the last row, not until the last row is here.
         await handed.taken()
     except asyncio.CancelledError:
         is_cancelled = True
@@ -190,8 +195,8 @@ class Batches(Iterator[pa.RecordBatch]):
     second. Nothing is requested before the first batch.
     """
 
-    def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport) -> None:
-        self._read = _Read(plan, report)
+    def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport, *, eager: bool = True) -> None:
+        self._read = _Read(plan, report, eager=eager)
         self._process = os.getpid()
         self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
         self._taking = _thread.allocate_lock()
@@ -408,19 +413,26 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
             read.drop()
 
 
-def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None) -> Batches:
+def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None, *, eager: bool = True) -> Batches:
     """Return the rows of ``plan``: files in plan order, rows in file order, batches of its ``output_schema``.
 
-    Downloads, decoding, and the listing of a streamed plan run ahead, within the limits of the plan's options. Closing
-    the iterator, an error and the plan's row limit cancel them. The first error is raised; an error at the end of the
-    listing is raised after rows, before their end. ``report`` receives the counts of this read.
+    Downloads and decoding run ahead, within the limits of the plan's options, and so does the listing of a plan that is
+    a stream. Closing the iterator, an error and the plan's row limit break off all that is in flight. The first error
+    is raised; one at the end of the listing comes after rows, and before the end of them.
+
+    Parameters
+    ----------
+    report:
+        Takes the counts of this read.
+    eager:
+        ``False`` where the consumer may stop: what is read ahead of it begins small, and grows with what it takes.
 
     Raises
     ------
     DataError, TransportError, ProtocolError, UnsupportedFeatureError
         With table and file id.
     """
-    return Batches(plan, ScanReport() if report is None else report)
+    return Batches(plan, ScanReport() if report is None else report, eager=eager)
 
 
 class _Scope:

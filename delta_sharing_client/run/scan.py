@@ -22,6 +22,7 @@ from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.read.budget import Budget
 from delta_sharing_client.read.file import Shared, read_file
 from delta_sharing_client.read.layout import Shape
+from delta_sharing_client.read.pace import Pace
 from delta_sharing_client.read.pages import Ratio
 from delta_sharing_client.read.vectors import Vectors
 from delta_sharing_client.run import loop
@@ -88,6 +89,15 @@ class _Slot:
             self._news.clear()
             await self._news.wait()
 
+    async def wanted(self) -> None:
+        while self._untaken and not self._run.is_at_full_pace:
+            self._news.clear()
+            await self._news.wait()
+
+    def hear(self) -> None:
+        """Take note that the pace has changed."""
+        self._news.set()
+
     def drop(self) -> bool:
         """Drop what has not been sent to the consumer; return whether that is everything."""
         self._untaken -= len(self._waiting)
@@ -118,14 +128,15 @@ class _Slot:
         def taken() -> None:
             self._untaken -= 1
             self._news.set()
+            self._run.item_taken()
             release()
 
         self._run.forward(Item(batches, self.task, begins, ends, taken))
 
 
 class ScanRun:
-    """One read, on the loop: of ``plan`` with the files of ``listing``. ``put`` takes the rows without blocking; its
-    consumer updates ``taken``."""
+    """One read, on the loop: of ``plan``, whose files are those of ``listing``. ``put`` takes the rows, and waits for
+    nothing; ``taken`` is kept by whoever it hands them to, and may stop at any time where that is not ``eager``."""
 
     def __init__(
         self,
@@ -134,6 +145,8 @@ class ScanRun:
         report: ScanReport,
         taken: Taken,
         put: Callable[[Item], None],
+        *,
+        eager: bool,
     ) -> None:
         self._context = plan.context
         self._listing = listing
@@ -143,8 +156,10 @@ class ScanRun:
         self._taken = taken
         self._put = put
         self._most = plan.context.options.max_concurrent_requests
-        # With a limit the first file probably has all rows: read ahead only if it does not.
-        self._ahead = 1 if plan.limit is not None else 2 * self._most
+        # With a limit the first file probably has all the rows: look further only as it turns out not to.
+        self._files_ahead = 1 if plan.limit is not None else 2 * self._most
+        self._pace = Pace(whole=eager and plan.limit is None)
+        self._budget = Budget(self._most_bytes())
         self._slots: deque[_Slot] = deque()
         self._working = 0
         self._room = asyncio.Event()
@@ -219,17 +234,22 @@ class ScanRun:
             limit=self._limit,
             reader=reader,
             decoders=loop.current().decoders,
-            budget=Budget(options.max_bytes_in_flight * 5 // 8),
+            budget=self._budget,
             cache=cache,
             guess=FooterGuess(len(context.schema.fields)),
             ratio=Ratio(1, 2),
             gains=Ratio(),
             late_gains=Ratio(),
             vectors=vectors,
+            pace=self._pace,
             part=_SMALL_PART if files < _FEW_FILES else _PART,
             # Decoding is CPU-bound: parallel files, or the columns of one file in parallel.
             threads_inside=files < pa.cpu_count(),
         )
+
+    @property
+    def _ahead(self) -> int:
+        return self._files_ahead if self._limit is not None else self._pace.files(2 * self._most)
 
     async def _next(self) -> FileTask | None:
         """Return the next file once there is room for it, ``None`` after the last."""
@@ -272,11 +292,28 @@ class ScanRun:
         if self._left is not None:
             item = item._replace(batches=self._within_limit(item.batches))
         self._listing.hurry()
-        if item.ends and self._ahead < 2 * self._most:
-            self._ahead = min(2 * self._ahead, 2 * self._most)
+        if item.ends:
+            self._files_ahead = min(2 * self._files_ahead, 2 * self._most)
         self._put(item)
         if self._left == 0:
             self._end(None)
+
+    def _most_bytes(self) -> int:
+        most = self._context.options.max_bytes_in_flight * 5 // 8
+        return most if self._limit is not None else self._pace.budget(most)
+
+    def item_taken(self) -> None:
+        """Take note that the consumer has taken all rows of an item, and wants the next."""
+        if not self._pace.is_full:
+            self._pace.grow()
+            self._budget.widen(self._most_bytes())
+            self._room.set()
+            for slot in self._slots:
+                slot.hear()
+
+    @property
+    def is_at_full_pace(self) -> bool:
+        return self._pace.is_full
 
     def _within_limit(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         kept = []

@@ -16,6 +16,7 @@ from delta_sharing_client.delta.log import table as log
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.protocol import windows
 from tests.golden import corpus
+from tests.unit.read.eager import make_gentle
 from tests.versions import is_too_new
 
 pytestmark = pytest.mark.golden
@@ -86,6 +87,10 @@ def test_version_of_golden_table_reads_as_expected(served: Served, name: str, ve
             scan.to_arrow()
         return
     assert_matches(table, version, scan.to_arrow())
+    with pytest.MonkeyPatch.context() as patch:
+        # The same in the smallest pieces, as for a consumer that may stop.
+        make_gentle(patch)
+        assert_matches(table, version, scan.to_arrow())
 
 
 @pytest.mark.parametrize("name", [name for name in READABLE if not is_too_new(name)])

@@ -1,4 +1,4 @@
-"""Small files that are read as large ones are."""
+"""Small files that are read as large ones are, and reads that begin small as long ones do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 
 from delta_sharing_client.parquet import footer
 from delta_sharing_client.read import file as file_read
-from delta_sharing_client.read import pages
+from delta_sharing_client.read import pace, pages
+from delta_sharing_client.run import scan
 
 
 def make_eager(patch: pytest.MonkeyPatch, *, is_late: bool = False) -> None:
@@ -18,3 +19,12 @@ def make_eager(patch: pytest.MonkeyPatch, *, is_late: bool = False) -> None:
     patch.setattr(footer, "_LEAST", 512)
     patch.setattr(pages, "_ROUND_TRIP", -(1 << 40))
     patch.setattr(pages, "_WORK", -1)
+
+
+def make_gentle(patch: pytest.MonkeyPatch, steps: int = 200) -> None:
+    """Let every read begin in the smallest pieces, and stay with them for so many steps."""
+    smallest = (pace._Step(piece=1, budget=1, files=1, pieces=1),) * steps
+    patch.setattr(pace, "_STEPS", (*smallest, pace._STEPS[-1]))
+    patch.setattr(scan, "Pace", lambda whole: pace.Pace(whole=False))
+    patch.setattr(file_read, "_LEAST_CUT", 0)
+    patch.setattr(file_read, "_SMALL", 0)

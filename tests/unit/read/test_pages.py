@@ -22,7 +22,7 @@ from delta_sharing_client.parquet import pages as page_index
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.predicates.tree import Expression, col
 from delta_sharing_client.read import pages as page_plan
-from tests.unit.read.eager import make_eager
+from tests.unit.read.eager import make_eager, make_gentle
 from tests.unit.storages import (
     Storage,
     Table,
@@ -320,6 +320,8 @@ def test_rows_are_those_of_a_read_that_knows_no_pages(shared_storage: Storage, d
     report = ScanReport()
     with pytest.MonkeyPatch.context() as patch:
         make_eager(patch, is_late=data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            make_gentle(patch, steps=data.draw(st.sampled_from([1, 3, 200])))
         plan = table.plan(filter=expression, columns=selected, limit=limit, row_lineage=True, options=options)
         found = rows_of(plan, report)
     names = schema.names if selected is None else list(selected)
@@ -505,6 +507,8 @@ def test_a_damaged_offset_index_costs_no_row_and_shifts_none(shared_storage: Sto
     table.add(bytes(blob))
     with pytest.MonkeyPatch.context() as patch:
         make_eager(patch, is_late=data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            make_gentle(patch, steps=data.draw(st.sampled_from([1, 3, 200])))
         assert table.read(filter=(col("a") >= 120) & (col("a") < 125)).equals(CONTENT.slice(120, 5))
 
 
@@ -523,6 +527,8 @@ def test_rows_are_whole_whatever_the_indexes_say(shared_storage: Storage, data: 
     table.add(bytes(blob))
     with pytest.MonkeyPatch.context() as patch:
         make_eager(patch, is_late=data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            make_gentle(patch, steps=data.draw(st.sampled_from([1, 3, 200])))
         found = table.read(filter=(col("a") >= 120) & (col("a") < 125)).to_pylist()
     assert [row for row in CONTENT.slice(120, 5).to_pylist() if row in found] == found
 

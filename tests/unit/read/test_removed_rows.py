@@ -20,7 +20,7 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.effort import examples
 from tests.quota import meets, met
-from tests.unit.read.eager import make_eager
+from tests.unit.read.eager import make_eager, make_gentle
 from tests.unit.storages import (
     Storage,
     Table,
@@ -139,6 +139,8 @@ def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, 
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans()):
             make_eager(patch, is_late=data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            make_gentle(patch, steps=data.draw(st.sampled_from([1, 3, 200])))
         if data.draw(st.booleans()):
             patch.setattr(SHORTCUTS, "columns_as_stored", False)
         report = ScanReport()

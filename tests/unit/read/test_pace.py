@@ -1,0 +1,185 @@
+"""A read whose consumer may stop begins small, and grows with what is taken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.read import file, pace, pages
+from delta_sharing_client.run.batches import Batches, execute
+from tests.unit.read.eager import make_gentle
+from tests.unit.storages import SOON, Storage, Table, fast_options, rows_of
+from tests.vectors import encode_inline
+
+MakeTable = Callable[..., Table]
+
+FILES, ROWS = 3, 60_000
+RANDOM = np.random.default_rng(3)
+CONTENT = pa.table(
+    {
+        "n": pa.array(range(ROWS)),
+        "real": pa.array(RANDOM.random(ROWS)),
+        "text": pa.array([f"text {number}" for number in range(ROWS)]),
+        "o": pa.array([{"x": number, "y": None if number % 3 else number} for number in range(ROWS)]),
+        "list": pa.array([[number] * (number % 3) for number in range(ROWS)]),
+    }
+)
+INDEXED = {"write_page_index": True, "compression": "NONE", "use_dictionary": False, "data_page_size": 8 * 1024}
+WRITTEN = {
+    "pages": INDEXED,
+    "pages of version 2": {**INDEXED, "data_page_version": "2.0", "row_group_size": 25_000},
+    "dictionaries": {"write_page_index": True, "data_page_size": 4096},
+    "no index": {"compression": "NONE", "row_group_size": 10_000},
+    "small row groups": {"row_group_size": 500},
+}
+
+
+def settled(storage: Storage) -> int:
+    """Return how many bytes were sent once no more are."""
+    last, until = -1, time.monotonic() + SOON
+    while last != storage.sent or storage.in_flight:
+        assert time.monotonic() < until
+        last = storage.sent
+        time.sleep(0.03)
+    return last
+
+
+def begun(table: Table, **request: Any) -> Batches:
+    return execute(table.plan(options=fast_options(batch_rows=5_000), **request), eager=False)
+
+
+@pytest.fixture
+def table(make_table: MakeTable) -> Table:
+    found = make_table(CONTENT.schema)
+    for _ in range(FILES):
+        found.add(CONTENT, write=INDEXED)
+    return found
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps for tables of a few megabytes."""
+    monkeypatch.setattr(pace, "_STEPS", tuple(step._replace(piece=step.piece >> 5) for step in pace._STEPS))
+    monkeypatch.setattr(file, "_LEAST_CUT", 1 << 15)
+    monkeypatch.setattr(file, "_SMALL", 1 << 15)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_what_is_fetched_ahead_grows_with_what_is_taken(table: Table, storage: Storage) -> None:
+    flat = ["n", "real", "text", "o"]
+    whole = sum(len(data) for data in storage.files.values())
+    with begun(table, columns=flat) as batches:
+        next(batches)
+        first = settled(storage)
+        seen = [first]
+        for _ in batches:
+            seen.append(settled(storage)) if len(seen) < 6 else None
+    assert first < whole / 20
+    assert seen == sorted(seen)
+    assert settled(storage) <= 1.2 * whole
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_limit_fetches_the_pages_with_its_rows(table: Table, storage: Storage) -> None:
+    table.adds[0].deletion_vector = encode_inline(DeletionVector.from_positions(range(1000)))
+    found = table.read(limit=10, columns=["n", "text", "o"])
+    assert found["n"].to_pylist() == list(range(1000, 1010))
+    assert settled(storage) < 100_000
+
+
+@pytest.mark.parametrize("steps", [2, 200])
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize("columns", [None, ["o.x", "text"]], ids=["all", "some"])
+def test_all_rows_come_in_order_whatever_the_pieces(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any], columns: Any, steps: int
+) -> None:
+    table = make_table(CONTENT.schema)
+    content = CONTENT.slice(0, 30_000)
+    table.add(content, write=written)
+    removed = [*range(100), 7_000, *range(20_000, 22_000), 29_999]
+    table.add(content, write=written, deletion_vector=encode_inline(DeletionVector.from_positions(removed)))
+    requests = [
+        {},
+        {"limit": 29_950},
+        {"limit": 30_001},
+        {"filter": parse_filter("n % 1000 = 7")},
+        {"filter": parse_filter("n >= 12000 AND n < 21500"), "limit": 9_600},
+    ]
+    expected = [table.read(columns=columns, **request) for request in requests]
+    make_gentle(monkeypatch, steps)
+    for request, rows in zip(requests, expected, strict=True):
+        assert rows_of(table.plan(columns=columns, **request)).equals(rows), request
+
+
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
+def test_a_read_ends_wherever_its_consumer_stops(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any]
+) -> None:
+    make_gentle(monkeypatch, 12)
+    table = make_table(CONTENT.schema)
+    for _ in range(2):
+        table.add(CONTENT.slice(0, 20_000), write=written)
+    expected = table.read()
+    for taken in (0, 1, 2, 5, 9):
+        with begun(table) as batches:
+            got = [batch for batch, _ in zip(batches, range(taken), strict=False)]
+        found = pa.Table.from_batches(got, CONTENT.schema)
+        assert found.equals(expected.slice(0, found.num_rows))
+
+
+def test_an_index_that_lies_about_a_page_costs_no_row(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = CONTENT.select(["n", "real"]).slice(0, 5_000)
+    written = {**INDEXED, "data_page_size": 1024, "write_batch_size": 100}
+    table = make_table(content.schema)
+    table.add(content, write=written)
+    make_gentle(monkeypatch, 200)
+    honest = pages._read_pages
+
+    def lying(*values: Any) -> Any:
+        found = honest(*values)
+        return {
+            leaf: item._replace(rows=(0, *(row - 1 for row in item.rows[1:-1]), item.rows[-1]))
+            for leaf, item in found.items()
+        }
+
+    monkeypatch.setattr(pages, "_read_pages", lying)
+    assert table.read().equals(content)
+    assert table.read(limit=150).equals(content.slice(0, 150))
+
+
+def test_one_row_a_row_group(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = CONTENT.slice(0, 50)
+    table = make_table(content.schema)
+    table.add(content, write={"row_group_size": 1, "write_page_index": True})
+    with begun(table) as batches:
+        assert pa.Table.from_batches(batches).equals(content)
+    make_gentle(monkeypatch)
+    assert table.read().equals(content)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_damaged_page_behind_the_first_ones_is_an_error_when_it_is_reached(
+    make_table: MakeTable, storage: Storage
+) -> None:
+    table = make_table(CONTENT.schema)
+    add = table.add(CONTENT.select(["text"]), write={**INDEXED, "compression": "snappy"})
+    name = next(iter(storage.files))
+    data = bytearray(storage.files[name])
+    half = len(data) // 2
+    data[half : half + 3000] = bytes(3000)
+    storage.files[name] = bytes(data)
+    assert add.size == len(data)
+    report = ScanReport()
+    with execute(table.plan(columns=["text"]), report, eager=False) as batches:
+        assert next(batches)["text"][0].as_py() == "text 0"
+        with pytest.raises(DataError):
+            list(batches)
