@@ -165,6 +165,38 @@ def test_rows_are_counted_from_the_log(table: ds.SharedTable, fetched: Fetched) 
     assert table.scan(limit=5).count() == 5
 
 
+def test_engines_count_rows_without_their_data(
+    server: Any, table: ds.SharedTable, connection: duckdb.DuckDBPyConnection, fetched: Fetched
+) -> None:
+    ds.attach(connection, server.profile_path)
+    frame = table.scan().to_polars(lazy=True)
+    assert fetched(connection.sql("SELECT count(*) FROM s.s.t").fetchall) == ([(FILES * ROWS,)], 0)
+    assert fetched(connection.sql("SELECT 1 FROM s.s.t LIMIT 3").fetchall) == ([(1,)] * 3, 0)
+    assert fetched(lambda: frame.select(pl.len()).collect().item()) == (FILES * ROWS, 0)
+    # Of a filter, its column alone.
+    _, least = fetched(table.scan(["id"], "id < 30000").to_arrow)
+    found, bytes_ = fetched(connection.sql("SELECT count(*) FROM s.s.t WHERE id < 30000").fetchall)
+    assert found == [(30_000,)] and bytes_ <= 1.1 * least
+    found, bytes_ = fetched(lambda: frame.filter(pl.col("id") < 30_000).select(pl.len()).collect().item())
+    assert found == 30_000 and bytes_ <= 1.1 * least
+    # What that is done by is nobody's column.
+    assert frame.collect_schema().names() == connection.sql("FROM s.s.t").columns == table.scan().schema.names
+    assert table.scan(limit=7).to_duckdb(connection).aggregate("count(*)").fetchall() == [(7,)]
+    assert table.scan(limit=7).to_polars(lazy=True).select(pl.len()).collect().item() == 7
+
+
+def test_a_column_by_the_name_of_the_one_to_count_by_is_itself(
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    write_deltalake(tmp_path / "t", pa.table({"_Rows": [5, 6], "_rows1": [True, None]}))
+    with mock_server.running(tables={"s.s.t": tmp_path / "t"}) as server:
+        scan = ds.SharingClient(server.profile_path).table("s.s.t").scan()
+        assert scan.to_duckdb(connection).fetchall() == [(5, True), (6, None)]
+        assert scan.to_duckdb(connection).aggregate("count(*)").fetchall() == [(2,)]
+        assert scan.to_polars(lazy=True).collect().rows() == [(5, True), (6, None)]
+        assert scan.to_polars(lazy=True).select(pl.len()).collect().item() == 2
+
+
 def test_a_dataset_behaves_as_those_of_pyarrow(table: ds.SharedTable) -> None:
     dataset = table.scan(filter="id < 100").to_dataset()
     assert isinstance(dataset, pads.Dataset)
