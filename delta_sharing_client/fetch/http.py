@@ -48,7 +48,8 @@ _PRINTABLE = "".join(map(chr, range(33, 127)))
 _KEPT_SECONDS = 30.0
 # ``_Patience`` enforces the limits, because each of aiohttp's costs several timers per request.
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
-_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII)
+# Names of units are case-insensitive (RFC 9110, 14.1).
+_CONTENT_RANGE = re.compile(r"bytes +(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII | re.IGNORECASE)
 
 
 class _Patience:

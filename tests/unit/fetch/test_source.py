@@ -238,6 +238,12 @@ def test_a_content_encoding_that_is_none_changes_nothing(remote: MakeRemote, sto
     assert read(remote()) == DATA
 
 
+@pytest.mark.parametrize("said", ["bytes 100-199/*", "Bytes 100-199/102400", "BYTES  100-199/102400"])
+def test_a_content_range_is_read_in_any_spelling(remote: MakeRemote, storage: Storage, said: str) -> None:
+    storage.faults["f"] = [answer(206, slice(100, 200), Content_Range=said)]
+    assert read(remote(), 100, 200) == DATA[100:200]
+
+
 def test_the_end_of_a_file_whose_storage_does_not_tell_its_length(remote: MakeRemote, storage: Storage) -> None:
     size = len(DATA)
     storage.faults["f"] = [answer(206, slice(size - 100, None), Content_Range=f"bytes {size - 100}-{size - 1}/*")]
