@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from types import ModuleType
 
@@ -29,6 +30,8 @@ def main() -> int:
         command.add_argument("--seed", type=int, default=1, help="what decides everything random (default 1)")
         soak.add_arguments(command)
     arguments = parser.parse_args()
+    # A shell starts what runs in the background with SIGINT ignored: no read would ever be interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     code: int = SOAKS[arguments.soak].run(arguments)
     return code
 
