@@ -1,6 +1,6 @@
-"""From a table name and a request to a ``ScanPlan``: ask the server, check what it answers, plan the files.
+"""From a table name and a request to a ``ScanPlan``: sends the query, checks the response, plans the files.
 
-The one place where the protocol, the log and the scan engine meet; every output, Spark's included, starts here.
+Only this module uses the protocol, the log and the scan engine together; every output starts here, also Spark's.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
     UsageError
         A column or filter does not fit the schema.
     UnsupportedFeatureError
-        The table needs a reader feature that we refuse by name; checked before any data is asked for.
+        The table needs a reader feature that is not supported; checked before any data is requested.
     RequestError, ProtocolError, TransportError, AuthError
         From the server; see ``errors``.
     """
-    # The tasks of a list hold the names of their files anyway.
+    # The tasks of a list have the names of their files anyway.
     most = HELD_NAMES if request.filter is not None else sys.maxsize
     return _noted(
         *_by_access_mode(
@@ -107,10 +107,9 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
 def stream_table(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
 ) -> ScanPlan | ScanStream:
-    """As ``plan_table``, but only until the server's answer has begun: files can be read while it lists more of them.
+    """Like ``plan_table``, but only for the start of the response, so that files can be read while others are listed.
 
-    A log is read at once. Errors are those of ``plan_table``; what is wrong further on in the answer is raised by the
-    stream.
+    A log is read completely. Errors as in ``plan_table``; the stream raises those of the rest of the response.
     """
     return _noted(
         *_by_access_mode(
@@ -125,14 +124,14 @@ def stream_table(
 
 @_as_one_read
 def table_schema(rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions) -> pa.Schema:
-    """Return the schema of the rows of ``request`` without a list of files. Errors are those of ``plan_table``."""
+    """Return the schema of the rows of ``request`` without a list of files. Errors as in ``plan_table``."""
     if request.version is None and request.timestamp is None and not request.row_lineage:
         described = table_metadata(rest, table, response_format=request.response_format)
         check_readable(described.protocol, described.metadata, operation=Operation.SNAPSHOT, table=str(table))
         state = _state(rest, table, described)
         return scan_context(state, request.bound(state.schema), options).output_schema
-    # Older servers refuse to tell the metadata of the past, or tell that of today, and only the delta format tells of
-    # row tracking: the first lines of a query are sure to be those of a read.
+    # Older servers refuse the metadata of an old version, or return the current one, and only the delta format has row
+    # tracking: the first lines of a query are those that a read gets.
     found = stream_table(rest, table, dataclasses.replace(request, limit=1), options)
     if isinstance(found, ScanStream):
         found.close()
@@ -164,12 +163,12 @@ def _stream_by_url(
 def _ask(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
 ) -> tuple[TableAnswer, TableState, bool]:
-    """Return the answer for a snapshot that we can read, the table as it describes it, and whether all of its files are
-    asked for."""
+    """Return the response for a readable snapshot, the table's description in it, and whether all of its files were
+    requested."""
     hints, hinted_schema = (None, None) if request.filter is None else _typed_hints(rest, table, request)
     query = QueryRequest(
         json_predicate_hints=hints,
-        # A server counts rows before our exact filter does, so a limit is only a sound hint without one.
+        # A server counts rows before our filter, so a limit is only a valid hint without one.
         limit_hint=request.limit if request.filter is None else None,
         version=request.version,
         timestamp=request.timestamp,
@@ -178,7 +177,7 @@ def _ask(
     )
     answer = query_table(rest, table, query, response_format=request.response_format)
     if hints is not None and answer.head.metadata.schema_string != hinted_schema:
-        # The table changed in between: hints made for the old schema could hide rows of the new one.
+        # The table changed in between: hints for the old schema could hide rows of the new one.
         answer.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
         answer = query_table(rest, table, query, response_format=request.response_format)
@@ -187,7 +186,7 @@ def _ask(
     except BaseException:
         answer.close()
         raise
-    # The refresh token of an answer is known at its end; until then its version is asked for.
+    # The refresh token is at the end of the response; until then its version is requested.
     urls = RefreshingUrls(rest, table, query, answer)
     is_whole = query.json_predicate_hints is None and query.limit_hint is None
     return answer, dataclasses.replace(_state(rest, table, answer.head), urls=urls), is_whole
@@ -196,12 +195,12 @@ def _ask(
 def _named(
     rest: RestClient, table: TableName, files: Generator[FileTask, None, None]
 ) -> Generator[FileTask, None, None]:
-    """Pass on ``files``; what goes wrong with them long after the query was asked names its table, too."""
+    """Yield ``files``; add the table to errors that occur long after the query."""
     try:
         with contextlib.closing(files):
             yield from files
     except DeltaSharingError:
-        # Not around the whole: Python 3.10 leaves a generator that is given up to the garbage collection there.
+        # Not around the whole generator: the garbage collector may close it in another context.
         with rest.about(table):
             raise
 
@@ -211,8 +210,8 @@ def query_snapshot(
 ) -> tuple[Snapshot, ScanPlan]:
     """Query ``table`` and return the whole snapshot, with the plan that reads all of it.
 
-    The plan's tasks are those of ``snapshot.files``, one each and in their order; ``request`` must ask for all rows.
-    Errors are those of ``plan_table``.
+    The plan's tasks are those of ``snapshot.files``, one each and in order; ``request`` must ask for all rows and
+    columns. Errors as in ``plan_table``.
     """
     rest = rest.for_read(options)
     (snapshot, plan), access = _by_access_mode(
@@ -240,10 +239,10 @@ def _query_snapshot(
 
 @_as_one_read
 def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
-    """Ask for the changes of ``table`` and return the files that ``request`` needs.
+    """Request the changes of ``table`` and return the files that ``request`` needs.
 
-    The rows are read in the schema at the end of the range. Errors are those of ``plan_table``, and
-    ``SchemaChangeError`` where one schema cannot span the range.
+    The rows are read in the schema at the end of the range. Errors as in ``plan_table``, and ``SchemaChangeError`` if
+    one schema cannot span the range.
     """
     return _noted(
         *_by_access_mode(
@@ -260,9 +259,9 @@ def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest
 def stream_change_feed(
     rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions
 ) -> ScanPlan | ScanStream:
-    """As ``plan_change_feed``; of a long feed the first versions can be read while later ones are listed.
+    """Like ``plan_change_feed``; the first versions of a long feed can be read while later ones are listed.
 
-    Errors are those of ``plan_change_feed``; what is wrong with later versions is raised by the stream.
+    Errors as in ``plan_change_feed``; the stream raises those of later versions.
     """
     return _noted(
         *_by_access_mode(
@@ -276,9 +275,9 @@ def stream_change_feed(
 
 
 def change_feed_schema(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> pa.Schema:
-    """Return the schema of the rows of ``request``; of a long feed only the beginning is listed for it.
+    """Return the schema of the rows of ``request``; lists only the beginning of a long feed.
 
-    Errors are those of ``plan_change_feed``, where they show there.
+    Errors as in ``plan_change_feed``, if they occur there.
     """
     found = stream_change_feed(rest, table, request, options)
     if isinstance(found, ScanStream):
@@ -288,7 +287,7 @@ def change_feed_schema(rest: RestClient, table: TableName, request: ChangesReque
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Feed:
-    """A change feed that was asked for."""
+    """A requested change feed."""
 
     rest: RestClient
     table: TableName
@@ -324,7 +323,7 @@ class _Feed:
         return self._whole(self.answer.actions)
 
     def streamed(self) -> ScanPlan | ScanStream:
-        """As ``planned``, but of a long feed the plan is made while it is read, where that can be."""
+        """Like ``planned``, but a long feed is planned while it is read, if possible."""
         beginning = list(itertools.islice(self.answer.actions, windows.FEW))
         stream = self._in_windows(beginning) if len(beginning) == windows.FEW else None
         if stream is None:
@@ -351,7 +350,7 @@ class _Feed:
             state = dataclasses.replace(_state(self.rest, self.table, found.end), version=found.last, urls=found.urls)
             stream = stream_changes(state, self._parts(found), self.request, self.options)
         except DeltaSharingError:
-            # What was asked for may not fit the end because of what happened on the way: then that is the answer.
+            # A change within the range may be why the request does not fit its end: then report the change.
             return None
         files = _named(self.rest, self.table, stream.files)
         return dataclasses.replace(stream, files=files, break_off=found.break_off)
@@ -366,11 +365,8 @@ class _Feed:
 def read_commits(
     rest: RestClient, table: TableName, versions: tuple[int, int | None], options: ReadOptions
 ) -> list[CommitFacts] | None:
-    """Return what the log says of the commits of ``versions`` (first and last, both included; ``None``: the latest);
-    ``None`` where the table is read by URL, and so without a log.
-
-    Errors are those of ``plan_table``.
-    """
+    """Return the log's facts about the commits of ``versions`` (first and last, inclusive; ``None``: the latest), or
+    ``None`` if the table is read by URL and has no log. Errors as in ``plan_table``."""
     mode = options.access_mode
     if mode is AccessMode.URL or (mode is AccessMode.AUTO and not _offers_directory_only(rest, table)):
         return None
@@ -390,27 +386,27 @@ def _by_access_mode(
     by_url: Callable[[], ResultT],
     by_directory: Callable[[], ResultT],
 ) -> tuple[ResultT, str | None]:
-    """Return what the way of ``options.access_mode`` gives, and where another was taken, which one and why."""
+    """Return the result in the mode ``options.access_mode``; if another mode was used, also which one and why."""
     if options.access_mode is AccessMode.DIR:
         try:
             return by_directory(), None
         except (RequestError, AuthError, UnsupportedFeatureError, UsageError) as error:
-            # The latter for what is missing here; what is wrong with the request is wrong by URL as well.
+            # The latter for a missing package; a wrong request is also wrong by URL.
             if _is_nobody(error):
                 raise
             failure = error
         try:
             found = by_url()
         except DeltaSharingError as error:
-            # What is no table at all says so by URL, where it is described.
+            # A failure to find the table is described better by URL.
             is_no_table = isinstance(error, UnsupportedFeatureError) and str(error.feature).startswith("accessModes")
             raise (error if is_no_table else failure) from None
-        _log.warning("Table %s is read by URL, as its directory cannot be read: %s", table, failure)
-        return found, f"by URL, as the table's directory cannot be read: {failure}"
+        _log.warning("Table %s is read by URL, because its directory cannot be read: %s", table, failure)
+        return found, f"by URL, because the table's directory cannot be read: {failure}"
     try:
         return by_url(), None
     except (RequestError, AuthError, UnsupportedFeatureError) as error:
-        # A server that is busy or broken says nothing of the ways to the data, and was asked often enough.
+        # A server that is busy or broken says nothing about access modes, and was retried enough.
         settled = _is_nobody(error) or (isinstance(error, RequestError) and error.status in RETRIED_STATUSES)
         if options.access_mode is AccessMode.URL or settled or not _has_directory_only(rest, table):
             raise error from None
@@ -418,7 +414,7 @@ def _by_access_mode(
 
 
 def _is_nobody(error: DeltaSharingError) -> bool:
-    """Whether the credentials are good for no way to the data; what is forbidden (403) may be so one way alone."""
+    """Whether the credentials are invalid for any access mode; forbidden (403) may apply to one mode only."""
     return isinstance(error, AuthError) and error.status != 403
 
 
@@ -439,16 +435,16 @@ def _noted(plan: PlanT, access: str | None) -> PlanT:
 
 
 def _storage() -> ModuleType:
-    # What reads logs is of no use to a read by URL.
+    # Imported here, because a read by URL does not need it.
     from delta_sharing_client.storage import table
 
     return table
 
 
 def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tuple[str | None, str | None]:
-    """Return the hints that the filter of ``request`` gives a server, and the schema they were made for.
+    """Return the hints for the filter of ``request``, and the schema for which they were made.
 
-    They need the schema first; they save files, so the extra request pays.
+    This needs the schema first; the extra request pays, because hints save files.
     """
     try:
         described = table_metadata(
@@ -459,10 +455,10 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
     except (RequestError, ProtocolError, UsageError):
         if request.version is None and request.timestamp is None:
             raise
-        # Older servers refuse to tell the metadata of the past, or tell that of today; hints are never needed.
+        # Older servers refuse the metadata of an old version, or return the current one; hints are optional.
         return None, None
     assert bound is not None
-    # No server knows what a read adds, and the order of a collated column is not that of filters.
+    # No server knows added columns, and filters do not use the order of a collation.
     unsaid = {field.name for field in request.added_fields}
     unsaid |= {field.name for field in schema.fields if field.collation is not None}
     parts = bound.children if isinstance(bound, And) else (bound,)
@@ -482,10 +478,10 @@ def _state(rest: RestClient, table: TableName, head: TableHead) -> TableState:
 
 
 def live_files(answer: TableAnswer, table: TableName, most: int = sys.maxsize) -> Generator[AddFile, None, ListedFiles]:
-    """Yield the files of a snapshot answer as they arrive, each logical file (path and deletion vector) once.
+    """Yield the files of a snapshot as they arrive, each logical file (path and deletion vector) once.
 
-    ``most`` is that of ``ListedFiles``, which is returned. Raises the errors of the answer, and ``ProtocolError`` for
-    two files of one id.
+    ``most`` is that of ``ListedFiles``, which is returned. Raises the errors of the response, and ``ProtocolError`` for
+    two files with one id.
     """
     listed = ListedFiles(str(table), answer.head.version, most)
     for actions in answer.blocks:
@@ -496,7 +492,7 @@ def live_files(answer: TableAnswer, table: TableName, most: int = sys.maxsize) -
 def _checked_files(
     answer: TableAnswer, table: TableName, most: int, options: ReadOptions, notes: list[str]
 ) -> Generator[AddFile, None, None]:
-    """As ``live_files``, of an answer without hints: that it lists what the server says there is, is checked."""
+    """Like ``live_files``, for a response without hints: compares it with the numbers that the server states."""
     listed = yield from live_files(answer, table, most)
     told = answer.head.num_files, answer.head.table_size
     found = listed.files, listed.bytes
@@ -508,7 +504,7 @@ def _checked_files(
     )
     if options.require_whole_table:
         raise ProtocolError(
-            f"{message} Without 'require_whole_table' it is read as it is listed.",
+            f"{message} Without 'require_whole_table' it is read as listed.",
             table=str(table),
             version=answer.head.version,
         )

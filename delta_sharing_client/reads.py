@@ -1,9 +1,8 @@
-"""``Scan`` and ``Changes``: a read that is described first and run by one of its outputs.
+"""``Scan`` and ``Changes``: descriptions of reads, run by their outputs.
 
-Both are frozen; ``select``, ``where`` and ``limit`` return changed copies. A read is planned anew by every output, so
-the same ``Scan`` of the latest version sees what is latest when it runs.
-
-An output is imported when it is asked for: whoever reads Arrow data needs no pandas.
+Both are frozen; ``select``, ``where`` and ``limit`` return changed copies. Every output plans the read again, so a
+``Scan`` of the latest version reads the version that is the latest when it runs. Modules for outputs are imported on
+use, so Arrow output does not need pandas.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ ReadT = TypeVar("ReadT", bound="Read")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Read(AsyncOutputs, abc.ABC):
-    """The common part of ``Scan`` and ``Changes``: what to read, the options, and all outputs.
+    """The common base of ``Scan`` and ``Changes``: what to read, the options, and all outputs.
 
     Create one with ``SharedTable.scan`` or ``SharedTable.changes``.
     """
@@ -82,7 +81,7 @@ class Read(AsyncOutputs, abc.ABC):
         return html_facts(f"{type(self).__name__} of {self.table}", self._told()) + report
 
     def _told(self) -> dict[str, object]:
-        """Return what was asked for besides the defaults."""
+        """Return the settings that differ from the defaults."""
         return {
             field.name: str(value) if isinstance(value, Expression) else getattr(value, "value", value)
             for field in dataclasses.fields(self.request)
@@ -142,7 +141,7 @@ class Read(AsyncOutputs, abc.ABC):
 
     @property
     def limit_rows(self) -> int | None:
-        """The greatest number of rows this read returns, ``None`` without a limit.
+        """The maximum number of rows, ``None`` without a limit.
 
         Examples
         --------
@@ -172,12 +171,12 @@ class Read(AsyncOutputs, abc.ABC):
         """
 
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
-        """As ``plan``; where it can be, the files are read while they are still listed."""
+        """Like ``plan``; if possible, the files are read while they are listed."""
         return self.plan(options)
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows this read returns (asks the server). Errors as ``plan``."""
+        """The Arrow schema of the rows (sends a request). Errors as ``plan``."""
         return self.plan().output_schema
 
     @property
@@ -327,8 +326,8 @@ class Read(AsyncOutputs, abc.ABC):
         backend = frames.check_dtype_backend(dtype_backend)
         decoded = self.options.variant_as is VariantAs.OBJECT
         options = dataclasses.replace(self.options, variant_as=VariantAs.STRUCT) if decoded else None
-        # With the number of rows the frame's memory is taken once, and only a whole listing tells it. A filter leaves
-        # it unknown anyway, and a limit must not wait for a listing of which it needs the beginning.
+        # With the number of rows the frame's memory is allocated once, but only a complete listing has it. With a
+        # filter it is unknown anyway, and a limit must not wait for the complete listing.
         is_counted = self.request.filter is None and self.request.limit is None
         plan = self.plan(options) if is_counted else self._stream(options)
         rows = plan.known_rows if isinstance(plan, ScanPlan) else None
@@ -529,7 +528,7 @@ to_pandas().
         >>> table.scan().count()
         2755
         """
-        # The sum of all that the log says, or else a read: only the whole listing tells which.
+        # Only a complete listing shows whether the log states all counts, or whether files must be read.
         plan = self.select().plan()
         if plan.known_rows is not None and not plan.has_vectors:
             return plan.known_rows
@@ -558,7 +557,7 @@ to_pandas().
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def __getstate__(self) -> dict[str, object]:
-        # What a read here has cost says nothing about the copy, and its lock cannot travel.
+        # Reports do not apply to the copy, and their lock cannot be pickled.
         return {**vars(self), "_reports": []}
 
     def _asking(self: ReadT, **changes: Any) -> ReadT:

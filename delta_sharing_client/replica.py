@@ -82,11 +82,11 @@ _OURS = re.compile(r"[0-9a-f]{40}\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
 _NAMESPACE = uuid.UUID("5d0b0f0c-7d52-5a3b-9d4e-6a1c2f8e4b17")
 _CHECKPOINT_INTERVAL = 10
 _TEMPORARY_SUFFIX = ".part"
-# Held in memory between network and disk, once for each request in flight.
+# In memory between network and disk, once per concurrent request.
 _PART = 4 * 1024 * 1024
-# A file that is said to be larger is asked for its size first.
+# The size of a file that is stated to be larger is checked with a request first.
 _BELIEVED = 1 << 30
-# What these properties promise, a copy does not keep: its commits are updates, not the changes of the table.
+# Properties that do not apply to a copy: its commits are updates, not the changes of the table.
 _NOT_COPIED = (
     "delta.enablechangedatafeed",
     "delta.enableincommittimestamps",
@@ -135,7 +135,7 @@ def replicate(
     retention: datetime.timedelta | None,
     repair: bool = False,
 ) -> Replica:
-    """Make ``directory`` a copy of ``table``, or bring the copy in it up to date.
+    """Make ``directory`` a copy of ``table``, or update the copy in it.
 
     See ``SharedTable.replicate``, also for the errors. ``read`` must ask for all rows.
     """
@@ -156,7 +156,7 @@ def replicate(
 
 
 def _refuse_links(root: Path) -> None:
-    """Refuse a copy that would be written to other places than its own directory."""
+    """Refuse a copy with symbolic links that lead out of its directory."""
     for name in (LOG_DIRECTORY, _DATA, _VECTORS, _LOCK):
         if (root / name).is_symlink():
             raise UsageError(
@@ -166,7 +166,7 @@ def _refuse_links(root: Path) -> None:
 
 
 class _Source(NamedTuple):
-    """Where the rows come from."""
+    """The source of the rows."""
 
     rest: RestClient
     table: TableName
@@ -221,7 +221,7 @@ def _narrowed(snapshot: Snapshot, context: ScanContext, read: ScanRequest, what:
 
 
 class _Fetch:
-    """Downloads of one update: what the copy, which is at ``before``, does not have yet."""
+    """The downloads of one update: what the copy ``before`` does not have."""
 
     def __init__(
         self, root: Path, before: Snapshot | None, context: ScanContext, report: ScanReport, repair: bool
@@ -236,7 +236,7 @@ class _Fetch:
         self._repair = repair
 
     def run(self, files: Sequence[AddFile], tasks: Sequence[FileTask]) -> list[AddFile]:
-        """Return ``files`` as the copy's log has them, with all their bytes in place."""
+        """Return ``files`` as in the copy's log, after downloading all their bytes."""
         paths = [f"{_DATA}/{_file_name(item)}" for item in files]
         copies = Copies(self._context, self._report)
         downloaded = copies.files(
@@ -264,7 +264,7 @@ class _Fetch:
         ]
 
     def _has_file(self, path: str, size: int) -> bool:
-        """Whether a file is there: it has its name only since it is complete. ``size`` is -1 where unknown."""
+        """Whether a file exists; it gets its name when it is complete. ``size`` is -1 if unknown."""
         try:
             if (self._root / path).stat().st_size != size and size != -1:
                 return False
@@ -281,7 +281,7 @@ class _Fetch:
             return False
 
     def _tags(self, file: AddFile, path: str) -> dict[str, str | None] | None:
-        # A copy that an earlier release made has no checksums yet; repairing it adds them.
+        # A copy of an earlier release has no checksums yet; a repair adds them.
         digest = self._digests.get(path)
         return file.tags if digest is None else {**(file.tags or {}), CHECKSUM: digest}
 
@@ -307,11 +307,11 @@ class _Fetch:
 
 
 def _commit(root: Path, before: Snapshot | None, shared: Snapshot, files: list[AddFile]) -> Snapshot:
-    """Write the copy's next version, unless nothing changed, and return the copy as it is then."""
+    """Write the copy's next version, unless nothing changed, and return the copy after it."""
     now = int(time.time() * 1000)
     transaction = Transaction(APPLICATION, shared.version, now)
     metadata = replace(shared.metadata, configuration=_copied_properties(shared.metadata))
-    # As a log spells it, or every update would seem to change it.
+    # In the log's form; otherwise every update would seem to change it.
     protocol = msgspec.convert(action_fields(shared.protocol), Protocol)
     if before is None:
         write_log(
@@ -346,7 +346,7 @@ def _commit(root: Path, before: Snapshot | None, shared: Snapshot, files: list[A
 
 
 def _current(root: Path) -> Snapshot | None:
-    """Return the copy in ``root``, ``None`` if there is none yet."""
+    """Return the copy in ``root``, or ``None``."""
     log = root / LOG_DIRECTORY
     if not log.is_dir() or all(entry.name.startswith(".") for entry in log.iterdir()):
         return None
@@ -367,7 +367,7 @@ def _copied_properties(metadata: Metadata) -> dict[str, str]:
 
 
 def _file_name(file: AddFile) -> str:
-    """Return a name that is the same in every answer: a file id never changes its meaning (protocol, "File")."""
+    """Return a name that is the same in every response: a file id always means the same file (protocol, "File")."""
     named = file.file_id or without_query(file.path)
     return f"{hashlib.sha256(named.encode()).hexdigest()[:40]}.parquet"
 
@@ -402,7 +402,7 @@ def _write_file(path: Path, content: bytes) -> None:
 
 
 def _clean(root: Path, needed: Sequence[AddFile | RemoveFile]) -> int:
-    """Delete our files that no action of ``needed`` names, also those of updates that broke off; return how many."""
+    """Delete our files that ``needed`` does not name, including those of interrupted updates; return their number."""
     paths = {path for item in needed for path in _paths(item)}
     deleted = 0
     for name in os.listdir(root / LOG_DIRECTORY):
@@ -430,7 +430,7 @@ def _paths(action: AddFile | RemoveFile) -> Iterator[str]:
 
 
 class Copies:
-    """Shared files as they are stored: whole data files onto the disk, and decoded deletion vectors, of one plan."""
+    """The stored form of shared files: downloads data files to disk, and decodes deletion vectors, of one plan."""
 
     def __init__(self, context: ScanContext, report: ScanReport) -> None:
         self._context = context
@@ -438,17 +438,18 @@ class Copies:
         self._most = context.options.max_concurrent_requests
 
     def files(self, wanted: Iterable[tuple[FileTask, Path]]) -> dict[Path, str]:
-        """Download each task's data file to its path, byte for byte; return the checksum (``_digest_of``) of each.
+        """Download each task's data file unchanged to its path; return the checksum (``_digest_of``) of each.
 
-        A path exists only once its file is complete and on the disk: the bytes go to a name beside it first, which
-        ends in ``_TEMPORARY_SUFFIX``. Broken connections are resumed, lengths checked, several files go side by side.
+        A path exists only once its file is complete and on disk: the bytes are first written to a temporary name that
+        ends in ``_TEMPORARY_SUFFIX``. Broken connections are resumed, lengths checked, and several files are downloaded
+        concurrently.
 
         Raises
         ------
         DataError, TransportError, ProtocolError
-            Naming table and file id; also if a file is not Parquet.
+            With table and file id; also if a file is not Parquet.
         UsageError
-            The disk does not take the bytes.
+            The disk cannot be written.
         """
         missing = list(wanted)
         total = sum(task.size for task, _ in missing if task.size > 0)
@@ -464,13 +465,8 @@ class Copies:
         return {target: digest for (_, target), digest in zip(missing, digests, strict=True)}
 
     def vectors(self, tasks: Sequence[FileTask]) -> list[DeletionVector]:
-        """Return the deletion vectors of ``tasks``, all of which must have one; close ones come in one request.
-
-        Raises
-        ------
-        DataError, TransportError, ProtocolError
-            See ``Vectors.get``.
-        """
+        """Return the deletion vectors of ``tasks``, all of which must have one; nearby ones are downloaded in one
+        request. Errors as in ``Vectors.get``."""
 
         async def found() -> list[DeletionVector]:
             vectors = Vectors(self._context.table, self._context.reader(self._report))
@@ -484,7 +480,7 @@ class Copies:
 
     async def _files(self, missing: Sequence[tuple[FileTask, Path]]) -> list[str]:
         reader, left, digests = self._context.reader(self._report), iter(enumerate(missing)), [""] * len(missing)
-        # Bytes of a part are in memory until they are written.
+        # The bytes of a part are in memory until they are written.
         parts = asyncio.Semaphore(2 * self._most)
 
         async def copy_next() -> None:
@@ -502,7 +498,7 @@ class Copies:
 
     async def _copy(self, file: RemoteFile, target: Path, parts: asyncio.Semaphore) -> str:
         if file.size < 0 or file.size > _BELIEVED:
-            # What a server says of a file costs it nothing; its store tells how much there is.
+            # A server can state any size; the store has the real one.
             total, _ = await file.read_tail(1)
             file.check_total(total)
             file.size = total
@@ -510,7 +506,7 @@ class Copies:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}")
         temporary.open("xb").close()
-        # Parts of one file are begun in turn, so that a file of terabytes is no million tasks at once.
+        # Parts of one file start one after another, so that a file of terabytes is not a million tasks at once.
         ahead = asyncio.Semaphore(self._most)
 
         async def fill(part: ByteRange) -> None:
@@ -536,12 +532,12 @@ class Copies:
                 temporary.unlink(missing_ok=True)
 
     def _finish(self, file: RemoteFile, temporary: Path, target: Path) -> str:
-        """Give a complete file its name; return its checksum."""
+        """Rename a complete file to its name; return its checksum."""
         try:
             pq.read_metadata(temporary)
         except pa.ArrowException:
             raise file.error(DataError, "it should be a Parquet file, but has no footer of one") from None
-        # A name in a log must not outlive, in a power cut, the bytes that it stands for.
+        # After a power failure, the log must not name a file whose bytes were lost.
         with temporary.open("r+b") as stream:
             os.fsync(stream.fileno())
         digest = _digest_of(temporary)

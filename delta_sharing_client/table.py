@@ -1,4 +1,4 @@
-"""``SharedTable``: what a table is, and the reads that it offers."""
+"""``SharedTable``: the description of a table, and its reads."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ _WEEK = datetime.timedelta(days=7)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableDetails:
-    """What the server says of a table, besides its rows.
+    """The server's description of a table.
 
-    ``version`` is the one described; ``size`` (bytes) and ``num_files`` are ``None`` where the server does not tell, as
-    is ``created_time`` (epoch milliseconds); ``response_format`` is the format the server chose; ``format.provider`` is
-    the encoding of the data files, ``"parquet"``; ``schema`` is that of a read: logical names, Arrow types, and in its
-    metadata, as ``delta_sharing.left_out``, the columns of types that cannot be read, if there are any.
-    ``location``, ``auxiliary_locations`` and ``access_modes`` (``url``, ``dir``; empty means ``url``) are for directory
-    access. ``schema_string`` is the schema as the server sent it, with comments; ``protocol`` has the versions and
-    features a reader needs.
+    ``version`` is the version described; ``size`` (bytes) and ``num_files`` are ``None`` if the server does not state
+    them, like ``created_time`` (epoch milliseconds); ``response_format`` is the format that the server chose;
+    ``format.provider`` is the encoding of the data files, ``"parquet"``; ``schema`` is that of a read: logical names,
+    Arrow types, and in its metadata, as ``delta_sharing.left_out``, columns of types that cannot be read. ``location``,
+    ``auxiliary_locations`` and ``access_modes`` (``url``, ``dir``; empty means ``url``) are for directory access.
+    ``schema_string`` is the schema as the server sent it, with comments; ``protocol`` has the versions and features
+    that a reader needs.
     """
 
     id: str
@@ -94,11 +94,11 @@ class TableDetails:
 
 @dataclasses.dataclass(frozen=True)
 class VersionChanges:
-    """What one version changed, in rows; ``timestamp`` is the commit's, in UTC.
+    """The number of rows that one version changed; ``timestamp`` is the commit's, in UTC.
 
-    ``operation`` (such as ``"MERGE"``) and ``operation_parameters`` are what the writer said of itself in the table's
-    log: ``None`` and empty where the log is not shared, or says nothing. The counts are ``None`` where the log is
-    shared and the version's changes were not recorded.
+    ``operation`` (such as ``"MERGE"``) and ``operation_parameters`` are from the table's log: ``None`` and empty if the
+    log is not shared, or does not have them. The counts are ``None`` if the log is shared and the version's changes
+    were not recorded.
     """
 
     version: int
@@ -153,7 +153,7 @@ class SharedTable:
         return printable(f"SharedTable({self.name})")
 
     def _repr_html_(self) -> str:
-        """Show what the server says of the table, its columns first of all; why it does not, where it fails."""
+        """Show the server's description of the table, columns first, or the error."""
         given = f"client.table('{self.name}')"
         ways = {"rows": f"{given}.head()", "columns and size": f"{given}.metadata()", "versions": f"{given}.history()"}
         try:
@@ -184,15 +184,18 @@ class SharedTable:
         timestamp: Timestamp = None,
         response_format: ResponseFormat | str = ResponseFormat.AUTO,
     ) -> TableDetails:
-        """Return the table's description, at a version or timestamp where one is given.
+        """Return the table's description, by default of the latest version.
 
         With ``"auto"`` the server chooses the response format of the description.
 
         Raises
         ------
+        NotFoundError
+            The table does not exist.
+        ProtocolError
+            The schema is malformed.
         DeltaSharingError
-            The server or the network; ``NotFoundError`` without such a table, ``ProtocolError`` for a schema that is
-            none.
+            From the server or the network.
         """
         answer = self._describe(version, timestamp, response_format)
         metadata = answer.metadata
@@ -352,11 +355,11 @@ class SharedTable:
         return Changes(rest=self.rest, table=self.name, options=options or self.options, request=request)
 
     def history(self, starting_version: int = 0, ending_version: int | None = None) -> list[VersionChanges]:
-        """Count what each version changed, from the change data feed; one entry a version that changed rows.
+        """Return the number of rows that each version changed, from the change data feed; one entry per version.
 
-        Only the kind of each change is read. The protocol does not share who wrote a version, and with what; a table
-        that is read from its directory (``access_mode``) has its log, and so an entry for every version, with its
-        operation.
+        Only the kind of each change is read. The protocol does not share who wrote a version, and with what operation;
+        a table that is read from its directory (``access_mode``) has its log, and so an entry for every version, with
+        its operation.
 
         Raises
         ------
@@ -449,7 +452,7 @@ class SharedTable:
             timestamp=_instant(timestamp, "timestamp"),
             response_format=_format(response_format),
         )
-        # What writes and reads logs is of no use to a read.
+        # Imported here, because reads do not need it.
         from delta_sharing_client.replica import replicate
 
         return replicate(

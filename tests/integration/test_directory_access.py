@@ -167,7 +167,7 @@ def test_a_server_without_directory_access_is_read_by_url_and_explain_says_why(
     ):
         scan = client.table("s.d.t").scan()
         assert ids(scan.to_arrow()) == [1]
-        assert "access: by URL, as the table's directory cannot be read: " in scan.explain()
+        assert "access: by URL, because the table's directory cannot be read: " in scan.explain()
     assert "is read by URL" in caplog.text
 
 
