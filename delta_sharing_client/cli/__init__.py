@@ -1,4 +1,4 @@
-"""The command ``delta-sharing``: what is shared with me, what does it look like, give me the rows."""
+"""The command ``delta-sharing``: list, describe and read shared tables."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``delta-sharing`` with ``arguments`` (default: those of the process) and return its exit code.
+    """Run ``delta-sharing`` with ``arguments`` (default: those of the process) and return its exit code, a
+    ``cli.program.ExitCode``.
 
-    Codes are those of ``cli.program.ExitCode``. Nothing is raised: errors become one line on stderr.
+    Errors are printed as one line on stderr; nothing is raised.
     """
     return run(app, arguments)

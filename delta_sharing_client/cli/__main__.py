@@ -1,4 +1,4 @@
-"""``python -m delta_sharing_client.cli``, for where the command ``delta-sharing`` is not on the path."""
+"""``python -m delta_sharing_client.cli``, if the command ``delta-sharing`` is not on the path."""
 
 import sys
 

@@ -1,5 +1,4 @@
-"""What commands tell of tables, copies and credentials, and how it is printed: tables and trees for people, JSON for
-machines."""
+"""Output of the commands: tables and trees for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.table import SharedTable
 
 _NULL = Text("null", style="dim")
-# Columns narrower than this cannot be read, and one text must not push the others off a terminal.
+# Narrower columns are not readable, and one text must not push the others off the terminal.
 _NARROWEST_COLUMN = 8
 _LONGEST_CELL = 40
 _GAP = 2
@@ -39,11 +38,11 @@ def print_json(value: object) -> None:
 
 
 def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
-    """Print a listing: one line an item, with ``columns`` of it; a column in which no item has a value is left out."""
+    """Print a listing: one line per item, with ``columns``; a column without values is omitted."""
     values = {name: [item.get(name) for item in items] for name in columns}
     shown = [name for name in columns if name == columns[0] or any(value is not None for value in values[name])]
     texts = {name: [Text() if value is None else _said(value, ", ") for value in values[name]] for name in shown}
-    # On a narrow terminal the first column, a name or an id, gives way: what is said of it stays.
+    # On a narrow terminal the first column, a name or an id, is shortened, and the others stay.
     others = sum(_GAP + max(len(name), *(text.cell_len for text in texts[name]), 0) for name in shown[1:])
     room = max(_NARROWEST_COLUMN, _console(sys.stdout).width - others)
     table = _table(shown, [values[name] for name in shown], [room] + [None] * (len(shown) - 1))
@@ -53,9 +52,9 @@ def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -
 
 
 def print_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
-    """Print data rows as a table; on a terminal too narrow for all columns as several, one below the other.
+    """Print data rows as a table; on a narrow terminal as several tables, one below the other.
 
-    Long values are shortened on a terminal, and how many were is said below.
+    Long values are shortened in a terminal; a note says how many.
     """
     width = _console(sys.stdout).width
     longest = width if not sys.stdout.isatty() else max(_NARROWEST_COLUMN, min(_LONGEST_CELL, width - 2))
@@ -74,7 +73,7 @@ def print_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> No
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Print names and values, one a line; a value of None is left out."""
+    """Print names and values, one per line; values of None are omitted."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -97,9 +96,9 @@ def print_tree(title: str, tree: Mapping[str, Mapping[str, Sequence[str]]]) -> N
 
 
 def print_text(text: str) -> None:
-    """Print ``text`` as it is, except for control characters inside its lines.
+    """Print ``text`` unchanged, except for control characters inside its lines.
 
-    What is too long for a terminal goes on in the next line, further to the right than it began.
+    Lines that are too long for a terminal are continued with an indentation.
     """
     console = _console(sys.stdout)
     for line in text.splitlines():
@@ -111,19 +110,19 @@ def print_text(text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print ``text`` on stderr, where it does not disturb what is piped."""
+    """Print ``text`` on stderr, so that it is not in piped output."""
     sys.stderr.write(f"{printable(text)}\n")
 
 
 def cell(value: object) -> Text:
-    """Return a JSON value as text for a terminal; names and data cannot send it control sequences or markup."""
+    """Return a JSON value as text for a terminal, without control sequences and markup."""
     if value is None:
         return _NULL
     return Text(printable(value if isinstance(value, str) else compact_json(value)))
 
 
 def _blocks(columns: _Columns, width: int, longest: int) -> Iterator[_Columns]:
-    """Yield ``columns`` in as many parts as it takes for each to fit into ``width``."""
+    """Split ``columns`` into parts that each fit into ``width``."""
     block: _Columns = []
     used = 0
     for name, texts in columns:
@@ -137,7 +136,7 @@ def _blocks(columns: _Columns, width: int, longest: int) -> Iterator[_Columns]:
 
 
 def _table(names: Sequence[str], values: Sequence[Sequence[object]], longest: Sequence[int | None]) -> Table:
-    """Return an empty table; columns of numbers stand at the right, ``longest`` is the width of each at most."""
+    """Return an empty table; columns of numbers are right-aligned, ``longest`` has the maximum widths."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for name, column, width in zip(names, values, longest, strict=True):
         side: Literal["left", "right"] = "right" if _is_number(column) else "left"
@@ -151,7 +150,7 @@ def _is_number(column: Sequence[object]) -> bool:
 
 
 def _said(value: object, between: str) -> Text:
-    """Return a value of a listing or a description as people read it; data of rows is shown as it is, by ``cell``."""
+    """Return a value of a listing or a description as text for people; ``cell`` shows data of rows unchanged."""
     if isinstance(value, Mapping):
         lines = [f"{name} = {one if isinstance(one, str) else compact_json(one)}" for name, one in value.items()]
         return Text(between.join(map(printable, lines)) or "none")
@@ -166,22 +165,22 @@ def _print(what: RenderableType) -> None:
         return
     text = io.StringIO()
     _console(text).print(what)
-    # Cells are padded to the width of their column, which means nothing in a pipe.
+    # Cells are padded to the width of their column, which is useless in a pipe.
     sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 
 def _console(file: TextIO) -> Console:
-    # A pipe has no width: nothing is cut there.
+    # A pipe has no width: nothing is shortened.
     return Console(file=file, highlight=False, width=None if file.isatty() else _PIPE_WIDTH)
 
 
-# === What is told ===
+# === Content ===
 
 
 def describe_table(
     table: SharedTable, version: int | None, timestamp: str | None
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
-    """Return the facts of ``table`` at a version or timestamp (default: now), and its columns, as JSON values."""
+    """Return the facts about ``table`` at a version or timestamp (default: now), and its columns, as JSON values."""
     from delta_sharing_client.delta.schema import parse_schema
 
     details = table.metadata(version=version, timestamp=timestamp)
@@ -217,8 +216,8 @@ def describe_table(
 
 
 def type_text(data_type: DataType) -> str:
-    """Return ``data_type`` on one line, such as ``array<struct<a: long>>``, in the names of the Delta log."""
-    # Here, because a listing needs no pyarrow.
+    """Return ``data_type`` on one line, such as ``array<struct<a: long>>``, with the names of the Delta log."""
+    # Imported here, because a listing does not need pyarrow.
     from delta_sharing_client.delta.data_types import ArrayType, DecimalType, MapType, StructType
 
     if isinstance(data_type, StructType):
@@ -233,12 +232,12 @@ def type_text(data_type: DataType) -> str:
 
 
 def instant_text(instant: datetime.datetime) -> str:
-    """Return an instant as rows show theirs: ``2024-01-31T10:00:00Z``."""
+    """Return a point in time in the form of data rows: ``2024-01-31T10:00:00Z``."""
     return instant.astimezone(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def copy_facts(done: Replica) -> dict[str, object]:
-    """Return what ``--json`` prints of an update; the keys are stable."""
+    """Return what ``--json`` prints for an update; the keys are stable."""
     return {
         "directory": str(done.directory),
         "version": done.version,
@@ -252,7 +251,7 @@ def copy_facts(done: Replica) -> dict[str, object]:
 
 
 def copy_text(done: Replica) -> str:
-    """Return one line for people: what the copy holds now, and what this update did."""
+    """Return one line for people: the content of the copy, and what this update did."""
     return (
         f"{done.directory} holds version {done.version}: {done.num_files} files, {done.size} bytes; "
         f"downloaded {done.downloaded_files} files, {done.downloaded_bytes} bytes, deleted {done.deleted_files} files"
@@ -260,7 +259,7 @@ def copy_text(done: Replica) -> str:
 
 
 def storage_facts(credentials: TemporaryCredentials, show_secrets: bool) -> dict[str, object]:
-    """Return what the server answered on temporary credentials, with the keys masked unless ``show_secrets``."""
+    """Return the temporary credentials, with the keys masked unless ``show_secrets``."""
     facts: dict[str, object] = {"location": credentials.location, "expirationTime": credentials.expiration_time}
     for kind in ("aws_temp_credentials", "azure_user_delegation_sas", "gcp_oauth_token"):
         given = getattr(credentials, kind)

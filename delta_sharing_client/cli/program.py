@@ -1,5 +1,4 @@
-"""The program around the commands: what each has of typer and of its user, exit codes, and one line on stderr if it
-failed."""
+"""The program around the commands: common options, exit codes, and error messages on one line of stderr."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ PROGRAM = "delta-sharing"
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 _WIDEST_HELP = 120
-# Two words for one: with a name behind them, or else the second is a name itself.
+# Two words for one command: only with a name after them; otherwise the second word is the name.
 _PHRASES = {("shares", "get"): "share", ("tables", "credentials"): "credentials"}
 
 
@@ -44,7 +43,7 @@ _PHRASES = {("shares", "get"): "share", ("tables", "credentials"): "credentials"
 
 
 class ExitCode(enum.IntEnum):
-    """What a script can tell from the exit code alone."""
+    """What a script can conclude from the exit code."""
 
     OK = 0
     INTERNAL = 1
@@ -57,7 +56,7 @@ class ExitCode(enum.IntEnum):
     BROKEN_PIPE = 141
 
 
-# The first class that matches decides, so a subclass stands before its base.
+# The first matching class decides, so a subclass precedes its base.
 _CODES: tuple[tuple[type[DeltaSharingError], ExitCode], ...] = (
     (UsageError, ExitCode.USAGE),
     (ProfileError, ExitCode.USAGE),
@@ -72,12 +71,12 @@ _CODES: tuple[tuple[type[DeltaSharingError], ExitCode], ...] = (
 
 
 def exit_code(error: DeltaSharingError) -> ExitCode:
-    """Return the exit code of the command for ``error``; a class of its own kind counts as its nearest base."""
+    """Return the exit code for ``error``; other classes count as their nearest base."""
     return next((code for cls, code in _CODES if isinstance(error, cls)), ExitCode.INTERNAL)
 
 
 class Stopped(Exception):
-    """Someone else ended the command: whoever pressed Ctrl-C, or whoever closed the pipe it writes to."""
+    """The command was ended from outside: by Ctrl-C, or because the reader closed the pipe."""
 
     def __init__(self, code: ExitCode) -> None:
         super().__init__(code.name)
@@ -96,16 +95,10 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print the 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Where the server is, and how to talk to who asked.
+    """The profile, and the form of the output.
 
-    Parameters
-    ----------
-    profile:
-        Path or URL of the profile file, None for the one of the environment.
-    as_json:
-        Print JSON, not tables for people.
-    verbose:
-        Say on stderr what a read cost.
+    ``profile`` is a path or URL, None for the environment's. ``as_json`` prints JSON instead of tables. ``verbose``
+    prints the cost of a read on stderr.
     """
 
     profile: str | None = None
@@ -114,7 +107,9 @@ class Settings:
 
 
 class Program(typer.Typer):
-    """A group of commands, whose help is plain text: what would draw boxes takes longer to import than all else."""
+    """A group of commands with plain-text help, because importing the library for boxes takes longer than everything
+    else.
+    """
 
     def __init__(self, **settings: Any) -> None:
         context = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST_HELP}
@@ -130,12 +125,12 @@ class Program(typer.Typer):
     def command(
         self, name: str | None = None, *, tells_cost: bool = False, **settings: Any
     ) -> Callable[[CommandT], CommandT]:
-        """Register a command. One whose first parameter is ``settings`` has ``--profile`` and ``--json`` behind its own
-        options; one that ``tells_cost`` has ``--verbose`` as well."""
+        """Register a command. If its first parameter is ``settings``, it also gets ``--profile`` and ``--json``; with
+        ``tells_cost`` also ``--verbose``."""
 
         def register(function: CommandT) -> CommandT:
             text = inspect.cleandoc(function.__doc__ or "")
-            # In the list of commands a summary is whole, and examples stay lines of their own.
+            # In the list of commands a summary is complete, and examples keep their lines.
             summary = " ".join(text.partition("\n\n")[0].split())
             own = {"help": text.replace("\n\nExample:", "\n\n\b\nExample:"), "short_help": summary}
             super(Program, self).command(name, cls=_Command, **{**own, **settings})(_seen(function, tells_cost))
@@ -145,7 +140,7 @@ class Program(typer.Typer):
 
 
 def _seen(function: CommandT, tells_cost: bool) -> Callable[..., Any]:
-    """Return a command as typer shall see it: with the options from which its ``settings`` are made."""
+    """Return a command in the form for typer: with the options for its ``settings``."""
     first, *own = inspect.signature(function).parameters.values()
     if first.name != "settings":
         return function
@@ -153,7 +148,7 @@ def _seen(function: CommandT, tells_cost: bool) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(context: typer.Context, profile: str | None, as_json: bool, verbose: bool = False, **given: Any) -> None:
         before: Settings = context.obj or Settings()
-        # Given behind the command, or before it.
+        # Given after the command, or before it.
         function(
             Settings(profile or before.profile, as_json or before.as_json, verbose or before.verbose),
             **given,
@@ -173,7 +168,7 @@ def _seen(function: CommandT, tells_cost: bool) -> Callable[..., Any]:
 
 
 class _Switches:
-    """Help in which a switch has no type: releases of typer that print one make ``--json <bool>`` of ``--json``."""
+    """Help in which a switch has no type: some releases of typer print ``--json <bool>`` for ``--json``."""
 
     def get_params(self, ctx: Any) -> Any:
         found = super().get_params(ctx)  # type: ignore[misc]
@@ -188,7 +183,7 @@ class _Command(_Switches, typer.core.TyperCommand):
 
 
 class _Group(_Switches, typer.core.TyperGroup):
-    """The commands; says why one stopped before typer, whose releases differ in that, makes an exit code of it."""
+    """The commands; reports why one stopped before typer, whose releases differ here, makes an exit code of it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (phrase := tuple(args[:2])) in _PHRASES and len(args) > 2 and not args[2].startswith("-"):
@@ -210,7 +205,7 @@ class _Group(_Switches, typer.core.TyperGroup):
 def run(app: Callable[..., Any], arguments: Sequence[str] | None) -> int:
     """Run ``app`` with ``arguments`` (``None``: those of the process) and return an ``ExitCode``.
 
-    Nothing is raised: errors become one line on stderr, without a traceback.
+    Errors are printed as one line on stderr, without a traceback; nothing is raised.
     """
     with warnings.catch_warnings():
         warnings.showwarning = _warn  # type: ignore[assignment]
@@ -229,7 +224,7 @@ def run(app: Callable[..., Any], arguments: Sequence[str] | None) -> int:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the message of ``error`` as one line without secrets in URLs, with the class name if it has no text."""
+    """Return the message of ``error`` as one line with masked URLs; the class name if it has no text."""
     return " ".join(scrub(str(error)).split()) or type(error).__name__
 
 
@@ -239,21 +234,21 @@ def _unforeseen(error: Exception) -> int:
         return _fail(f"Cannot write the output: {error.strerror}. Make room, or choose another place.", ExitCode.USAGE)
     usage = _usage_message(error)
     if usage == "":
-        return ExitCode.USAGE  # the help that was printed in place of a command says it all
+        return ExitCode.USAGE  # the help, which was printed instead
     if usage is not None:
         return _fail(usage, ExitCode.USAGE)
     return _fail(f"unexpected {type(error).__name__}: {one_line(error)}; please report this", ExitCode.INTERNAL)
 
 
 def _warn(message: Warning, *_: object) -> None:
-    # Of where in the code it was said, nobody at a terminal wants to know.
+    # The position in the code does not interest a user.
     sys.stderr.write(f"{PROGRAM}: {one_line(message)}\n")
 
 
 def _usage_message(error: Exception) -> str | None:
-    """Return the text of a mistake on the command line, "" if there is nothing to say, None for any other error.
+    """Return the text of a mistake on the command line, "" if there is nothing to print, None for any other error.
 
-    Older releases of typer raise click's exceptions and newer ones their own; both kinds format themselves.
+    Older releases of typer raise click's exceptions and newer ones their own; both format themselves.
     """
     formatter = getattr(error, "format_message", None)
     if formatter is None:
@@ -275,7 +270,7 @@ def _leave_pipe() -> int:
 
 
 def _drop_output() -> None:
-    # Nobody takes what is left; the interpreter must not complain when it flushes at exit.
+    # Nobody reads the rest; flushing at exit must not fail.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""From what a person types to what it means: clients, tables, and SQL over them."""
+"""Resolves the arguments of commands: clients, tables, and SQL over them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from delta_sharing_client.protocol.names import TableName
     from delta_sharing_client.table import SharedTable
 
-# sqlglot underlines, as a terminal does, the word that it stumbled over.
+# sqlglot underlines the wrong word with escape sequences.
 _UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def open_client(profile: str | None) -> SharingClient:
-    """Return a client for the profile at ``profile`` (path or URL), or the one of the environment if None."""
+    """Return a client for the profile at ``profile`` (path or URL), or for the environment's profile if None."""
     from delta_sharing_client.client import SharingClient
 
     return SharingClient(profile)
 
 
 def open_table(profile: str | None, text: str) -> SharedTable:
-    """Return the table that ``text`` names: ``share.schema.table``, or ``<profile>#share.schema.table``."""
+    """Return the table ``text``: ``share.schema.table``, or ``<profile>#share.schema.table``."""
     from delta_sharing_client.protocol.names import parse_table_url
 
     if "#" not in text:
@@ -43,17 +43,17 @@ def open_table(profile: str | None, text: str) -> SharedTable:
 
 
 def names_of_tables(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of shared tables that begin with ``incomplete``, for the shell's completion; never an error."""
+    """Return the names of shared tables that start with ``incomplete``, for shell completion; never raises."""
     return _completed(context, incomplete, lambda client: [str(table) for table in client.list_all_tables()])
 
 
 def names_of_shares(context: typer.Context, incomplete: str) -> list[str]:
-    """As ``names_of_tables``, of shares."""
+    """Like ``names_of_tables``, for shares."""
     return _completed(context, incomplete, lambda client: [share.name for share in client.list_shares()])
 
 
 def names_of_schemas(context: typer.Context, incomplete: str) -> list[str]:
-    """As ``names_of_tables``, of shares and of their schemas as ``share.schema``."""
+    """Like ``names_of_tables``, for shares and for schemas as ``share.schema``."""
 
     def found(client: SharingClient) -> list[str]:
         shares = [share.name for share in client.list_shares()]
@@ -68,10 +68,10 @@ def _completed(context: typer.Context, incomplete: str, names: Callable[[Sharing
     from delta_sharing_client.options import ReadOptions
 
     try:
-        # Behind the command, or before it.
+        # Given after the command, or before it.
         places = [part.params.get("profile") for part in (context, context.parent) if part is not None]
         given = next((profile for profile in places if profile is not None), None)
-        # Whoever waits for a completion does not wait for retries.
+        # Completion must be fast, so without retries.
         client = SharingClient(given, ReadOptions(max_attempts=1, connect_timeout=2.0, read_timeout=2.0))
         return [name for name in names(client) if name.lower().startswith(incomplete.lower())]
     except DeltaSharingError:
@@ -80,7 +80,7 @@ def _completed(context: typer.Context, incomplete: str, names: Callable[[Sharing
 
 @contextlib.contextmanager
 def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
-    """Run ``query`` with DuckDB over the shared tables that it names, and yield a reader of its rows."""
+    """Run ``query`` with DuckDB over the shared tables in it, and yield a reader of its rows."""
     from delta_sharing_client import optional
     from delta_sharing_client.arrow_forms import reader_of
     from delta_sharing_client.outputs.dataset import create_views
@@ -116,10 +116,10 @@ def _tables_of(query: str) -> list[TableName]:
 
 
 def share_and_schema(client: SharingClient, text: str) -> tuple[str, str | None]:
-    """Return the share, and the schema if there is one, that ``text`` (``share`` or ``share.schema``) names.
+    """Return the share, and the schema if any, of ``text`` (``share`` or ``share.schema``).
 
-    Names of shares may contain dots, so the shares of the server decide how ``text`` is read. NotFoundError if none
-    fits.
+    Names of shares may contain dots, so the server's shares decide how to split ``text``. Raises ``NotFoundError`` if
+    none matches.
     """
     shares = [share.name for share in client.list_shares()]
     by_folded_name = {name.lower(): name for name in shares}
@@ -132,7 +132,7 @@ def share_and_schema(client: SharingClient, text: str) -> tuple[str, str | None]
 
 
 def retention(days: float) -> datetime.timedelta:
-    """Return ``days`` as a duration; ``UsageError`` if it is longer than one can be."""
+    """Return ``days`` as a duration; ``UsageError`` if it is too long."""
     try:
         return datetime.timedelta(days=days)
     except (OverflowError, ValueError):

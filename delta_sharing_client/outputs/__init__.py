@@ -1,1 +1,1 @@
-"""Batches in other people's hands: pandas, Polars, DuckDB."""
+"""Converts batches to pandas, Polars, DuckDB and files."""

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from delta_sharing_client.reads import Read
 
 _BATCH_ROWS = 131_072
-# Tables whose schemas are asked for together.
+# The number of concurrent schema requests.
 _AT_ONCE = 16
 
 
 class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
-    """What ``to_dataset()`` returns: ``schema``, ``scanner``, ``to_table``, ``to_batches``, ``head``, ``count_rows``.
+    """The result of ``to_dataset()``: ``schema``, ``scanner``, ``to_table``, ``to_batches``, ``head``, ``count_rows``.
 
-    Every scanner asks the server anew. ``columns`` and ``filter`` reach the read, so that only the bytes they need are
-    fetched; the filter is then applied to the rows by Arrow, with Arrow's meaning (NaN does not compare). What a
-    dataset of local files has besides (fragments, joins, sorting) is refused: read ``to_table()`` first.
+    Every scanner sends new requests. ``columns`` and ``filter`` are pushed down to the read, so only the needed bytes
+    are downloaded; Arrow then applies the filter to the rows, with Arrow's meaning (NaN does not compare). Other
+    methods of a dataset of local files (fragments, joins, sorting) are refused: read ``to_table()`` first.
     """
 
     # The name of the schema's first column if that is there to be counted.
     _counting: str | None = None
 
     def __init__(self, read: Read, condition: pc.Expression | None = None) -> None:
-        # Engines take an instance of pyarrow's class. Whatever would go around ``scanner`` finds a file that is not
-        # there, and so an error: an empty dataset would be wrong rows.
+        # Engines require an instance of pyarrow's class. Code that bypasses ``scanner`` gets an error for a missing
+        # file; an empty dataset would give wrong rows.
         schema = self._shown(read.schema)
         parquet = pads.ParquetFileFormat()
         nowhere = parquet.make_fragment("delta-sharing/read-me-through-scanner", pyarrow.fs.LocalFileSystem())
@@ -66,7 +66,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         batch_size: int = _BATCH_ROWS,
         **options: object,
     ) -> SharedScanner | pads.Scanner:
-        """Return a scanner, which asks the server when it is read.
+        """Return a scanner, which sends requests when it is read.
 
         Parameters
         ----------
@@ -75,10 +75,10 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         filter:
             Rows to keep.
         batch_size:
-            Greatest number of rows of a batch.
+            Maximum number of rows of a batch.
         options:
-            Others of pyarrow's. With one of them it is a one-shot ``pyarrow.dataset.Scanner``, as
-            ``pyarrow.dataset.write_dataset`` wants it: that reads ahead on threads of its own.
+            Other options of pyarrow. With one of them the result is a one-shot ``pyarrow.dataset.Scanner``, as
+            ``pyarrow.dataset.write_dataset`` needs; it reads ahead on its own threads.
         """
         found = self._scanner(columns, filter, batch_size)
         return pads.Scanner.from_batches(found.to_reader(), **options) if options else found
@@ -92,7 +92,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return self._scanner(columns, filter, **options).to_table()
 
     def head(self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:  # noqa: A002
-        """Return the first ``num_rows`` rows; no more of the table is read than gives them."""
+        """Return the first ``num_rows`` rows; reads no more than needed for them."""
         if self._joined(filter) is None:
             limit = self._read.limit_rows
             limited = self._read.limit(num_rows if limit is None else min(num_rows, limit))
@@ -100,20 +100,20 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return self._scanner(columns, filter, **options).head(num_rows)
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:  # noqa: A002
-        """Return the number of rows; without a filter from the log where it tells."""
+        """Return the number of rows; without a filter from the log if it states it."""
         condition = self._joined(filter)
         return self._read.count() if condition is None else self._scanner([], filter, **options).count_rows()
 
     def filter(self, expression: pc.Expression) -> SharedDataset:
-        """Return a dataset of the rows for which ``expression`` is true, too."""
+        """Return a dataset of the rows for which ``expression`` is also true."""
         return type(self)(self._read, self._joined(expression))
 
     def replace_schema(self, schema: pa.Schema) -> SharedDataset:
-        """Refuse: the schema is the provider's."""
+        """Refuse: the provider sets the schema."""
         raise UnsupportedFeatureError("The schema of a shared table cannot be replaced. Cast the table that is read.")
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[pads.Fragment]:  # noqa: A002
-        """Refuse: the files lie behind signed URLs, with deletion vectors that a fragment does not know."""
+        """Refuse: the files are behind signed URLs, and fragments do not support deletion vectors."""
         raise _refused("fragments", "Scan.partitions(n) gives parts of a read.")
 
     def join(self, *_: object, **__: object) -> Any:
@@ -143,15 +143,15 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return self._condition & condition
 
     def _shown(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema as the engine is to see it."""
+        """Return the schema for the engine."""
         return schema
 
 
 class SharedScanner:
     """A query of a shared table, with the methods of ``pyarrow.dataset.Scanner``: see ``SharedDataset.scanner``.
 
-    It reads when and as far as rows are taken. pyarrow's own scanner reads on without being asked, and on threads that
-    neither Ctrl-C nor the end of the program ends.
+    It reads only as far as rows are taken. pyarrow's own scanner reads ahead, on threads that neither Ctrl-C nor the
+    end of the program ends.
     """
 
     def __init__(
@@ -180,13 +180,13 @@ class SharedScanner:
         """Schema of the rows."""
         found = self._query(self.dataset_schema.empty_table()).schema
         for index, (name, expression) in enumerate(self._asked.items()):
-            # What Arrow computes has lost the metadata of its fields; a column of the table is as it was.
+            # Arrow's results lose the metadata of their fields; a plain column keeps it.
             if expression.equals(pc.field(name)):
                 found = found.set(index, self.dataset_schema.field(name))
         return found
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the rows as a reader, which reads as far as it is read."""
+        """Return the rows as a reader; it reads only as far as rows are taken."""
         begin = functools.partial(self._read.to_batches, eager=False)
         return stream_reader(self.projected_schema, begin, self._answer, small_first=True)
 
@@ -199,7 +199,7 @@ class SharedScanner:
         return self._whole().read_all()
 
     def head(self, num_rows: int) -> pa.Table:
-        """Return the first ``num_rows`` rows; no more of the table is read than gives them."""
+        """Return the first ``num_rows`` rows; reads no more than needed for them."""
         found, left = [], num_rows
         with self.to_reader() as reader:
             for batch in reader if left > 0 else ():
@@ -220,15 +220,15 @@ class SharedScanner:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def _pushed(self, read: Read) -> Read:
-        """Return ``read`` with as much of this query as it can take."""
+        """Return ``read`` with the supported parts of this query."""
         expressions = [*self._asked.values(), *([] if self._condition is None else [self._condition])]
         needed = columns_of(expressions)
         if needed is not None:
-            # In the order of the result, as far as that has one.
+            # In the order of the result, if it has one.
             names = dict.fromkeys([*self._asked, *self.dataset_schema.names])
             names.pop(self._counting, None)
             read = read.select(*narrowed(read.request.columns, [name for name in names if name in needed]))
-        # A limit counts rows before this filter: pushed below it, the filter would let other rows through.
+        # A limit counts rows before this filter: with the filter pushed below it, other rows would be returned.
         if self._condition is not None and read.limit_rows is None:
             weaker = weaker_predicate(self._condition, self.dataset_schema)
             read = read if weaker is None else read.where(weaker)
@@ -248,7 +248,7 @@ class SharedScanner:
             steps.append(acero.Declaration("filter", acero.FilterNodeOptions(self._condition)))
         project = acero.ProjectNodeOptions(list(self._asked.values()), list(self._asked))
         steps.append(acero.Declaration("project", project))
-        # On this thread: the caller may be one that the end of the program waits for.
+        # On this thread: the end of the program may wait for the caller's thread.
         return acero.Declaration.from_sequence(steps).to_table(use_threads=False)
 
 
@@ -270,7 +270,7 @@ class _ForDuckDB(SharedDataset):
 
 
 def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` with geography as plain binary, at every level; the same object where there is none."""
+    """Return ``schema`` with geography as plain binary, at every level; the same object if there is none."""
     found = pa.schema([_straight(field) for field in schema], metadata=schema.metadata)
     return schema if found.equals(schema, check_metadata=True) else found
 
@@ -288,16 +288,16 @@ def _straight(field: pa.Field) -> pa.Field:
 
 
 def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
-    """Return ``read`` as a relation on ``connection``, DuckDB's default one if ``None``: queries are pushed into it."""
-    # A connection of our own would be closed under the relation once nothing else holds it.
+    """Return ``read`` as a relation on ``connection``, by default DuckDB's default one; queries are pushed down."""
+    # A connection of our own would be closed while the relation still uses it.
     target = optional.load("duckdb", "duckdb") if connection is None else connection
     return _ForDuckDB(read).relation(target)
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName, Read]) -> None:
-    """Make ``share.schema.table`` a view for each of ``reads``: a database in memory a share, a schema a schema.
+    """Create a view ``share.schema.table`` for each of ``reads``: shares are in-memory databases.
 
-    A table that cannot be read is a view, too, whose queries fail with the reason.
+    A table that cannot be read gets a view too, whose queries fail with the reason.
     """
     hear_interrupts()
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="attach") as pool:
@@ -309,13 +309,13 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[TableName
             share, schema = _quoted(table.share), _quoted(table.schema)
             connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {share}")
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {share}.{schema}")
-            # A view of a relation lies where the connection stands, and serves all cursors of the database.
+            # A view of a relation belongs to the connection's current schema, and works in all cursors of the database.
             connection.execute(f"USE {share}.{schema}")
             if isinstance(dataset, _ForDuckDB):
                 dataset.relation(connection).create_view(table.table, replace=True)
             else:
                 reason = dataset.replace("'", "''")
-                # In the condition: a query that wants no column of it must not get a row.
+                # In the condition: a query without columns of it must not get a row.
                 connection.execute(
                     f"CREATE OR REPLACE VIEW {_quoted(table.table)} AS "
                     f"SELECT NULL AS reason WHERE error('{reason}') IS NULL"

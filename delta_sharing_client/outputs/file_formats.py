@@ -1,4 +1,4 @@
-"""The formats of files that rows are written into, by their names and endings, and JSON as one line of text."""
+"""File formats by name and ending, and JSON text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from delta_sharing_client.errors import UsageError
 
 
 class FileFormat(str, enum.Enum):
-    """How rows are written; the values are the names on the command line."""
+    """The file formats; the values are the names on the command line."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -19,7 +19,7 @@ class FileFormat(str, enum.Enum):
     JSONL = "jsonl"
 
 
-# A disk that is full, a quota, a limit on the size of files, a device that fails.
+# Errors of a full disk, a quota, a limit on file sizes, or a failing device.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 BY_ENDING = {
@@ -33,7 +33,7 @@ BY_ENDING = {
 
 
 def format_of(target: Path) -> FileFormat:
-    """Return the format that the ending of ``target`` names. UsageError for any other ending."""
+    """Return the format for the ending of ``target``; ``UsageError`` for other endings."""
     try:
         return BY_ENDING[target.suffix.lower()]
     except KeyError:
@@ -44,5 +44,5 @@ def format_of(target: Path) -> FileFormat:
 
 
 def compact_json(value: object) -> str:
-    """Return ``value`` as JSON text on one line, with characters outside ASCII as they are."""
+    """Return ``value`` as JSON text on one line, without escaping non-ASCII characters."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -1,4 +1,4 @@
-"""Rows as JSON, and into files batch by batch: all of them, or no file at all."""
+"""Writes rows to files, batch by batch, completely or not at all; and converts rows to JSON values."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _LONGEST_PREFIX = 200
 def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Path, file_format: FileFormat) -> int:
     """Write ``batches``, which all have ``schema``, to ``target`` and return the number of rows.
 
-    The file appears under its name only when it is complete; an existing one stays as it was if the read fails or the
-    process is ended. UsageError if ``target`` cannot be written, UnsupportedFeatureError if the rows are without
-    columns that nobody chose to leave out.
+    The file gets its name only when it is complete; an existing one is unchanged if the read fails or the process ends.
+    Raises ``UsageError`` if ``target`` cannot be written, ``UnsupportedFeatureError`` if columns were left out without
+    the user's choice.
     """
     check_nothing_left_out(schema, f"The file '{target}'")
     try:
@@ -63,7 +63,7 @@ def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Pat
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the process as Ctrl-C does, so that nothing half done stays behind."""
+    """Let SIGTERM and SIGHUP end the process like Ctrl-C, so that temporary files are removed."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
@@ -72,7 +72,7 @@ def _ended_by_signals() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
-            # What was told to be ignored (nohup) still is.
+            # An ignored signal (nohup) stays ignored.
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 before[number] = signal.signal(number, end)
     try:
@@ -83,24 +83,24 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _temporary_prefix(target: Path) -> str:
-    # Of a long name a part: with what is added it would be longer than file systems allow.
+    # Part of a long name: with the suffix it would exceed the limit of file systems.
     return f".{os.fsdecode(os.fsencode(target.name)[:_LONGEST_PREFIX])}."
 
 
 def _remove_left_behind(target: Path) -> None:
-    """Remove what processes that were killed had written of ``target``; one that is at work holds its file locked."""
+    """Remove temporary files of killed processes for ``target``; a running writer holds a lock on its file."""
     for entry in os.scandir(target.parent):
         if entry.name.startswith(_temporary_prefix(target)) and entry.name.endswith(_TEMPORARY_SUFFIX):
             with contextlib.suppress(OSError):
                 with open(entry.path, "r+b") as stream:
                     left_behind = try_lock(stream.fileno())
-                # Windows removes no open file. Nobody takes this name again: each writer makes one of its own.
+                # Windows cannot remove an open file. The name is not reused: each writer creates its own.
                 if left_behind:
                     os.unlink(entry.path)
 
 
 def write_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, file_format: FileFormat) -> int:
-    """Write ``batches``, which all have ``schema``, to ``sink`` as they come and return the number of rows."""
+    """Write ``batches``, which all have ``schema``, to ``sink`` as they arrive and return the number of rows."""
     rows = 0
     with _WRITERS[file_format](sink, schema) as write:
         for batch in batches:
@@ -110,7 +110,7 @@ def write_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Bin
 
 
 def json_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
-    """Yield every row of ``batch`` as column name -> JSON value, in the order of the columns."""
+    """Yield every row of ``batch`` as a mapping of column names to JSON values, in column order."""
     names = batch.schema.names
     for row in zip(*(json_values(column) for column in batch.columns), strict=True):
         yield dict(zip(names, row, strict=True))
@@ -131,7 +131,7 @@ def json_values(array: pa.Array) -> list[object]:
     if pa.types.is_timestamp(kind):
         return [None if text is None else text.replace(" ", "T", 1) for text in array.cast(pa.string()).to_pylist()]
     if pa.types.is_date(kind):
-        # Through text, as dates and timestamps may lie outside the years 1 to 9999 that datetime can hold.
+        # Through text, because dates and timestamps may be outside the years 1 to 9999 of datetime.
         return list(array.cast(pa.string()).to_pylist())
     if pa.types.is_duration(kind):
         return list(array.cast(pa.duration("us")).cast(pa.int64()).to_pylist())
@@ -187,7 +187,7 @@ def _csv_text(column: pa.Array) -> pa.Array:
 
 
 def _as_text(kind: pa.DataType) -> bool:
-    """Say whether a CSV file holds values of ``kind`` as this package's JSON text: it has no form of its own."""
+    """Whether a CSV file has values of ``kind`` as this package's JSON text."""
     return (
         pa.types.is_nested(kind)
         or pa.types.is_binary(kind)
@@ -233,7 +233,7 @@ def _lists(array: pa.ListArray | pa.MapArray, values: list[object]) -> list[obje
 
 
 def _child(array: pa.ListArray | pa.MapArray, values: pa.Array) -> pa.Array:
-    """Return the part of ``values`` that a sliced ``array`` refers to."""
+    """Return the part of ``values`` that a sliced ``array`` uses."""
     offsets = array.offsets
     if len(offsets) == 0:
         return values.slice(0, 0)

@@ -1,4 +1,4 @@
-"""Record batches to pandas, with dtypes that the table's schema decides and the data never changes.
+"""Converts record batches to pandas, with dtypes that depend only on the table's schema.
 
 NumPy-backed dtypes (the default):
 
@@ -6,9 +6,9 @@ NumPy-backed dtypes (the default):
   nullable ones, so that a null never turns an integer into a float;
 - floats: ``float32``/``float64``, null as NaN;
 - timestamps: ``datetime64[us, UTC]``; ``timestamp_ntz``: ``datetime64[us]``; years 1 to 9999 fit;
-- strings: pandas' own default string dtype (``object`` in pandas 2, ``str`` in pandas 3);
-- dates, decimals, binary, nested and void: ``object``. A list is a NumPy array (of objects where whole numbers or
-  booleans have nulls among them), a struct a dict, a map a list of pairs.
+- strings: pandas' default string dtype (``object`` in pandas 2, ``str`` in pandas 3);
+- dates, decimals, binary, nested and void: ``object``. A list is a NumPy array (of objects if integers or booleans
+  contain nulls), a struct a dict, a map a list of pairs.
 
 ``docs/types.md`` has the whole table.
 """
@@ -38,11 +38,11 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 
 DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
 _BACKENDS = ("numpy", "numpy_nullable", "pyarrow")
-# Two: one converts while the other waits for the interpreter lock; conversion is memory-bound beyond that.
+# Two: one converts while the other waits for the GIL; more would be limited by memory bandwidth.
 _CONVERSION_THREADS = 2
-# Of the memory to be filled, taken while waiting for the first rows: a server's count of rows may be wrong.
+# Limit of memory that is allocated while waiting for the first rows: a server's count of rows may be wrong.
 _MOST_TOUCHED_BYTES = 256 * 1024 * 1024
-# Batches of fewer rows wait for more of them, up to so many rows: putting a column in its place has a price of its own.
+# Smaller batches are collected up to this many rows, because writing a column has a fixed cost.
 _FEW_ROWS = 8192
 _TOGETHER = 65_536
 
@@ -53,19 +53,19 @@ def to_pandas(
     dtype_backend: DtypeBackend = "numpy",
     rows: int | None = None,
 ) -> pd.DataFrame:
-    """Return the rows of ``batches`` as one frame with a fresh ``RangeIndex``.
+    """Return the rows of ``batches`` as one frame with a new ``RangeIndex``.
 
     Parameters
     ----------
     schema:
-        Arrow schema of every batch; it alone decides names, order and dtypes, also when there is no batch.
+        Arrow schema of every batch; it alone decides names, order and dtypes, also without batches.
     batches:
         The rows. Arrow memory is released as soon as its pandas form exists.
     dtype_backend:
         ``numpy``, ``numpy_nullable`` or ``pyarrow``, as in pandas' own readers.
     rows:
-        How many rows will come, ``None`` where that is not known: with it, memory is taken once and filled as the
-        batches arrive. A wrong number costs time, nothing else.
+        The number of rows, ``None`` if unknown: with it, memory is allocated once and filled as the batches arrive. A
+        wrong number only costs time.
     """
     with concurrent.futures.ThreadPoolExecutor(_CONVERSION_THREADS, thread_name_prefix="to-pandas") as pool:
         arrived = threading.Event()
@@ -81,20 +81,15 @@ def to_pandas(
             arrived.set()
         arrays = list(pool.map(operator.methodcaller("finish"), making.result()))
         del making
-    # Positions as keys first: a schema may hold names that differ only in a way that a dict would merge.
+    # Positions as keys first, because a dict would merge equal names.
     frame = pd.DataFrame(dict(enumerate(arrays)), index=pd.RangeIndex(length), copy=False)
     frame.columns = pd.Index(schema.names, dtype=object) if not schema.names else pd.Index(schema.names)
     return frame
 
 
 def check_dtype_backend(dtype_backend: str | None) -> DtypeBackend:
-    """Return ``dtype_backend`` as one of ``numpy`` (also for ``None``), ``numpy_nullable`` and ``pyarrow``.
-
-    Raises
-    ------
-    UsageError
-        For anything else.
-    """
+    """Return ``dtype_backend`` as one of ``numpy`` (also for ``None``), ``numpy_nullable`` and ``pyarrow``;
+    ``UsageError`` otherwise."""
     if dtype_backend is None:
         return "numpy"
     for known in _BACKENDS:
@@ -106,7 +101,7 @@ def check_dtype_backend(dtype_backend: str | None) -> DtypeBackend:
 def _make_columns(
     schema: pa.Schema, rows: int | None, dtype_backend: DtypeBackend, arrived: Callable[[], bool]
 ) -> list[FrameColumn]:
-    """Make the columns while the first rows are on their way, with as much of their memory as there is time for."""
+    """Create the columns while the first rows are on their way, with as much of their memory as time allows."""
     columns = [frame_column(field, rows, dtype_backend) for field in schema]
     left = itertools.count(_MOST_TOUCHED_BYTES // TOUCHED_BYTES, -1)
     for column in columns if SHORTCUTS.touch_ahead else ():
@@ -115,7 +110,7 @@ def _make_columns(
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield the batches in order, small ones several at a time; who takes a list empties it."""
+    """Yield the batches in order, small ones in groups; the consumer empties each list."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -135,8 +130,8 @@ def _append(columns: list[FrameColumn], batches: list[pa.RecordBatch]) -> None:
             column.append(array)
         return
     table = pa.Table.from_batches(batches)
-    # Side by side they are copied once more, in one call for all of them; those that are held stay as they are, whose
-    # values may be too long for one array.
+    # Together they are copied once more, in one call; held columns are not combined, because their values may exceed
+    # one array.
     copied = [place for place, column in enumerate(columns) if column.is_copied]
     together = table.select(copied).combine_chunks()
     for place, array in zip(copied, together.columns, strict=True):
@@ -147,7 +142,7 @@ def _append(columns: list[FrameColumn], batches: list[pa.RecordBatch]) -> None:
 
 
 def decode_variants(frame: pd.DataFrame, schema: StructType) -> pd.DataFrame:
-    """Return ``frame`` with the raw structs of its ``variant`` columns, nested ones too, as Python objects."""
+    """Return ``frame`` with the raw structs of its ``variant`` columns, also nested ones, as Python objects."""
     for position, name in enumerate(frame.columns):
         field = schema.find(name)
         if field is not None and _holds_variant(field.type):
@@ -193,37 +188,37 @@ _NULLABLE_FLOATS: dict[pa.DataType, pd.api.extensions.ExtensionDtype] = {
     pa.float32(): pd.Float32Dtype(),
     pa.float64(): pd.Float64Dtype(),
 }
-# Under its name before pandas 2.1.
+# The name before pandas 2.1.
 _NUMPY_ARRAY: Any = getattr(pd.arrays, "NumpyExtensionArray", None) or getattr(pd.arrays, "PandasArray", None)
-# Before pandas 2 there are nanoseconds only, and so the years from 1677 to 2262.
+# Before pandas 2 there are only nanoseconds, and so the years 1677 to 2262.
 HAS_UNITS = int(pd.__version__.partition(".")[0]) >= 2
 _EPOCH = datetime.date(1970, 1, 1)
 _FIRST_DAY = (datetime.date.min - _EPOCH).days
 _LAST_DAY = (datetime.date.max - _EPOCH).days
-# Days for which date objects are made once and shared; as many as two and a half centuries have.
+# The number of days for which date objects are created once and shared, about two and a half centuries.
 _LONGEST_CALENDAR = 92_000
-# Memory comes in pages; between two looks whether to go on, so much of it is asked for.
+# Memory is allocated in pages; this much between two checks whether to continue.
 _PAGE = 4096
 TOUCHED_BYTES = 2 * 1024 * 1024
 
 
 class FrameColumn(abc.ABC):
-    """Takes the arrays of one column in order; ``finish`` returns what pandas is to hold.
+    """Collects the arrays of one column in order; ``finish`` returns the pandas form.
 
-    ``is_copied``: what it is given goes to its place at once.
+    ``is_copied``: arrays are copied to their place immediately.
     """
 
     is_copied = True
 
     @abc.abstractmethod
     def touch(self, stopped: Callable[[], bool]) -> None:
-        """Have the system provide the memory that will be filled, until ``stopped``; call it before ``append``."""
+        """Make the system allocate the memory that will be filled, until ``stopped``; call it before ``append``."""
 
     @abc.abstractmethod
     def append(self, array: pa.Array) -> None: ...
 
     def extend(self, arrays: pa.ChunkedArray) -> None:
-        """As ``append`` of one after the other."""
+        """Like ``append`` for each of the arrays."""
         for array in arrays.chunks:
             self.append(array)
 
@@ -232,7 +227,7 @@ class FrameColumn(abc.ABC):
 
 
 def frame_column(field: pa.Field, rows: int | None, backend: DtypeBackend) -> FrameColumn:
-    """Return the maker of one column; ``rows`` is how many will come, ``None`` where that is not known."""
+    """Return the builder of one column; ``rows`` is the expected number of rows, ``None`` if unknown."""
     if rows is not None and backend != "pyarrow":
         try:
             if pa.types.is_date32(field.type):
@@ -241,7 +236,7 @@ def frame_column(field: pa.Field, rows: int | None, backend: DtypeBackend) -> Fr
             if target is not None:
                 return _Placed(field, rows, *target)
         except (MemoryError, ValueError):
-            # A server's count of rows is not a promise; what really comes may fit.
+            # A server's count of rows may be wrong; the actual rows may fit.
             pass
     return _Held(field, backend)
 
@@ -249,7 +244,7 @@ def frame_column(field: pa.Field, rows: int | None, backend: DtypeBackend) -> Fr
 def _target(
     field: pa.Field, backend: DtypeBackend
 ) -> tuple[npt.DTypeLike, Optional[pd.api.extensions.ExtensionDtype]] | None:
-    """Return the NumPy dtype in which the column is built and its pandas dtype, if that is another one."""
+    """Return the NumPy dtype for building the column and its pandas dtype, if different."""
     found = field.type
     if found in _NULLABLE:
         wants_mask = field.nullable or backend == "numpy_nullable"
@@ -272,11 +267,11 @@ class _Held(FrameColumn):
         self._field = field
         self._backend = backend
         self._schema = pa.schema([("", field.type)])
-        # As tables of one column: thousands of arrays are not touched one by one.
+        # As one-column tables: thousands of arrays are not handled one by one.
         self._kept: list[pa.Table] = []
 
     def touch(self, stopped: Callable[[], bool]) -> None:
-        """Its memory comes with the rows."""
+        """Nothing to allocate: the memory comes with the rows."""
 
     def append(self, array: pa.Array) -> None:
         self._keep(array)
@@ -288,7 +283,7 @@ class _Held(FrameColumn):
         self._kept.append(pa.Table.from_arrays([column], schema=self._schema))
 
     def finish(self) -> object:
-        # Handed over and forgotten: Arrow's memory goes as soon as pandas' exists.
+        # Passed on and released: Arrow's memory is freed as soon as pandas' exists.
         kept, self._kept = self._kept, []
         column = pa.concat_tables(kept).column(0) if kept else pa.chunked_array([], self._field.type)
         kept.clear()
@@ -298,7 +293,7 @@ class _Held(FrameColumn):
 
 
 class _Filled(FrameColumn):
-    """Rows go to their place in memory for as many as are said to come, and for more where more come."""
+    """Writes rows into memory for the expected number of rows, and extends it if there are more."""
 
     def __init__(self, rows: int, dtype: npt.DTypeLike) -> None:
         self._values: npt.NDArray[Any] = np.empty(rows, dtype)
@@ -312,7 +307,7 @@ class _Filled(FrameColumn):
 
 
 class _Placed(_Filled):
-    """Copies numbers, booleans and timestamps to their place in memory that pandas takes over."""
+    """Copies numbers, booleans and timestamps into memory that pandas takes over."""
 
     def __init__(
         self, field: pa.Field, rows: int, dtype: npt.DTypeLike, wanted: pd.api.extensions.ExtensionDtype | None
@@ -321,7 +316,7 @@ class _Placed(_Filled):
         self._field = field
         self._wanted = wanted
         self._mask: npt.NDArray[np.bool_] | None = None
-        # Null is a value of its own in NumPy's floats and timestamps, and a mask beside everything else.
+        # NumPy's floats and timestamps have a value for null; other types have a mask.
         beside = field.type in _NULLABLE or wanted in _NULLABLE_FLOATS.values()
         zero = False if pa.types.is_boolean(field.type) else 0
         self._filler = pa.scalar(zero, field.type) if beside else None
@@ -349,7 +344,7 @@ class _Placed(_Filled):
             build: Any = wanted.construct_array_type()
             return build(values, self._nulls(), copy=False)
         if self._mask is not None:
-            # NOT NULL by its schema, and yet there are nulls: as pandas would have it.
+            # Nulls in a NOT NULL column: the dtype that pandas would choose.
             return pa.array(values, self._field.type, mask=self._mask).to_numpy(zero_copy_only=False)
         return values
 
@@ -368,7 +363,7 @@ class _Placed(_Filled):
 
 
 class _Dates(_Filled):
-    """Python dates, one object for all rows of a day; taken from a calendar that grows with what comes."""
+    """Python dates, one object for all rows of a day, from a calendar that grows."""
 
     def __init__(self, field: pa.Field, rows: int) -> None:
         super().__init__(rows, object)
@@ -389,7 +384,7 @@ class _Dates(_Filled):
     def finish(self) -> object:
         if self._length < len(self._values):
             self._resize(self._length)
-        # In this wrapper pandas does not look for another dtype.
+        # In this wrapper pandas does not infer another dtype.
         return _NUMPY_ARRAY(self._values)
 
     def _place(self, array: pa.Array, values: npt.NDArray[np.object_]) -> None:
@@ -400,7 +395,7 @@ class _Dates(_Filled):
             first, last = found["min"].as_py(), found["max"].as_py()
             if self._covers(first, last, len(array)):
                 known = (pc.fill_null(days, first) if nulls else days).to_numpy()
-                # All of them are in the calendar; 'clip' only spares numpy a copy.
+                # All of them are in the calendar; 'clip' only avoids a copy in numpy.
                 np.take(self._calendar, known - self._first, out=values, mode="clip")
                 if nulls:
                     values[array.is_null().to_numpy(zero_copy_only=False)] = None
@@ -409,7 +404,7 @@ class _Dates(_Filled):
         values[:] = made.to_numpy(dtype=object)
 
     def _covers(self, first: int, last: int, rows: int) -> bool:
-        """Return whether the calendar has the days, after it was extended where that pays for so many ``rows``."""
+        """Return whether the calendar has the days, after extending it if that pays for ``rows`` rows."""
         known = len(self._calendar)
         if known and self._first <= first and last < self._first + known:
             return True
@@ -449,17 +444,17 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
     if not HAS_UNITS:
         column = _in_nanoseconds(field, column)
     if pa.types.is_nested(column.type) and _nanoseconds_within(column.type):
-        # pyarrow would give whole numbers for them inside of structs and maps.
+        # pyarrow would return integers for them inside structs and maps.
         values = np.empty(len(column), dtype=object)
         for row, value in enumerate(_as_objects(field, column.to_pylist)):
             values[row] = value
         return values
-    # Inside lists, maps and structs too, a whole number next to a null must not become a float.
+    # Inside lists, maps and structs too, an integer next to a null must not become a float.
     return _as_objects(field, lambda: column.to_pandas(date_as_object=True, integer_object_nulls=True)).array
 
 
 def _as_objects(field: pa.Field, make: Callable[[], Any]) -> Any:
-    """Return what ``make`` returns; ``UnsupportedFeatureError`` for a value that Python has no object for."""
+    """Return ``make()``; ``UnsupportedFeatureError`` for a value that Python cannot represent."""
     try:
         return make()
     except (ValueError, OverflowError) as error:
@@ -472,7 +467,7 @@ def _as_objects(field: pa.Field, make: Callable[[], Any]) -> Any:
 
 
 def _nanoseconds_within(kind: pa.DataType, *, below: bool = False) -> bool:
-    """Whether a struct or a map in ``kind``, or above it where ``below``, holds timestamps in nanoseconds."""
+    """Whether a struct or a map in ``kind``, or above it if ``below``, contains timestamps in nanoseconds."""
     if pa.types.is_timestamp(kind):
         return below and kind.unit == "ns"
     below = below or pa.types.is_struct(kind) or pa.types.is_map(kind)
@@ -480,7 +475,7 @@ def _nanoseconds_within(kind: pa.DataType, *, below: bool = False) -> bool:
 
 
 def _in_nanoseconds(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return times as pandas 1 has them; ``UnsupportedFeatureError`` for one that it cannot have."""
+    """Return times in the form of pandas 1; ``UnsupportedFeatureError`` for values outside its range."""
     unit: Callable[[str], pa.DataType]
     if pa.types.is_timestamp(column.type):
         unit = functools.partial(pa.timestamp, tz=column.type.tz)
@@ -499,7 +494,7 @@ def _in_nanoseconds(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray
 
 
 def _masked(column: pa.ChunkedArray, dtype: pd.api.extensions.ExtensionDtype) -> object:
-    """Build a pandas masked array from Arrow memory without a pass through floats or Python objects."""
+    """Build a pandas masked array from Arrow memory without converting to floats or Python objects."""
     if column.null_count:
         mask = column.is_null().to_numpy()
         filler = pa.scalar(False if pa.types.is_boolean(column.type) else 0, type=column.type)

@@ -1,4 +1,4 @@
-"""Polars: a read as a lazy frame into which a query's columns, filter and row limit are pushed."""
+"""A read as a lazy Polars frame with push-down of columns, filter and row limit."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def lazy_frame(read: Read) -> pl.LazyFrame:
-    """Return ``read`` as a ``polars.LazyFrame``; every ``collect`` asks the server anew.
+    """Return ``read`` as a ``polars.LazyFrame``; every ``collect`` sends new requests.
 
-    What a filter says that ours can say reaches the read. Polars' filter is applied to the rows as well, all of it.
+    The supported parts of a filter are pushed down. Polars also applies the whole filter to the rows.
     """
     polars = optional.load("polars", "polars")
     plugins = optional.load("polars.io.plugins", "polars")
@@ -40,7 +40,7 @@ def lazy_frame(read: Read) -> pl.LazyFrame:
         is_counted = columns is None or counting in columns
         least = min((limit for limit in (rows, whole) if limit is not None), default=None)
         if least is not None:
-            # Polars counts the rows before it filters them, whatever stands first in the query.
+            # Polars applies the limit before the filter, whatever the order in the query.
             asked = asked.limit(least)
         elif predicate is not None and (weaker := weaker_predicate(predicate, schema)) is not None:
             asked = asked.where(weaker)

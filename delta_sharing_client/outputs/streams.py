@@ -1,7 +1,7 @@
-"""Rows that engines pull on threads of their own: they end with the program, and at Ctrl-C.
+"""Rows that engines read on their own threads; such reads end with the program, and at Ctrl-C.
 
-Python tells neither to such threads. One that enters Python while the interpreter is taken down aborts the process, or
-never returns; and Python handles Ctrl-C on the main thread only, which may itself wait for such a thread.
+Python tells these threads neither. A thread that enters Python during the interpreter's shutdown aborts the process, or
+never returns; and Python handles Ctrl-C only on the main thread, which may be waiting for such a thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Change = Callable[[pa.RecordBatch], list[pa.RecordBatch]]
 
 # Until so many rows are given out, batches that begin small have so few.
 _SMALL_ROWS, _SMALL_BATCH = 32_768, 1024
-# Seconds at the end of the program: at most, and without a call until a consumer is taken to have stopped.
+# Seconds at the end of the program: at most, and without a call until a consumer counts as stopped.
 _AT_MOST = 0.9
 _QUIET = 0.1
 
@@ -57,14 +57,15 @@ class RowStream(Iterator[pa.RecordBatch]):
         self._begun: queue.SimpleQueue[Future[Batches] | None] = queue.SimpleQueue()
         hear_interrupts()
         is_alien = _is_alien()
-        # What a thread of the program reads, it ends itself: Ctrl-C is for the main thread, and what that waits for.
+        # A read on a thread of the program is ended by the program: Ctrl-C is for the main thread and what it waits
+        # for.
         self._hears = is_alien or _is_main()
         self._closed = is_alien and _is_interrupted()
         _streams[id(self)] = self
         self._batches = self._apart(begin) if is_alien else begin()
 
     def _apart(self, begin: Callable[[], Batches]) -> Batches:
-        """Call ``begin`` where it may take its time, for a thread that cannot be interrupted."""
+        """Call ``begin`` on another thread, if this thread cannot be interrupted."""
         future: Future[Batches] = Future()
 
         def run() -> None:
@@ -107,12 +108,12 @@ class RowStream(Iterator[pa.RecordBatch]):
         return UsageError("The read cannot go on: it was closed, or interrupted, or the program ends.")
 
     def interrupt(self) -> None:
-        """End the read if Ctrl-C is for it."""
+        """End the read if Ctrl-C applies to it."""
         if self._hears:
             self.close()
 
     def wait(self, deadline: float) -> None:
-        """Wait until the consumer has heard that this is closed and stopped, no longer than ``deadline``."""
+        """Wait until the consumer has noticed the close and stopped, but not longer than ``deadline``."""
         if self._inside.acquire(timeout=max(0.0, deadline - time.monotonic())):
             self._inside.release()
         time.sleep(max(0.0, min(deadline, self._called + _QUIET) - time.monotonic()))
@@ -121,7 +122,7 @@ class RowStream(Iterator[pa.RecordBatch]):
 def stream_reader(
     schema: pa.Schema, begin: Callable[[], Batches], change: Change | None = None, *, small_first: bool = False
 ) -> pa.RecordBatchReader:
-    """Return a ``RowStream`` as a reader; ``schema`` is that of the batches it gives out."""
+    """Return a ``RowStream`` as a reader; ``schema`` is that of its batches."""
     return pa.RecordBatchReader.from_batches(schema, RowStream(begin, change, small_first=small_first))
 
 
@@ -147,8 +148,8 @@ def _is_main() -> bool:
 
 
 def _is_alien() -> bool:
-    """Whether this thread is one that Python did not start, such as those of an engine."""
-    # To those it may have given a name since.
+    """Whether Python did not start this thread, as with an engine's threads."""
+    # It may have given them a name since.
     return all(
         thread.name.startswith("Dummy-") for thread in threading.enumerate() if thread.ident == threading.get_ident()
     )
@@ -156,16 +157,18 @@ def _is_alien() -> bool:
 
 # === Ctrl-C ===
 
-# Python writes the number of each signal into the one end as it comes, before anything handles it; the other is read.
+# Python writes the number of each signal into one end when it arrives, before any handler; the other end is read.
 _ears: tuple[socket.socket, socket.socket] | None = None
-# When Ctrl-C last came, and where the main thread was.
+# The time of the last Ctrl-C, and the main thread's position then.
 _interrupted: tuple[float, object] = (-math.inf, None)
-# Seconds for which the main thread, if it is still there, is taken to wait for what begins.
+# Seconds during which the main thread, if it has not moved, is assumed to wait for a read that starts.
 _FRESH = 2.0
 
 
 def hear_interrupts() -> None:
-    """Have Ctrl-C end the streams from now on, where this is the main thread and nobody else listens."""
+    """Make Ctrl-C end the streams from now on, if this is the main thread and nobody else uses the wakeup file
+    descriptor.
+    """
     global _ears
     if not _is_main():
         return
@@ -182,7 +185,7 @@ def hear_interrupts() -> None:
 def _listen(ear: socket.socket) -> None:
     global _interrupted
     while numbers := ear.recv(64):
-        # A program that handles the signal in its own way decides itself what it ends.
+        # A program with its own handler decides itself what to end.
         if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             _interrupted = time.monotonic(), _main_place()
             for stream in _all_streams():
@@ -190,19 +193,20 @@ def _listen(ear: socket.socket) -> None:
 
 
 def _is_interrupted() -> bool:
-    """Whether Ctrl-C came and the main thread has not run since, as it waits for what now begins on another thread."""
+    """Whether Ctrl-C arrived and the main thread has not run since, because it waits for what starts on another
+    thread."""
     when, place = _interrupted
     return time.monotonic() - when < _FRESH and place == _main_place()
 
 
 def _main_place() -> object:
-    # Documented in spite of its name; no other function tells where another thread is.
+    # Documented despite its name; no other function returns where another thread is.
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     return None if frame is None else (id(frame), frame.f_lasti)
 
 
 def _after_fork() -> None:
-    # The streams are the parent's, and so are its interrupts.
+    # The streams, and the interrupts, belong to the parent.
     global _ears
     _streams.clear()
     if _ears is not None:

@@ -1,1 +1,1 @@
-"""What a Delta log is on disk, read and written."""
+"""Reads and writes Delta logs on disk."""

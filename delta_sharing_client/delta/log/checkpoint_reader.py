@@ -1,8 +1,8 @@
 """Checkpoints as streams of actions: classic, multi-part and V2 with sidecars (Delta log protocol, "Checkpoints").
 
-Parquet is read by the columns that are needed and row group by row group, so a checkpoint of a million files holds
-neither all its statistics nor two copies of its rows in memory. Where it has statistics or partition values as structs
-only (``stats_parsed``, ``partitionValues_parsed``), the texts that a commit would hold are made from them.
+Parquet is read by needed columns and by row groups, so for a checkpoint of a million files there are neither all its
+statistics nor two copies of its rows in memory. If it has statistics or partition values only as structs
+(``stats_parsed``, ``partitionValues_parsed``), they are converted to the texts of a commit.
 """
 
 from __future__ import annotations
@@ -61,17 +61,11 @@ _NAMES = {"nullCounts": "nullCount"}
 
 
 def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator[Action]:
-    """Stream the actions of a checkpoint, its sidecars' included.
+    """Stream the actions of a checkpoint, including its sidecars'.
 
-    ``remove`` actions come only with :attr:`Want.TOMBSTONES`, ``stats`` of files only with :attr:`Want.STATS`; where a
-    checkpoint has statistics or partition values as structs only, the texts are made from them.
-
-    Raises
-    ------
-    DataError
-        A file is missing or is not readable Parquet.
-    ProtocolError
-        A row is not a valid action, a sidecar names sidecars, or the checkpoint says it is of another version.
+    ``remove`` actions are included only with :attr:`Want.TOMBSTONES`, ``stats`` of files only with :attr:`Want.STATS`.
+    Raises ``DataError`` if a file is missing or is not readable Parquet, ``ProtocolError`` if a row is not a valid
+    action, a sidecar has sidecars, or the checkpoint has another version.
     """
     sidecars: list[Sidecar] = []
     directory.expect(checkpoint.files)
@@ -92,7 +86,7 @@ def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want 
 
 
 def read_table_state(directory: LogDirectory, checkpoint: Checkpoint) -> Iterator[Action]:
-    """Stream only the actions of a checkpoint that are not about files: protocol, metadata and their like."""
+    """Stream only the actions of a checkpoint that are not about files: protocol, metadata and the like."""
     for name in checkpoint.files:
         if name.endswith(".json"):
             actions = _manifest_actions(directory, name, Want.NOTHING)
@@ -148,8 +142,8 @@ def _group_actions(parquet: pq.ParquetFile, rows: FileRows, column: str, group: 
     batches = _batches(parquet, group, rows.leaves(structs=False))
     for number, batch in enumerate(batches):
         if rows.lacks_statistics(batch.column(column)):
-            # Rare, so only now the struct form is read as well, from this batch on. (The null counts in the footer
-            # would tell beforehand, but asking a damaged file for them aborts the process.)
+            # Rare, so the struct form is read only now, from this batch on. (The null counts in the footer would show
+            # it before, but accessing those of a damaged file aborts the process.)
             for again in islice(_batches(parquet, group, rows.leaves(structs=True)), number, None):
                 yield from rows.actions(again.column(column))
             return
@@ -178,7 +172,7 @@ def _opened(directory: LogDirectory, path: str) -> Iterator[pq.ParquetFile]:
 
 
 class FileRows:
-    """Turns the ``add`` or the ``remove`` column of one checkpoint file, called ``source`` in errors, into actions."""
+    """Converts the ``add`` or the ``remove`` column of one checkpoint file, called ``source`` in errors, to actions."""
 
     def __init__(self, parquet: pq.ParquetFile, column: str, want: Want, source: str) -> None:
         self._column = column
@@ -186,7 +180,7 @@ class FileRows:
         self._other_calendar = hybrid_calendar(parquet.schema_arrow.metadata) is not None
         self._source = source
         self._kind = _FILES[column]
-        # In the order of the action's fields; those of a sharing server come last, and in no checkpoint.
+        # In the order of the action's fields; those of a sharing server are last, and in no checkpoint.
         self._fields = {name: _FIELDS[name] for name in self._kind.__struct_encode_fields__ if name in _FIELDS}
         struct = parquet.schema_arrow.field(column).type
         if not pa.types.is_struct(struct):
@@ -197,11 +191,11 @@ class FileRows:
         missing = [name for name in _REQUIRED[column] if name not in present]
         if missing:
             raise ProtocolError(f"The column '{column}' of '{source}' must have the field '{missing[0]}', found none.")
-        # Maps repeat from file to file (all files of a partition), so equal ones are one object.
+        # Maps repeat between files (all files of a partition), so equal ones are one object.
         self._maps: dict[tuple[object, ...], dict[str, str | None]] = {}
 
     def leaves(self, *, structs: bool) -> list[str]:
-        """Return the columns to read. Struct forms come only where there is no text form, or with ``structs``."""
+        """Return the columns to read. Struct forms are included only without a text form, or with ``structs``."""
         wanted = [name for name in self._fields if name in self._present and name != "stats"]
         if self._with_stats:
             wanted += ["stats"] if "stats" in self._present else []
@@ -212,7 +206,7 @@ class FileRows:
         return [f"{self._column}.{name}" for name in wanted]
 
     def lacks_statistics(self, column: pa.StructArray) -> bool:
-        """Whether a file in ``column`` has no text statistics although the checkpoint has a struct form of them."""
+        """Whether a file in ``column`` has no text statistics although the checkpoint has them as structs."""
         if not self._with_stats or not {"stats", "stats_parsed"} <= self._present:
             return False
         rows = column.filter(column.is_valid())
@@ -253,12 +247,12 @@ class FileRows:
 
     def _parsed_statistics(self, parsed: pa.Array) -> list[str | None]:
         if self._other_calendar:
-            # Bounds counted in another calendar bound other values.
+            # Bounds in another calendar are bounds of other values.
             return [None] * len(parsed)
         try:
             return statistics_texts(parsed, f"{self._column}.stats_parsed", self._instants)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            # Statistics only help to skip files; without them a file is read.
+            # Statistics are optional; without them a file is not skipped.
             return [None] * len(parsed)
 
     def _parsed_partitions(self, parsed: pa.Array) -> list[dict[str, str | None]]:
@@ -305,7 +299,7 @@ class FileRows:
             raise TypeError(f"expected a map, found {array.type}")
         offsets = array.offsets.to_pylist()
         keys, items = _texts(array.keys), _texts(array.items)
-        # The child arrays of a slice are whole; its offsets are not.
+        # The child arrays of a slice are complete; its offsets are not.
         known = self._maps
         values: list[Any] = []
         for row, valid in enumerate(array.is_valid().to_pylist()):
@@ -322,7 +316,7 @@ class FileRows:
 
 
 def other_rows(column: pa.Array, kind: type[Any], source: str) -> Iterator[Action]:
-    """Yield the actions of type ``kind`` in a column that has few of them."""
+    """Yield the actions of type ``kind`` in a column with few of them."""
     rows = column.filter(column.is_valid())
     try:
         documents = [_plain(row, rows.type) for row in rows.to_pylist()]
@@ -344,7 +338,7 @@ def _integers(array: pa.Array) -> list[Any]:
 
 
 def _plain(value: Any, arrow_type: pa.DataType) -> Any:
-    # Arrow gives maps as lists of pairs; a null field is a field left out.
+    # Arrow returns maps as lists of pairs; a null field is a missing field.
     if value is None:
         return None
     if pa.types.is_map(arrow_type):
@@ -363,16 +357,16 @@ def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def int96_leaves(parquet: pq.ParquetFile) -> frozenset[str]:
-    """Return the dotted paths of the columns stored as INT96: instants, although Arrow gives them no time zone."""
+    """Return the dotted paths of INT96 columns: points in time, although Arrow gives them no time zone."""
     schema = parquet.schema
     return frozenset(schema.column(i).path for i in range(len(schema)) if schema.column(i).physical_type == "INT96")
 
 
 def statistics_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[str | None]:
-    """Return the ``stats`` JSON of each row of a ``stats_parsed`` column, ``None`` where it is null.
+    """Return the ``stats`` JSON of each row of a ``stats_parsed`` column, ``None`` if it is null.
 
-    Values that are null are left out: an absent bound is an unknown one. ``path`` is the column's dotted path and
-    ``instants`` are those of :func:`int96_leaves`.
+    Null values are omitted: a missing bound is unknown. ``path`` is the column's dotted path and ``instants`` are those
+    of :func:`int96_leaves`.
     """
     return [
         None if row is None else _ENCODER.encode({_NAMES.get(key, key): value for key, value in row.items()}).decode()
@@ -381,7 +375,7 @@ def statistics_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]
 
 
 def partition_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[dict[str, str | None]]:
-    """Return ``partitionValues`` for each row of a ``partitionValues_parsed`` column; see :func:`statistics_texts`."""
+    """Return ``partitionValues`` of each row of a ``partitionValues_parsed`` column; see :func:`statistics_texts`."""
     names = [parsed.type.field(i).name for i in range(parsed.type.num_fields)]
     columns = [
         _partition_column(array, f"{path}.{name}" in instants)
@@ -404,7 +398,7 @@ def _json_values(array: pa.Array, path: str, instants: frozenset[str]) -> list[A
     if pa.types.is_floating(kind):
         return _mapped(array.to_pylist(), _json_float)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
-        # Binary columns, lists and maps have no bounds in the JSON form.
+        # Binary columns, lists and maps have no bounds in JSON.
         return [None] * len(array)
     return array.to_pylist()
 
@@ -437,13 +431,13 @@ def _partition_column(array: pa.Array, is_instant: bool) -> list[str | None]:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _mapped(array.to_pylist(), binary_text)
     if pa.types.is_decimal(kind):
-        # Arrow's own text of a small number has an exponent.
+        # Arrow's text of a small number has an exponent.
         return _mapped(array.to_pylist(), lambda value: format(value, "f"))
     return _cast_texts(array)
 
 
 def _local_text(array: pa.Array) -> list[Any]:
-    # Through the zone-less type: the text is the UTC wall clock, with microseconds, and years beyond 9999 work.
+    # Through the zone-less type: the text is UTC, with microseconds, and years beyond 9999 work.
     micros = array.cast(pa.timestamp("us", tz=array.type.tz), safe=False)
     return _cast_texts(micros.cast(pa.int64()).cast(pa.timestamp("us")))
 

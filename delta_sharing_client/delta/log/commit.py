@@ -1,5 +1,5 @@
-"""One commit of a log: its actions, the files that hold its row-level changes, and when it happened (Delta log
-protocol, "Add CDC File" and "In-Commit Timestamps")."""
+"""One commit of a log: its actions, the files with its row-level changes, and its time (Delta log protocol, "Add CDC
+File" and "In-Commit Timestamps")."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Commit:
 
     @classmethod
     def from_actions(cls, version: int, timestamp_ms: int | None, actions: Iterable[Action]) -> Commit:
-        """Sort the actions of one commit by kind, keeping their order; the last protocol and metadata count."""
+        """Group the actions of one commit by kind, in order; the last protocol and metadata count."""
         kinds: dict[type, list[Action]] = {}
         for action in actions:
             kinds.setdefault(type(action), []).append(action)
@@ -64,10 +64,10 @@ class Commit:
 
 
 def change_actions(commit: Commit) -> list[FileAction]:
-    """Return the files that hold the changes of ``commit``, in log order.
+    """Return the files with the changes of ``commit``, in log order.
 
-    Change files alone if there are any; otherwise added and removed files that change data. A MERGE that says of
-    itself that it changed no row gives none: it only rewrote files.
+    Only change files if there are any; otherwise added and removed files that change data. A MERGE that states that it
+    changed no row returns none: it only rewrote files.
     """
     if commit.cdcs:
         return list(commit.cdcs)
@@ -88,7 +88,7 @@ def _last(actions: list[Action] | None) -> Action | None:
     return actions[-1] if actions else None
 
 
-# === Times: those in the commits, or those of their files made monotonic ===
+# === Times: in commits, or of their files, made monotonic ===
 
 ENABLED_PROPERTY = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION_PROPERTY = "delta.inCommitTimestampEnablementVersion"
@@ -98,7 +98,7 @@ _FEATURES = ("inCommitTimestamp", "inCommitTimestamp-preview")
 
 @dataclass(frozen=True, slots=True)
 class Enablement:
-    """From which version on commits carry their own time; ``timestamp_ms`` is that version's, if recorded."""
+    """The version from which on commits have their own time; ``timestamp_ms`` is that version's, if recorded."""
 
     version: int
     timestamp_ms: int | None
@@ -113,15 +113,8 @@ class CommitTimes:
     _in_commit: dict[int, int] = field(default_factory=dict)
 
     def at(self, version: int) -> int:
-        """Return the time of commit ``version``.
-
-        Raises
-        ------
-        DataError
-            There is no such commit file.
-        ProtocolError
-            The commit should carry its own time but does not.
-        """
+        """Return the time of commit ``version``; ``DataError`` if there is no such commit file, ``ProtocolError`` if
+        the commit lacks its own time."""
         commit = self.listing.commits.get(version)
         if commit is None:
             raise DataError(
@@ -136,7 +129,7 @@ class CommitTimes:
         return self._in_commit[version]
 
     def newest_at_or_before(self, timestamp_ms: int, versions: list[int]) -> int | None:
-        """Return the newest of ``versions`` (ascending) whose time is at or before ``timestamp_ms``, if any."""
+        """Return the newest of ``versions`` (ascending) whose time is at or before ``timestamp_ms``, or ``None``."""
         split = self._split(versions)
         later = versions[split:]
         if later and timestamp_ms >= self._enabled_at(later[0]):
@@ -146,7 +139,7 @@ class CommitTimes:
         return earlier[position - 1] if position else None
 
     def earliest_at_or_after(self, timestamp_ms: int, versions: list[int]) -> int | None:
-        """Return the oldest of ``versions`` (ascending) whose time is at or after ``timestamp_ms``, if any."""
+        """Return the oldest of ``versions`` (ascending) whose time is at or after ``timestamp_ms``, or ``None``."""
         split = self._split(versions)
         for part in (versions[:split], versions[split:]):
             position = bisect_left(part, timestamp_ms, key=self.at)
@@ -159,7 +152,7 @@ class CommitTimes:
 
     def _enabled_at(self, first: int) -> int:
         enablement = self.enablement
-        # The recorded time counts only while the commit it belongs to is the first of these.
+        # The recorded time is valid only while its commit is the first of these.
         if enablement is None or enablement.timestamp_ms is None or first != enablement.version:
             return self.at(first)
         return enablement.timestamp_ms
@@ -175,13 +168,7 @@ class CommitTimes:
 
 
 def enablement_of(protocol: Protocol, metadata: Metadata, table: str) -> Enablement | None:
-    """Return from when on the table's commits carry their own time, ``None`` if they do not.
-
-    Raises
-    ------
-    ProtocolError
-        A property of the feature is not a number.
-    """
+    """Return from when on commits have their own time, or ``None``; ``ProtocolError`` if a property is not a number."""
     properties = metadata.properties
     if properties.get(ENABLED_PROPERTY, "false").lower() != "true":
         return None

@@ -1,8 +1,7 @@
-"""The lines of a commit, a compacted log file or a JSON checkpoint, to actions and back (Delta log protocol,
-"Actions").
+"""Decodes and encodes the lines of a commit, a compacted log file or a JSON checkpoint (Delta log protocol, "Actions").
 
-Unknown actions and fields are ignored, as the protocol asks; what is known must be whole and of its type. What only a
-sharing server says of a file is never written.
+Unknown actions and fields are ignored, as the protocol requires; known ones must be complete and of the right type.
+Fields that only a sharing server sends are never written.
 """
 
 from __future__ import annotations
@@ -47,20 +46,11 @@ _SHARING_FIELDS = ("fileId", "sharedDeletionVectorId", "sharedVersion", "sharedT
 
 
 def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
-    """Decode newline-delimited JSON actions, in order. Unknown actions and fields are ignored, empty lines skipped.
+    """Decode newline-delimited JSON actions, in order, from the file ``source``. Skips unknown actions, fields, and
+    empty lines.
 
-    Parameters
-    ----------
-    lines:
-        The lines, with or without their line ends.
-    source:
-        The name of the file, for errors.
-
-    Raises
-    ------
-    ProtocolError
-        A line is not JSON, nests too deep, holds several actions, lacks a required field or has a value of a wrong
-        type; the error names the file and the line.
+    Raises ``ProtocolError`` with file and line if a line is not JSON, nests too deep, has several actions, lacks a
+    required field or has a value of a wrong type.
     """
     for number, line in enumerate(lines, 1):
         if not line or line.isspace():
@@ -85,13 +75,8 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
 
 
 def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:
-    """Return the action of type ``kind`` whose JSON fields are ``fields``, as a checkpoint row gives them.
-
-    Raises
-    ------
-    ProtocolError
-        A required field is missing or has a wrong type.
-    """
+    """Return the action of type ``kind`` with the JSON ``fields`` of a checkpoint row; ``ProtocolError`` if one is
+    missing or wrong."""
     try:
         if kind is DomainMetadata:
             return _domain_metadata(msgspec.convert(fields, _DomainMetadataLine))  # type: ignore[return-value]
@@ -101,13 +86,8 @@ def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:
 
 
 def action_fields(action: Action) -> dict[str, Any]:
-    """Return the fields of ``action`` as JSON values.
-
-    Raises
-    ------
-    DataError
-        A file's size is not known; a log must say it.
-    """
+    """Return the fields of ``action`` as JSON values; ``DataError`` if a file's size is unknown, because a log must
+    have it."""
     fields: dict[str, Any] = msgspec.to_builtins(action)
     for name in _SHARING_FIELDS:
         fields.pop(name, None)
@@ -130,7 +110,7 @@ def action_fields(action: Action) -> dict[str, Any]:
 
 
 def action_line(action: Action) -> bytes:
-    """Return ``action`` as one line of a commit, with its line end."""
+    """Return ``action`` as one line of a commit, with its line break."""
     return msgspec.json.encode({ACTION_NAMES[type(action)]: action_fields(action)}) + b"\n"
 
 
@@ -138,7 +118,7 @@ def action_line(action: Action) -> bytes:
 
 
 class _DomainMetadataLine(msgspec.Struct, rename="camel"):
-    # The configuration is a text for writers of today and was a map in the first specification.
+    # The configuration is text today and was a map in the first specification.
     domain: str
     configuration: Union[str, dict[str, object]] = ""
     removed: bool = False
@@ -155,7 +135,7 @@ class _Line(msgspec.Struct, rename="camel"):
     row_id_high_water_mark: Union[RowIdHighWaterMark, None] = None
     checkpoint_metadata: Union[CheckpointMetadata, None] = None
     sidecar: Union[Sidecar, None] = None
-    # Free text of the writer: read leniently, below.
+    # Free text of the writer: decoded leniently, below.
     commit_info: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -177,7 +157,7 @@ def _other_actions(item: _Line) -> list[Action]:
         item.sidecar,
     )
     found: list[Action] = []
-    for action in known:  # no comprehension: change files are many, and it would be a call for each line
+    for action in known:  # no comprehension, because it would be a call per line, and change files are many
         if action is not None:
             found.append(action)
     if item.domain_metadata is not None:
@@ -196,7 +176,7 @@ def _domain_metadata(line: _DomainMetadataLine) -> DomainMetadata:
 
 
 def parse_commit_info(raw: bytes) -> CommitInfo | None:
-    """Read the fields of a ``commitInfo`` that we know, leaving out any that its writer gave another type."""
+    """Decode the known fields of a ``commitInfo``, without those of another type."""
     try:
         return msgspec.json.decode(raw, type=CommitInfo)
     except msgspec.ValidationError:
@@ -217,7 +197,7 @@ def parse_commit_info(raw: bytes) -> CommitInfo | None:
 
 
 def _protocol_fields(protocol: Protocol) -> dict[str, Any]:
-    # A sharing answer may leave the writer's half out; a log has both, and they must agree.
+    # A sharing response may omit the writer's half; a log has both, and they must agree.
     reader, writer = protocol.min_reader_version, max(protocol.min_writer_version, 1)
     reader_features = protocol.reader_features
     writer_features = list(protocol.writer_features or ())

@@ -1,5 +1,5 @@
-"""The files of a ``_delta_log`` directory: how they are reached, which there are, and which of them rebuild a version
-(Delta log protocol, "File Types" and "Last Checkpoint File")."""
+"""The files of a ``_delta_log`` directory: access, listing, and which of them rebuild a version (Delta log protocol,
+"File Types" and "Last Checkpoint File")."""
 
 from __future__ import annotations
 
@@ -33,21 +33,18 @@ class LogDirectory(Protocol):
     """The directory ``_delta_log`` of a table."""
 
     def entries(self) -> list[LogEntry]:
-        """Return the files that lie directly in it; ``FileNotFoundError`` if there is no such directory."""
+        """Return the files directly in it; ``FileNotFoundError`` if there is no such directory."""
 
     def open(self, path: str) -> BinaryIO:
-        """Open a file: a path of the log, percent-encoded, relative to the directory or absolute.
+        """Open a file by a path of the log: percent-encoded, relative to the directory or absolute.
 
-        Raises
-        ------
-        OSError
-            ``FileNotFoundError`` where there is none; another where it cannot be read.
-        DataError
-            The path is none that the log may name.
+        Raises ``OSError`` if it cannot be read (``FileNotFoundError`` if it is missing), ``DataError`` for a path that
+        a log must not have.
         """
 
     def expect(self, paths: Sequence[str]) -> None:
-        """Take note that these files are opened next, in this order: a store far away can have them under way."""
+        """Announce that these files will be opened next, in this order, so that a remote store can download them
+        ahead."""
 
 
 class LocalDirectory:
@@ -57,27 +54,27 @@ class LocalDirectory:
         self.path = path
 
     def entries(self) -> list[LogEntry]:
-        """As ``LogDirectory.entries``."""
+        """Like ``LogDirectory.entries``."""
         try:
             return [_entry(entry) for entry in os.scandir(self.path)]
         except NotADirectoryError as error:
             raise FileNotFoundError(*error.args) from None
 
     def open(self, path: str) -> BinaryIO:
-        """As ``LogDirectory.open``."""
+        """Like ``LogDirectory.open``."""
         return resolve(self.path, path).open("rb")
 
     def expect(self, paths: Sequence[str]) -> None:
-        """Nothing is far away here."""
+        """Nothing to do for local files."""
 
 
 def _entry(entry: os.DirEntry[str]) -> LogEntry:
     try:
         stat = entry.stat()
     except FileNotFoundError:
-        # Cleaned up between listing and looking: opening it will say so if it is needed.
+        # Deleted between listing and stat: opening it reports that if it is needed.
         return LogEntry(entry.name, -1, 0)
-    # A time set through a float (os.utime) may lie some hundred nanoseconds below the millisecond that was meant.
+    # A time set through a float (os.utime) may be some hundred nanoseconds below the intended millisecond.
     return LogEntry(entry.name, stat.st_size, (stat.st_mtime_ns + 1000) // 1_000_000)
 
 
@@ -116,7 +113,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """What to read for one version: a checkpoint, if any, then commits and compacted files, oldest first."""
+    """The files to read for one version: a checkpoint, if any, then commits and compacted files, oldest first."""
 
     version: int
     checkpoint: Checkpoint | None
@@ -125,7 +122,7 @@ class LogSegment:
 
 @dataclass(frozen=True)
 class LogListing:
-    """One look at a log directory."""
+    """The state of a log directory at one time."""
 
     table: str
     commits: Mapping[int, LogFile]
@@ -136,13 +133,7 @@ class LogListing:
 
     @classmethod
     def read(cls, directory: LogDirectory, table: str) -> LogListing:
-        """List ``directory``.
-
-        Raises
-        ------
-        DataError
-            There is no such directory, or it has neither a commit nor a complete checkpoint.
-        """
+        """List ``directory``; ``DataError`` if it does not exist, or has neither a commit nor a complete checkpoint."""
         commits: dict[int, LogFile] = {}
         compacted: dict[int, list[LogFile]] = {}
         parts: dict[tuple[int, str], dict[int, LogFile]] = {}
@@ -155,7 +146,7 @@ class LogListing:
             ) from None
         for entry in entries:
             name = entry.name
-            # An empty file: a writer that died left it behind. The commits say the same as what it would have held.
+            # An empty file of a writer that died. The commits have the same content.
             if match := _COMMIT.match(name):
                 version = int(match[1])
                 commits[version] = _log_file(entry, version, version)
@@ -177,7 +168,7 @@ class LogListing:
 
     @property
     def latest(self) -> int:
-        """The newest version that a commit, a compacted file or a complete checkpoint names."""
+        """The newest version of a commit, a compacted file or a complete checkpoint."""
         newest = max((item.last for group in self.compacted.values() for item in group), default=-1)
         return max(newest, max(self.commits, default=-1), max(self.checkpoints, default=-1))
 
@@ -197,13 +188,7 @@ class LogListing:
 
     @property
     def earliest(self) -> int:
-        """The oldest version that can be rebuilt.
-
-        Raises
-        ------
-        DataError
-            None can: there is no checkpoint and no commit 0.
-        """
+        """The oldest version that can be rebuilt; ``DataError`` if there is none (no checkpoint and no commit 0)."""
         if not self.rebuildable:
             raise DataError(
                 f"No version can be rebuilt: there is no checkpoint, and the commits start at {min(self.commits)} "
@@ -215,14 +200,9 @@ class LogListing:
     def segment(self, version: int, preferred: Checkpoint | None = None) -> LogSegment:
         """Return the files that rebuild ``version``, from the newest usable checkpoint on.
 
-        ``preferred`` is taken among several checkpoints of that same version.
-
-        Raises
-        ------
-        UsageError
-            ``version`` does not exist (yet).
-        DataError
-            ``version`` cannot be rebuilt any more, or a commit is missing; the error names the nearest that can.
+        ``preferred`` is used among several checkpoints of that version. Raises ``UsageError`` if ``version`` does not
+        exist (yet), ``DataError``, with the nearest possible version, if it cannot be rebuilt any more or a commit is
+        missing.
         """
         latest = self.latest
         if not 0 <= version <= latest:
@@ -281,29 +261,27 @@ def _complete(parts: Mapping[tuple[int, str], Mapping[int, LogFile]]) -> dict[in
 
 
 def _preference(item: tuple[tuple[int, str], object]) -> tuple[int, bool, bool, str]:
-    # Of one version's checkpoints: the classic file, then parts, then those named by a UUID. All are equal in content.
+    # The order of a version's checkpoints: the classic file, then parts, then those with a UUID. Their content is
+    # equal.
     (version, group), _ = item
     return version, not group.endswith(".checkpoint.parquet"), not group.startswith("parts "), group
 
 
-# === Last checkpoint: a hint, so where it is wrong, stale, empty or corrupt the listing decides ===
+# === Last checkpoint: a hint; if it is wrong, stale, empty or damaged, the listing decides ===
 
 LAST_CHECKPOINT = "_last_checkpoint"
 _MAX_BYTES = 64 * 1024 * 1024
 
 
 class LastCheckpointWarning(UserWarning):
-    """A ``_last_checkpoint`` file was not used, because it is damaged or does not fit the log."""
+    """A ``_last_checkpoint`` file was ignored, because it is damaged or does not match the log."""
 
 
 def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
-    """Return the checkpoint that ``_last_checkpoint`` names, ``None`` if there is no such file or it cannot be used.
+    """Return the checkpoint of ``_last_checkpoint``, ``None`` if there is no such file or it cannot be used.
 
-    Warns
-    -----
-    LastCheckpointWarning
-        The file exists but is damaged (not JSON, a wrong checksum, a field of a wrong type), or names a checkpoint that
-        does not exist or is not complete.
+    Warns with ``LastCheckpointWarning`` if the file is damaged (not JSON, a wrong checksum, a field of a wrong type),
+    or names a missing or incomplete checkpoint.
     """
     try:
         with listing.directory.open(LAST_CHECKPOINT) as stream:
@@ -322,12 +300,9 @@ def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
 
 
 def canonical_json(text: str) -> str:
-    """Return the canonical form of a JSON object, of which the checksum is taken (protocol, "JSON checksum").
+    """Return the canonical form of a JSON object, used for its checksum (protocol, "JSON checksum").
 
-    Raises
-    ------
-    ValueError
-        ``text`` is not JSON, not an object, or has a key twice.
+    Raises ``ValueError`` if ``text`` is not JSON, not an object, or has a duplicate key.
     """
     document = _parse(text)
     document.pop("checksum", None)
@@ -342,7 +317,7 @@ def json_checksum(text: str) -> str:
 
 
 class _Number(str):
-    # The literal text of a number is its canonical form, so it is never turned into a float.
+    # The literal text of a number is its canonical form, so it is never converted to a float.
     __slots__ = ()
 
 

@@ -34,8 +34,8 @@ from delta_sharing_client.instants import format_millis
 class DeltaLog:
     """The log of a table directory, read-only.
 
-    Every call looks at the directory anew, so a table that is written to meanwhile is seen as it is then; a
-    :class:`Snapshot` stays as it was. Errors name the table by its directory's name.
+    Every call reads the directory again, so it sees concurrent writes; a :class:`Snapshot` does not change. Errors name
+    the table by its directory's name.
     """
 
     def __init__(self, directory: LogDirectory, table: str) -> None:
@@ -47,13 +47,8 @@ class DeltaLog:
 
     @classmethod
     def open(cls, table_root: str | os.PathLike[str]) -> DeltaLog:
-        """Open the table in the local directory ``table_root``.
-
-        Raises
-        ------
-        DataError
-            There is no ``_delta_log`` in it, or that holds neither a commit nor a complete checkpoint.
-        """
+        """Open the table in the local directory ``table_root``; ``DataError`` if it has no log, or one without a commit
+        or complete checkpoint."""
         root = Path(os.path.abspath(table_root))
         log = cls(LocalDirectory(root / LOG_DIRECTORY), root.name)
         log._list()
@@ -64,14 +59,10 @@ class DeltaLog:
         return self._list().latest
 
     def snapshot(self, version: int | None = None, *, want: Want = Want.STATS) -> Snapshot:
-        """Return the table at ``version``, the newest by default.
+        """Return the table at ``version``, by default the newest.
 
-        Parameters
-        ----------
-        version:
-            A version that can be rebuilt from a checkpoint and the commits after it, or from commit 0 on.
-        want:
-            What to keep beside the live files; ``Want.NOTHING`` leaves their statistics out, for less memory.
+        ``version`` must be possible to rebuild from a checkpoint and the commits after it, or from commit 0. ``want``
+        says what to keep in addition to the live files; ``Want.NOTHING`` omits their statistics, to save memory.
 
         Raises
         ------
@@ -80,14 +71,14 @@ class DeltaLog:
         DataError
             The version cannot be rebuilt any more, a commit is missing, or a log file cannot be read.
         ProtocolError
-            The log breaks the protocol: no protocol, no metadata, a malformed action.
+            The log violates the protocol: no protocol, no metadata, a malformed action.
         UnsupportedFeatureError
             The table needs a reader version or feature that is not supported.
 
         Warns
         -----
         VersionChecksumWarning
-            The version's checksum file says that the table is another.
+            The table differs from the version's checksum file.
         """
         listing = self._list()
         preferred = hinted_checkpoint(listing) if version is None else None
@@ -104,18 +95,11 @@ class DeltaLog:
         return replace(snapshot, timestamp_ms=_segment_time(segment, times))
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
-        """Yield the commits ``start`` to ``end``, both included, oldest first.
+        """Yield the commits ``start`` to ``end``, inclusive, oldest first.
 
-        Raises
-        ------
-        UsageError
-            The range is empty or goes beyond the newest version.
-        DataError
-            A commit file is missing (it is named) or cannot be read.
-        ProtocolError
-            A commit holds a malformed action.
-        UnsupportedFeatureError
-            A commit sets a protocol whose changes cannot be read.
+        Raises ``UsageError`` for an empty range or one beyond the newest version, ``DataError`` for a missing or
+        unreadable commit file, ``ProtocolError`` for a malformed action, ``UnsupportedFeatureError`` for a protocol
+        whose changes cannot be read.
         """
         listing = self._list()
         if not 0 <= start <= end <= listing.latest:
@@ -136,15 +120,10 @@ class DeltaLog:
         return (self._commit(listing.commits[version], times) for version in range(start, end + 1))
 
     def commit_timestamp(self, version: int) -> int:
-        """Return the time of commit ``version`` in milliseconds since the epoch.
+        """Return the time of commit ``version`` in milliseconds since the epoch; ``DataError`` if it is not in the log.
 
-        The in-commit timestamp where the table has them, else the file's modification time, raised where needed so that
-        times grow with versions.
-
-        Raises
-        ------
-        DataError
-            The commit is not in the log.
+        It is the in-commit timestamp if the table has them, otherwise the file's modification time, increased if
+        necessary so that times grow with versions.
         """
         listing = self._list()
         return self._latest_times(listing).at(version)
@@ -152,10 +131,7 @@ class DeltaLog:
     def version_at(self, timestamp_ms: int) -> int:
         """Return the newest version committed at or before ``timestamp_ms`` that can be rebuilt.
 
-        Raises
-        ------
-        UsageError
-            All of them are later; the error names the earliest with its time.
+        Raises ``UsageError`` with the earliest version and its time if all are later.
         """
         listing = self._list()
         times = self._latest_times(listing)
@@ -170,14 +146,10 @@ class DeltaLog:
         return found
 
     def version_from(self, timestamp_ms: int) -> int:
-        """Return the earliest version committed at or after ``timestamp_ms``.
+        """Return the earliest version committed at or after ``timestamp_ms``; for an early time, the first commit in
+        the log.
 
-        A time before the first commit gives the first commit in the log.
-
-        Raises
-        ------
-        UsageError
-            All commits are earlier; the error names the newest with its time.
+        Raises ``UsageError`` with the newest version and its time if all are earlier.
         """
         listing = self._list()
         times = self._latest_times(listing)
@@ -210,7 +182,7 @@ class DeltaLog:
         if is_reconciled(actions):
             yield actions
             return
-        # Writers exist that only string the commits together, newest first: then the commits themselves decide.
+        # Some writers only concatenate the commits, newest first; then the commits themselves are used.
         for version in range(delta.first, delta.last + 1):
             if version not in listing.commits:
                 raise ProtocolError(
@@ -243,7 +215,7 @@ class DeltaLog:
             raise
 
     def _latest_times(self, listing: LogListing) -> CommitTimes:
-        """The times of all commits, by the rules of the newest version; without reading files' actions."""
+        """The times of all commits, by the rules of the newest version, without reading file actions."""
         protocol: Protocol | None = None
         metadata: Metadata | None = None
         for actions in self._newest_first(listing):
@@ -274,25 +246,25 @@ def _dated(which: str, one: list[int], times: CommitTimes) -> str:
 def _segment_time(segment: LogSegment, times: CommitTimes) -> int | None:
     if segment.version in times.listing.commits:
         return times.at(segment.version)
-    # The commit itself was cleaned up: the checkpoint's file is the nearest that is known.
+    # The commit was deleted: the time of the checkpoint's file is the closest known one.
     return segment.checkpoint.modified_ms if segment.checkpoint is not None else None
 
 
 # === Version checksums (Delta log protocol, "Version Checksum File") ===
 
-# The log decides what a table is. Where it does not fit what its writer wrote down, somebody else changed or lost a
-# part of it since, which a reader can only say: it is reported by a warning with both values.
+# The log decides. If it differs from its writer's checksum, it was changed or damaged since. A reader can only report
+# that, by a warning with both values.
 
 _MAX_BYTES = 64 * 1024 * 1024
 _LONGEST_VALUE = 300
 
 
 class VersionChecksumWarning(UserWarning):
-    """A table is not what its version checksum says, or the checksum cannot be read."""
+    """A table differs from its version checksum, or the checksum cannot be read."""
 
 
 class _Checksum(msgspec.Struct, rename="camel", frozen=True):
-    """The fields that can be compared without more than the log; a writer may leave out each of them."""
+    """The fields that can be compared with only the log; a writer may omit each of them."""
 
     table_size_bytes: Union[Count, None] = None
     num_files: Union[Count, None] = None
@@ -305,7 +277,7 @@ class _Checksum(msgspec.Struct, rename="camel", frozen=True):
 
 
 def _compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
-    """Warn where ``snapshot`` is not what the checksum of its version says, if ``listing`` has one."""
+    """Warn if ``snapshot`` differs from the checksum of its version, if ``listing`` has one."""
     name = listing.checksums.get(snapshot.version)
     if name is None:
         return
@@ -330,7 +302,7 @@ def _compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
 
 
 def _facts(found: _Checksum, snapshot: Snapshot) -> Iterator[tuple[str, object, object]]:
-    """Yield a name, the checksum's value (``None`` where it has none), and ours."""
+    """Yield a name, the checksum's value (``None`` if missing), and ours."""
     vectors = [add.deletion_vector for add in snapshot.files if add.deletion_vector is not None]
     yield "tableSizeBytes", found.table_size_bytes, sum(add.size for add in snapshot.files)
     yield "numFiles", found.num_files, len(snapshot.files)

@@ -1,7 +1,7 @@
-"""Writing a local Delta log that any Delta reader can open (Delta log protocol, "Requirements for Writers").
+"""Writes a local Delta log for any Delta reader (Delta log protocol, "Requirements for Writers").
 
-A snapshot keeps its real version: version 0 is one commit, a later version is a checkpoint with its commit. Commits
-and checkpoints are added one by one. Every file appears under its name only when it is complete.
+A snapshot keeps its version: version 0 is one commit, a later version is a checkpoint with its commit. Commits and
+checkpoints are added one by one. Every file gets its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -33,21 +33,11 @@ UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 
 
 def write_log(directory: str | os.PathLike[str], snapshot: Snapshot) -> Path:
-    """Write the log of a table that is ``snapshot``, at its version, and return the ``_delta_log`` directory.
+    """Write the log of ``snapshot``, at its version, and return the ``_delta_log`` directory.
 
-    Parameters
-    ----------
-    directory:
-        The table's directory; created if need be. It must have no log entry of that version yet.
-    snapshot:
-        The table; its files' paths are taken as they are. What only a sharing server says of its files is left out.
-
-    Raises
-    ------
-    UsageError
-        A file is still a signed URL, which a log must not hold, or the log entry exists already.
-    DataError
-        The size of a file is not known.
+    ``directory`` is the table's directory; it is created if necessary, and must not have a log entry of that version.
+    Paths of files are not changed; fields of a sharing server are omitted. Raises ``UsageError`` if a file is a signed
+    URL, which a log must not contain, or the log entry exists, ``DataError`` if the size of a file is unknown.
     """
     log = Path(directory) / LOG_DIRECTORY
     log.mkdir(parents=True, exist_ok=True)
@@ -67,21 +57,10 @@ def write_log(directory: str | os.PathLike[str], snapshot: Snapshot) -> Path:
 
 
 def append_commit(directory: str | os.PathLike[str], commit: Commit, *, protocol: Protocol, metadata: Metadata) -> None:
-    """Add ``commit`` to the log in ``directory``, whose version before it must be there.
+    """Add ``commit`` to the log in ``directory``, which must have the version before it; paths are not changed.
 
-    Parameters
-    ----------
-    directory:
-        The table's directory. Paths of the commit's actions are taken as they are.
-    commit:
-        What changes; its version must be free.
-    protocol, metadata:
-        The table's after the commit.
-
-    Raises
-    ------
-    UsageError
-        Another writer took the version.
+    ``protocol`` and ``metadata`` are the table's after the commit. Raises ``UsageError`` if another writer took the
+    version.
     """
     actions: list[Action] = [item for item in (commit.protocol, commit.metadata) if item is not None]
     actions += [*commit.transactions, *commit.domain_metadata]
@@ -91,9 +70,9 @@ def append_commit(directory: str | os.PathLike[str], commit: Commit, *, protocol
 
 
 def add_checkpoint(directory: str | os.PathLike[str], snapshot: Snapshot) -> None:
-    """Write a checkpoint of ``snapshot``, a version that is in the log of ``directory`` and has none yet.
+    """Write a checkpoint of ``snapshot``, a version in the log of ``directory`` without one.
 
-    ``snapshot.tombstones`` go into it: those of files that may still be on the disk.
+    It includes ``snapshot.tombstones``: those of files that may still be on disk.
     """
     files = _with_all_partitions([*snapshot.files, *snapshot.tombstones], snapshot.metadata)
     actions: list[Action] = [*_head(snapshot), *files]
@@ -101,7 +80,7 @@ def add_checkpoint(directory: str | os.PathLike[str], snapshot: Snapshot) -> Non
 
 
 def _with_all_partitions(files: Iterable[AddFile | RemoveFile | AddCdcFile], metadata: Metadata) -> Iterator[Action]:
-    """Yield ``files`` with null for each partition value that was left out; not every reader knows what that means."""
+    """Yield ``files`` with null for missing partition values, because some readers do not support omissions."""
     keys: list[str] = []
     if metadata.partition_columns:
         schema, mode = parse_schema(metadata.schema_string), mapping_mode(metadata)
@@ -208,12 +187,8 @@ _SCHEMA = pa.schema({name: pa.struct(fields) for name, fields in _ACTIONS.items(
 
 
 def write_checkpoint(path: Path, actions: Iterable[Action]) -> tuple[int, int]:
-    """Write ``actions``, already reconciled, as a classic checkpoint.
-
-    Returns
-    -------
-    The number of actions, and that of ``add`` actions among them.
-    """
+    """Write ``actions``, already reconciled, as a classic checkpoint; return their number, and that of ``add``
+    actions."""
     count = adds = 0
     rows = ({ACTION_NAMES[type(action)]: _arrow_ready(action_fields(action))} for action in actions)
     with pq.ParquetWriter(path, _SCHEMA, compression="snappy") as writer:
@@ -225,7 +200,7 @@ def write_checkpoint(path: Path, actions: Iterable[Action]) -> tuple[int, int]:
 
 
 def _arrow_ready(fields: dict[str, Any]) -> dict[str, Any]:
-    # Arrow takes maps as lists of pairs.
+    # Arrow accepts maps as lists of pairs.
     ready = dict(fields)
     for name in ("partitionValues", "tags", "configuration"):
         if isinstance(ready.get(name), dict):
@@ -239,7 +214,7 @@ def _arrow_ready(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Published:
-    """A temporary file that takes its name when it is complete and on the disk; a log entry is never overwritten."""
+    """A temporary file that gets its name when it is complete and on disk; a log entry is never overwritten."""
 
     def __init__(self, path: Path, *, replace: bool = False) -> None:
         self._path = path
@@ -269,7 +244,7 @@ class _Published:
         except FileExistsError:
             raise
         except OSError:
-            # A file system without hard links cannot say "only if absent" and "complete" in one step.
+            # Without hard links a file system cannot do "only if absent" and "complete" in one step.
             if self._path.exists():
                 raise FileExistsError(self._path) from None
             self._temporary.rename(self._path)

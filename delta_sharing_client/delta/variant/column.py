@@ -1,8 +1,8 @@
-"""Variant columns: semi-structured values as JSON text or Python objects, whichever way a file stores them.
+"""Variant columns as JSON text or Python objects, from every form in which a file stores them.
 
-A variant column is a struct of ``metadata`` and ``value`` (binary, in either order) and, where it is shredded,
-``typed_value`` (Parquet "Variant Binary Encoding" and "Variant Shredding"). A null struct is SQL's null; a variant that
-holds the JSON value ``null`` is the text ``null``.
+A variant column is a struct of ``metadata`` and ``value`` (binary, in either order) and, if shredded, ``typed_value``
+(Parquet "Variant Binary Encoding" and "Variant Shredding"). A null struct is SQL's null; a variant with the JSON value
+``null`` is the text ``null``.
 """
 
 from __future__ import annotations
@@ -34,20 +34,11 @@ _LONGEST_COLUMN = (1 << 31) - 1  # bytes of text in one Arrow string array
 
 
 def variant_to_json(array: pa.Array) -> pa.StringArray:
-    """Return a variant column as JSON text, in the form of Spark's ``to_json``.
+    """Return a variant column, shredded or not, as JSON text in the form of Spark's ``to_json``.
 
     Numbers keep all their digits, ``NaN`` and infinities are strings, dates and times are strings (timestamps in UTC),
-    binary is Base64. Null structs are null.
-
-    Parameters
-    ----------
-    array:
-        A struct array with the binary fields ``metadata`` and ``value``, shredded (``typed_value``) or not.
-
-    Raises
-    ------
-    DataError
-        A value is not a valid variant, or the array is not a variant column.
+    binary is Base64. Null structs are null. Raises ``DataError`` if a value is not a valid variant, or the array is not
+    a variant column.
     """
     plain, parse = unshred(array), _MetadataCache()
     texts: list[str | None] = []
@@ -69,26 +60,18 @@ def variant_to_json(array: pa.Array) -> pa.StringArray:
 
 
 def variant_to_python(value: bytes, metadata: bytes) -> object:
-    """Return one unshredded variant as Python objects.
+    """Return one unshredded variant as Python objects; ``DataError`` if the bytes are not a valid variant.
 
     Objects are ``dict``, arrays ``list``, decimals :class:`~decimal.Decimal`, dates and times those of :mod:`datetime`,
-    UUIDs :class:`~uuid.UUID`; a date or time that those cannot hold exactly is its text.
-
-    Raises
-    ------
-    DataError
-        The bytes are not a valid variant.
+    UUIDs :class:`~uuid.UUID`; a date or time that these cannot represent exactly is its text.
     """
     return decode(bytes(value), VariantMetadata(bytes(metadata)))
 
 
 def unshred(array: pa.Array) -> pa.StructArray:
-    """Return a variant column as ``struct<metadata: binary, value: binary>``, with typed values put back.
+    """Return a variant column as ``struct<metadata: binary, value: binary>``, with typed values reassembled.
 
-    Raises
-    ------
-    DataError
-        The array is not a variant column, or ``value`` and ``typed_value`` contradict each other.
+    Raises ``DataError`` if it is not a variant column, or ``value`` and ``typed_value`` contradict each other.
     """
     storage = _storage_of(array)
     valid = storage.is_valid()
@@ -104,13 +87,13 @@ def unshred(array: pa.Array) -> pa.StructArray:
             raise DataError(f"A variant must have metadata and a value, found one without {name}.")
     if storage.type == VARIANT_ARROW_TYPE:
         return storage
-    # The fields are not nullable, so that rows without a variant hold empty bytes behind a null struct.
+    # The fields are not nullable, so rows without a variant have empty bytes below a null struct.
     columns = [column.cast(pa.binary()).fill_null(b"") for column in (metadata, values)]
     return pa.StructArray.from_arrays(columns, fields=list(VARIANT_ARROW_TYPE), mask=pc.invert(valid))
 
 
 class _MetadataCache:
-    """Parses metadata, which mostly repeats from row to row, once."""
+    """Parses metadata once, because it usually repeats between rows."""
 
     def __init__(self) -> None:
         self._data: bytes | None = None
@@ -142,7 +125,7 @@ _Encode = Callable[[int], Union[bytes, None]]
 
 
 def _storage_of(array: pa.Array) -> pa.StructArray:
-    """Return the struct array of a variant column; an Arrow extension type is taken off."""
+    """Return the struct array of a variant column, without an Arrow extension type."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     arrow_type = array.type
@@ -158,7 +141,7 @@ def _storage_of(array: pa.Array) -> pa.StructArray:
 
 
 class _Shredded:
-    """A ``value`` and its ``typed_value``, at the top or within an object or array."""
+    """A ``value`` and its ``typed_value``, at the top level or within an object or array."""
 
     def __init__(self, group: pa.StructArray) -> None:
         names = [field.name for field in group.type]
@@ -183,12 +166,12 @@ class _Shredded:
                 self._encode = _primitive_encoder(typed)
 
     def rebuild(self, index: int, metadata: VariantMetadata) -> bytes:
-        """Return the encoded value of a row, variant null where it is missing."""
+        """Return the encoded value of a row, variant null if it is missing."""
         found = self.rebuild_field(index, metadata)
         return VARIANT_NULL if found is None else found
 
     def rebuild_field(self, index: int, metadata: VariantMetadata) -> bytes | None:
-        """Return the encoded value of a row, ``None`` where it is missing."""
+        """Return the encoded value of a row, ``None`` if it is missing."""
         if not self._present[index]:
             return None
         value = self._value[index]
@@ -205,7 +188,7 @@ class _Shredded:
 
 
 class _Objects:
-    """Objects whose shredded fields are columns."""
+    """Objects with shredded fields."""
 
     def __init__(self, typed: pa.StructArray) -> None:
         self.present = typed.is_valid().to_pylist()
@@ -250,7 +233,7 @@ class _Objects:
 
 
 class _Arrays:
-    """Arrays whose elements are a column."""
+    """Arrays with shredded elements."""
 
     def __init__(self, typed: pa.ListArray) -> None:
         self._present = typed.is_valid().to_pylist()
@@ -260,7 +243,7 @@ class _Arrays:
             raise DataError(
                 f"The elements of a shredded array must be groups of value and typed_value, found {element}."
             )
-        # Only the elements of this slice, so that batches of one large column stay cheap.
+        # Only the elements of this slice, so that batches of one large column stay fast.
         first = self._offsets[0] if self._offsets else 0
         last = self._offsets[-1] if self._offsets else 0
         self._first = first
@@ -300,7 +283,7 @@ def _primitive_encoder(typed: pa.Array) -> _Encode:
         raise DataError(
             f"A shredded variant must have typed values of a type of the specification, found {arrow_type}."
         )
-    # The bytes of Arrow's buffers are those of a variant: little-endian, two's complement, IEEE.
+    # Arrow's buffers have the bytes of a variant: little-endian, two's complement, IEEE.
     return _buffer_encoder(typed, arrow_type.bit_width // 8, lambda data: write_primitive(kind, data))
 
 

@@ -41,7 +41,7 @@ _PRIMITIVE, _SHORT_STRING, _OBJECT = 0, 1, 2  # basic types; 3 is an array
 
 
 class VariantMetadata:
-    """The dictionary of field names that the values of one variant share."""
+    """The dictionary of field names of one variant."""
 
     __slots__ = ("_ids", "_names", "_offsets", "_text")
 
@@ -90,7 +90,7 @@ class VariantMetadata:
 
 
 class Layout(NamedTuple):
-    """Where the children of an object or array are."""
+    """The positions of the children of an object or array."""
 
     field_ids: Sequence[int] | None
     offsets: Sequence[int]
@@ -99,7 +99,7 @@ class Layout(NamedTuple):
 
 
 def layout(value: bytes, at: int, limit: int) -> Layout:
-    """Return the layout of the object or array at ``at``, whose bytes end at ``limit`` at most."""
+    """Return the layout of the object or array at ``at``, which ends at ``limit`` at most."""
     header = value[at] >> 2
     is_object = value[at] & 3 == _OBJECT
     offset_width = (header & 3) + 1
@@ -123,7 +123,7 @@ def layout(value: bytes, at: int, limit: int) -> Layout:
 
 
 def size_of(value: bytes, at: int, limit: int) -> int:
-    """Return how many bytes the value at ``at`` takes; they end at ``limit`` at most."""
+    """Return the size of the value at ``at``, which ends at ``limit`` at most."""
     if at >= limit:
         raise DataError("A variant ends where a value must start.")
     basic = value[at] & 3
@@ -138,7 +138,7 @@ def size_of(value: bytes, at: int, limit: int) -> int:
 
 
 def is_object(value: bytes) -> bool:
-    """Say whether an encoded value is an object."""
+    """Whether an encoded value is an object."""
     return len(value) > 0 and value[0] & 3 == _OBJECT
 
 
@@ -160,7 +160,7 @@ class VariantReader:
             return to_python(*self._scalar(at, limit))
         found = self._enter(at, limit, depth)
         children: list[object] = []
-        for offset in found.offsets[:-1]:  # no comprehension: it would take a second stack frame per level
+        for offset in found.offsets[:-1]:  # no comprehension, because it would take a second stack frame per level
             children.append(self.python(found.start + offset, found.stop, depth + 1))
         if found.field_ids is None:
             return children
@@ -189,7 +189,7 @@ class VariantReader:
         out.append("}" if separator == "," else "{}")
 
     def finish(self) -> None:
-        """Check that the value took all bytes."""
+        """Check that the value used all bytes."""
         if self._budget:
             raise DataError(f"A variant must end with its value, found {self._budget} bytes that belong to none.")
 
@@ -243,7 +243,7 @@ def decode_json(value: bytes, metadata: VariantMetadata) -> str:
 
 
 def encode_object(fields: Sequence[tuple[str, int, bytes]]) -> bytes:
-    """Return an object of (name, field id, encoded value); names are distinct."""
+    """Encode an object of (name, field id, encoded value); names are distinct."""
     ordered = sorted(fields, key=lambda item: item[0].encode("utf-8"))
     offsets = _offsets([data for _, _, data in ordered])
     id_width = _width(max((field_id for _, field_id, _ in ordered), default=0))
@@ -262,7 +262,7 @@ def encode_object(fields: Sequence[tuple[str, int, bytes]]) -> bytes:
 
 
 def encode_array(elements: Sequence[bytes]) -> bytes:
-    """Return an array of encoded values."""
+    """Encode an array of encoded values."""
     offsets = _offsets(elements)
     offset_width = _width(offsets[-1])
     large = len(elements) > 255
@@ -278,7 +278,7 @@ def encode_array(elements: Sequence[bytes]) -> bytes:
 
 
 def read_unsigned(data: bytes, at: int, count: int, width: int) -> Sequence[int]:
-    """Return ``count`` little-endian numbers of ``width`` bytes (1 to 4) from ``at`` on; the bytes are there."""
+    """Return ``count`` little-endian numbers of ``width`` bytes (1 to 4) from ``at`` on, which must exist."""
     if width == 1:
         return data[at : at + count]
     if width == 3:
@@ -363,7 +363,7 @@ _CONSTANTS: dict[int, Payload] = {Primitive.NULL: None, Primitive.TRUE: True, Pr
 
 
 def primitive_size(value: bytes, at: int, limit: int) -> int:
-    """Return how many bytes the primitive whose header is at ``at`` takes; they end at ``limit`` at most."""
+    """Return the size of the primitive whose header is at ``at``, which ends at ``limit`` at most."""
     kind = value[at] >> 2
     if kind in _CONSTANTS:
         size = 1
@@ -385,7 +385,7 @@ def primitive_size(value: bytes, at: int, limit: int) -> int:
 
 
 def read_primitive(value: bytes, at: int, size: int) -> Payload:
-    """Return what the primitive of ``size`` bytes at ``at`` stores."""
+    """Return the content of the primitive of ``size`` bytes at ``at``."""
     kind = value[at] >> 2
     if (layout := _FIXED.get(kind)) is not None:
         number: int | float = layout.unpack_from(value, at + 1)[0]
@@ -416,7 +416,7 @@ def read_text(value: bytes, start: int, stop: int) -> str:
 
 
 def write_primitive(kind: Primitive, payload: bytes = b"") -> bytes:
-    """Return the encoding of a primitive whose bytes are already little-endian (length and header are added)."""
+    """Encode a primitive whose bytes are already little-endian (adds length and header)."""
     if kind is Primitive.STRING and len(payload) <= SHORT_STRING_LIMIT:
         return bytes([len(payload) << 2 | 1]) + payload
     if kind in (Primitive.STRING, Primitive.BINARY):
@@ -428,7 +428,7 @@ def write_primitive(kind: Primitive, payload: bytes = b"") -> bytes:
 
 
 def to_python(kind: int, payload: Payload) -> object:
-    """Return a Python value; what Python's types cannot hold (years beyond 9999, nanoseconds) is its text."""
+    """Return a Python value; values that Python cannot represent (years beyond 9999, nanoseconds) are text."""
     if isinstance(payload, Decimals):
         digits = tuple(int(digit) for digit in str(abs(payload.unscaled)))
         return Decimal((int(payload.unscaled < 0), digits, -payload.scale))
@@ -465,7 +465,7 @@ def to_json(kind: int, payload: Payload) -> str:
 
 
 def quote(text: str) -> str:
-    """Return ``text`` as a JSON string; only what JSON requires is escaped."""
+    """Return ``text`` as a JSON string; only required characters are escaped."""
     return f'"{text.translate(_ESCAPES)}"'
 
 
