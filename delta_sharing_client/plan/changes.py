@@ -312,7 +312,7 @@ def _check_view(actions: list[FileAction], table: str) -> None:
     """Refuse undefined combinations: whether change files replace the others of the same time, as in a table."""
     if len({isinstance(action, AddCdcFile) for action in actions}) > 1:
         raise UnsupportedFeatureError(
-            """Return the server's file id, and the path without its signature."""
+            "The changes of this view have change files and added or removed files at the same time, which the protocol "
             "does not define; ask the provider for the changes of the table itself.",
             feature="change data feed of a view",
             table=table,
