@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from delta_sharing_client.fetch.report import Progress, ScanReport
     from delta_sharing_client.loaders import (
+        add_spark_jar,
         attach,
         get_table_metadata,
         get_table_protocol,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         load_table_changes_as_polars,
         load_table_changes_as_spark,
         scan_polars,
+        write_spark_jar,
     )
     from delta_sharing_client.options import AccessMode, FileIdHash, ReadOptions, ResponseFormat, VariantAs
     from delta_sharing_client.predicates.tree import Expression, col
@@ -91,6 +93,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "UsageError",
     "VariantAs",
+    "add_spark_jar",
     "attach",
     "col",
     "get_table_metadata",
@@ -106,6 +109,7 @@ __all__ = [
     "load_table_changes_as_polars",
     "load_table_changes_as_spark",
     "scan_polars",
+    "write_spark_jar",
 ]
 
 # Imported lazily: a Spark executor needs no pandas, and `delta-sharing --help` needs none of these modules.
@@ -127,6 +131,8 @@ _HOMES = {
     ),
     "delta_sharing_client.protocol.names": ("Schema", "Share", "Table"),
     "delta_sharing_client.loaders": (
+        "add_spark_jar",
+        "write_spark_jar",
         "attach",
         "load_as_duckdb",
         "scan_polars",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -283,6 +284,38 @@ def attach(
     from delta_sharing_client.outputs.dataset import create_views
 
     create_views(connection, {(each := client.table(table)).name: each.scan() for table in tables})
+
+
+def write_spark_jar(path: str | os.PathLike[str]) -> None:
+    """Write a jar with which Spark 4.0 to 4.3 pushes down queries of ``format("deltaSharing")``, of SQL and of Spark
+    Connect (extra ``spark``).
+
+    It is for ``--jars`` of Spark or ``add_spark_jar``. The JVM of this process compiles it, or one that
+    PySpark starts for it.
+
+    Raises
+    ------
+    UsageError
+        There is no Java here, or PySpark comes without Spark's jars.
+    """
+    optional.load("delta_sharing_client.spark.push_down", "spark").write_spark_jar(path)
+
+
+def add_spark_jar(spark: pyspark.sql.SparkSession, jar: str | os.PathLike[str] | None = None) -> None:
+    """Let ``format("deltaSharing")`` and SQL push queries down in this session of Spark Connect, or in all classic
+    sessions (extra ``spark``).
+
+    Parameters
+    ----------
+    jar:
+        What ``write_spark_jar`` wrote; it is written for the session if there is none.
+
+    Raises
+    ------
+    UsageError
+        It cannot be written here, does not work in this session, or meets the JVM connector, which has the same format.
+    """
+    optional.load("delta_sharing_client.spark.push_down", "spark").add_spark_jar(spark, jar)
 
 
 @_with_keywords(Lineage, SharedTable.scan)

@@ -31,7 +31,7 @@ API = {
     "Clients and tables": ("SharingClient", "SharedTable", "TableDetails", "Profile", "Share", "Schema", "Table"),
     "Reads": ("Scan", "Changes", "Partition", "ReadOptions", "ScanReport", "Progress", "Replica"),
     "Filters": ("col", "Expression"),
-    "In one call": re.compile("load_|get_|scan_|attach"),
+    "In one call": re.compile("load_|get_|scan_|attach|.*_spark_jar"),
     "Choices": ("AccessMode", "FileIdHash", "ResponseFormat", "VariantAs"),
     "Errors and warnings": re.compile(".*(Error|Warning)$"),
 }

@@ -14,6 +14,7 @@ package delta_sharing_client.spark;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -56,19 +57,52 @@ import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
+import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.jdk.javaapi.CollectionConverters;
 
-/** The format: what {@code spark.read.format} finds under this class's name. */
-public class PushDown implements TableProvider {
-  public StructType inferSchema(CaseInsensitiveStringMap options) {
-    throw new UnsupportedOperationException("The schema comes from load_as_spark.");
+/**
+ * The format: what {@code spark.read.format} finds under this class's name, and where the classes are a jar under the
+ * short name as well, before the Python source of that name.
+ */
+public class PushDown implements TableProvider, DataSourceRegister {
+  SharedTable told = null; // by the last question for the schema
+
+  public String shortName() {
+    return "deltaSharing";
+  }
+
+  public StructType inferSchema(CaseInsensitiveStringMap given) {
+    CaseInsensitiveStringMap options = Python.options(given);
+    if (!Python.pushes(options)) {
+      return Python.source(options).inferSchema(options);
+    }
+    told = table(options);
+    return told.schema();
   }
 
   public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
-    return new SharedTable(schema, properties, null);
+    CaseInsensitiveStringMap options = Python.options(properties);
+    if (!Python.pushes(options)) {
+      return Python.source(options).getTable(schema, partitioning, options.asCaseSensitiveMap());
+    }
+    if (told != null && told.schema() == schema) {
+      return told;
+    }
+    // Who names a version or another source has asked already.
+    boolean asked = options.containsKey("loadedVersion") || options.containsKey("source");
+    return new SharedTable(schema, asked ? options.asCaseSensitiveMap() : table(options).options, null);
+  }
+
+  SharedTable table(CaseInsensitiveStringMap options) {
+    try {
+      return Python.table(options.asCaseSensitiveMap(), null);
+    } catch (Python.Missing error) {
+      throw new IllegalArgumentException(error.getMessage());
+    }
   }
 
   public boolean supportsExternalMetadata() {
@@ -85,6 +119,10 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
 
   public void initialize(String name, CaseInsensitiveStringMap options) {
     this.name = name;
+    profile.putAll(options.asCaseSensitiveMap());
+    if (profile.containsKey("profile")) {
+      profile.put("path", profile.remove("profile"));
+    }
   }
 
   /** Take the options of the Python source that name the profile; they do not pass through Spark's settings. */
@@ -155,7 +193,7 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
     if (namespace.length != 2) {
       throw new NoSuchTableException(table);
     }
-    HashMap options = new HashMap(profile);
+    HashMap options = new HashMap(Python.options(profile).asCaseSensitiveMap());
     String full = namespace[0] + "." + namespace[1] + "." + table.name();
     options.put("path", profile.containsKey("path") ? profile.get("path") + "#" + full : full);
     if (option != null) {
@@ -171,11 +209,9 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
   String[] names(String[] namespace) throws NoSuchNamespaceException {
     HashMap options = new HashMap(profile);
     options.put("tell", "names");
+    options.put("namespace", Told.json(namespace));
     try {
-      options.put("namespace", new ObjectMapper().writeValueAsString(namespace));
       return Python.tell(options).fieldNames();
-    } catch (java.io.IOException error) {
-      throw new IllegalStateException(error);
     } catch (Python.Missing error) {
       throw new NoSuchNamespaceException(namespace);
     }
@@ -220,7 +256,56 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
 
 /** Questions to the Python source, which it answers by a schema: nothing else of it reaches the driver without a job. */
 class Python {
-  static class Missing extends Exception {}
+  static class Missing extends Exception {
+    Missing(String message) {
+      super(message);
+    }
+  }
+
+  static final String SETTINGS = "spark.delta.sharing.";
+  // What Spark's own catalog says of a table, beside its options.
+  static final String[] OF_TABLES = {"provider", "location", "owner", "external", "comment", "is_managed_location"};
+
+  /** Return the options among {@code properties}, with the settings of the session that concern shared tables. */
+  static CaseInsensitiveStringMap options(Map properties) {
+    HashMap found = new HashMap(properties);
+    if (properties.containsKey("provider")) {
+      found.keySet().removeAll(Arrays.asList(OF_TABLES));
+      for (Iterator i = properties.keySet().iterator(); i.hasNext();) {
+        String name = (String) i.next();
+        if (name.startsWith("option.")) { // a second copy
+          found.remove(name);
+        }
+      }
+      String path = (String) found.get("path");
+      if (path != null && path.startsWith("file:/")) {
+        found.put("path", path.replaceFirst("file:/+", "/"));
+      }
+    }
+    TreeMap settings = new TreeMap();
+    Map all = CollectionConverters.asJava(SparkSession.active().conf().getAll());
+    for (Iterator i = all.keySet().iterator(); i.hasNext();) {
+      String name = (String) i.next();
+      if (name.startsWith(SETTINGS)) {
+        settings.put(name, all.get(name));
+      }
+    }
+    CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(found);
+    SparkSession session = SparkSession.active();
+    found.put("settings", Told.json(settings));
+    if (!given.containsKey("maxPartitionBytes")) {
+      found.put("maxPartitionBytes", session.conf().get("spark.sql.files.maxPartitionBytes"));
+    }
+    if (!given.containsKey("parallelism")) {
+      found.put("parallelism", Integer.toString(session.sparkContext().defaultParallelism()));
+    }
+    return new CaseInsensitiveStringMap(found);
+  }
+
+  static boolean pushes(CaseInsensitiveStringMap options) {
+    return options.getBoolean("pushDown", true)
+        && !SparkSession.active().conf().get(SETTINGS + "pushDown", "true").equalsIgnoreCase("false");
+  }
 
   static PythonDataSourceV2 source(Map options) {
     PythonDataSourceV2 source = new PythonDataSourceV2();
@@ -233,14 +318,14 @@ class Python {
     StructType told = source(options).inferSchema(new CaseInsensitiveStringMap(options));
     if (told.length() > 0 && told.apply(0).metadata().contains("delta-sharing-error")) {
       if (told.apply(0).metadata().getLong("delta-sharing-status") == 404) {
-        throw new Missing();
+        throw new Missing(told.apply(0).metadata().getString("delta-sharing-error"));
       }
       throw new IllegalArgumentException(told.apply(0).metadata().getString("delta-sharing-error"));
     }
     return told;
   }
 
-  static Table table(Map options, String name) throws Missing {
+  static SharedTable table(Map options, String name) throws Missing {
     HashMap asked = new HashMap(options);
     asked.put("tell", "table");
     StructType told = tell(asked);
@@ -552,6 +637,10 @@ class Told {
     if (limit >= 0) {
       told.put("limit", Integer.valueOf(limit));
     }
+    return json(told);
+  }
+
+  static String json(Object told) {
     try {
       return new ObjectMapper().writeValueAsString(told);
     } catch (java.io.IOException error) {

@@ -85,7 +85,7 @@ class SparkOptions(FollowRequest):
         Raises ``UsageError`` for an unknown name, a bad value or a bad combination, ``ProfileError`` if the profile
         cannot be read.
         """
-        given = _known(options)
+        given = _known(_with_settings(options))
         found = {**_parsed(_OPTIONS, given), **_parsed(_OWN, given)}
         _one_of(given, "startingVersion", "startingTimestamp")
         _one_of(given, "endingVersion", "endingTimestamp")
@@ -224,7 +224,27 @@ def limits(options: ReadOptions) -> dict[str, object]:
         for option in _LIMITS.values()
         if given[option.name] not in (None, getattr(default, option.field))
     }
-    return {name: value.value if isinstance(value, enum.Enum) else math.ceil(value) for name, value in changed.items()}
+    return {name: _text_of(value) for name, value in changed.items()}
+
+
+def _text_of(value: Any) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.value if isinstance(value, enum.Enum) else math.ceil(value)
+
+
+def of_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
+    """Return what Spark settings, by their full names, say as options of the data source.
+
+    Raises
+    ------
+    UsageError
+        A value that its option cannot have.
+    """
+    given = {
+        name: (value, SETTINGS[name]) for name, value in settings.items() if name in SETTINGS and value is not None
+    }
+    return {option: convert(name, value) for name, (value, (option, convert)) in given.items()}
 
 
 def profile_of(options: Mapping[str, str]) -> Profile:
@@ -411,6 +431,7 @@ _LIMITS = _table(
     _Option("totalTimeout", "total_timeout", _parse_timeout),
     _Option("accessMode", "access_mode", _enum(AccessMode)),
     _Option("fileIdHash", "file_id_hash", _enum(FileIdHash)),
+    _Option("asyncQuery", "async_query", _parse_flag),
 )
 _OPTIONS = _table(
     _Option("changeFeedColumns", "change_columns", _enum(ChangeColumns)),
@@ -433,7 +454,10 @@ _OWN = _table(
     _Option("loadedVersion", "loaded_version", _parse_count),
     _Option("tell", "tell", _parse_text),
 )
-_FLAGS = ("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss")
+_FLAGS = (
+    *("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss"),
+    "pushDown",
+)
 _CREDENTIALS = (
     "shareCredentialsVersion",
     "type",
@@ -447,6 +471,23 @@ _CREDENTIALS = (
     "clientSecret",
     "scope",
 )
+SETTINGS: dict[str, tuple[str, Callable[[str, str], str]]] = {
+    f"spark.delta.sharing.{name}": converted
+    for name, converted in {
+        "network.numRetries": ("maxAttempts", lambda name, value: str(_parse_count(name, value) + 1)),
+        "network.maxRetryDuration": (
+            "maxRetrySeconds",
+            lambda name, value: str(math.ceil(_parse_count(name, value) / 1000)),
+        ),
+        "network.timeout": ("readTimeout", lambda name, value: str(_parse_timeout(name, value))),
+        "network.useAsyncQuery": ("asyncQuery", lambda name, value: str(_parse_flag(name, value)).lower()),
+        "streaming.queryTableVersionIntervalSeconds": (
+            "queryTableVersionIntervalSeconds",
+            lambda name, value: str(_parse_seconds(name, value)),
+        ),
+    }.items()
+}
+"""The settings of the JVM connector that have a meaning here: which option each of them is, and how."""
 # Options of Delta Lake and the JVM connector that would change the rows, and what to do instead.
 _ELSEWHERE = {
     "excludeRegex": "use option 'filter'",
@@ -459,12 +500,24 @@ _ELSEWHERE = {
     "allowSourceColumnDrop": "restart with a new checkpoint and option 'startingVersion' after the drop",
     "allowSourceColumnTypeChange": "restart with a new checkpoint and option 'startingVersion' after the change",
     "paths": "load one table at a time",
-    "provider": "CREATE TABLE keeps no options of a Python data source; write CREATE TEMPORARY VIEW instead",
+    "provider": "CREATE TABLE keeps no options of a Python data source; write CREATE TEMPORARY VIEW instead, or use "
+    "add_spark_jar",
 }
 
 
 def _parsed(table: Mapping[str, _Option], given: Mapping[str, str]) -> dict[str, Any]:
     return {option.field: option.parse(option.name, given[key]) for key, option in table.items() if key in given}
+
+
+def _with_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """Return ``options`` with what the session's settings say where they do not; a class of ``PushDown.java`` tells
+    the settings."""
+    given = {str(name).lower(): value for name, value in options.items()}
+    try:
+        settings = dict(json.loads(given.pop("settings", "{}")))
+    except (ValueError, TypeError):
+        raise UsageError("Option 'settings' is set by this data source itself; leave it out.") from None
+    return {**{name.lower(): value for name, value in of_settings(settings).items()}, **given}
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:

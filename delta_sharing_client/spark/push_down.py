@@ -7,11 +7,17 @@ them.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import importlib.resources
 import logging
 import math
+import os
+import shutil
+import tempfile
 import weakref
+import zipfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +44,8 @@ CATALOG = "delta_sharing_client.spark.ShareCatalog"
 FORMAT = "delta_sharing_client.spark.PushDown"
 SWITCH = "spark.delta.sharing.pushDown"
 _SOURCE = "PushDown.java"
+_SERVICE = "org.apache.spark.sql.sources.DataSourceRegister"
+_CONNECTOR = "io.delta.sharing.spark.DeltaSharingDataSource"
 _LOG = logging.getLogger(__name__)
 # For each JVM the loader of the compiled classes, and for each session whether they work.
 _loaders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -47,9 +55,11 @@ _checked: weakref.WeakKeyDictionary[SparkSession, bool] = weakref.WeakKeyDiction
 def works(session: SparkSession) -> bool:
     """Whether the format ``FORMAT`` works in ``session``; tested on the first call, and a failure is logged. The
     setting ``spark.delta.sharing.pushDown`` turns it off."""
-    if str(session.conf.get(SWITCH, "true")).lower() == "false" or getattr(session, "_sc", None) is None:
-        return False  # the JVM of Spark Connect is elsewhere
+    if str(session.conf.get(SWITCH, "true")).lower() == "false":
+        return False
     if session not in _checked:
+        if not _is_classic(session) and not _has_jar(session):
+            return False  # its JVM is elsewhere; a jar may come later
         try:
             _check(session)
             _checked[session] = True
@@ -66,6 +76,9 @@ def works(session: SparkSession) -> bool:
 @contextlib.contextmanager
 def classes(session: SparkSession) -> Iterator[DataFrameReader]:
     """Yield a reader with which Spark finds ``FORMAT``, on this thread and in the block."""
+    if not _is_classic(session):
+        yield session.read.format(FORMAT)
+        return
     jvm: Any = session.sparkContext._jvm
     thread = jvm.java.lang.Thread.currentThread()
     before = thread.getContextClassLoader()
@@ -79,12 +92,105 @@ def classes(session: SparkSession) -> Iterator[DataFrameReader]:
 def _loader(session: SparkSession, parent: Any) -> Any:
     jvm: Any = session.sparkContext._jvm
     if jvm not in _loaders:
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setTargetVersion(8)  # required for static methods of interfaces
-        compiler.setParentClassLoader(parent)
-        compiler.cook(importlib.resources.files(__package__).joinpath(_SOURCE).read_text(encoding="utf-8"))
-        _loaders[jvm] = compiler.getClassLoader()
+        _loaders[jvm] = _compiled(jvm, parent).getClassLoader()
     return _loaders[jvm]
+
+
+def _compiled(jvm: Any, parent: Any) -> Any:
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setTargetVersion(8)  # required for static methods of interfaces
+    compiler.setParentClassLoader(parent)
+    compiler.cook(importlib.resources.files(__package__).joinpath(_SOURCE).read_text(encoding="utf-8"))
+    return compiler
+
+
+def _is_classic(session: SparkSession) -> bool:
+    return getattr(session, "_sc", None) is not None
+
+
+# === The jar ===
+
+
+def write_spark_jar(path: str | os.PathLike[str]) -> None:
+    """Write the compiled classes and what names them; see ``loaders.write_spark_jar``."""
+    try:
+        from pyspark import SparkContext
+        from pyspark.java_gateway import launch_gateway
+
+        gateway = SparkContext._gateway
+        running: Any = gateway or launch_gateway()  # type: ignore[no-untyped-call]
+    except Exception as error:  # PySpark has no one class for it
+        raise UsageError(
+            f"The jar cannot be compiled here, because Java or Spark's jars are missing ({type(error).__name__}). "
+            "Write it where Spark is installed, and give its path."
+        ) from None
+    try:
+        parent = running.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        codes = _compiled(running.jvm, parent).getBytecodes()
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as jar:
+            for name in sorted(codes):
+                jar.writestr(name.replace(".", "/") + ".class", bytes(codes[name]))
+            jar.writestr(f"META-INF/services/{_SERVICE}", FORMAT + "\n")
+    finally:
+        if gateway is None:
+            running.shutdown()
+
+
+def add_spark_jar(spark: SparkSession, jar: str | os.PathLike[str] | None = None) -> None:
+    """Add the classes to ``spark`` and try them; see ``loaders.add_spark_jar``."""
+    if not _has_jar(spark):
+        if jar is None:
+            jar = os.path.join(_folder(), "delta-sharing-spark.jar")
+            write_spark_jar(jar)
+        _add(spark, os.path.abspath(jar))
+        _checked.pop(spark, None)
+    if not _has_jar(spark) or not works(spark):
+        raise UsageError(
+            "The jar does not work in this session; the log may say why. Use load_as_spark, or the options 'columns' "
+            "and 'filter'."
+        )
+
+
+def _add(session: SparkSession, jar: str) -> None:
+    if not _is_classic(session):
+        session.addArtifact(jar)
+        return
+    jvm: Any = session.sparkContext._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if _can_load(loader, _CONNECTOR):
+        raise UsageError(
+            "The jar of the JVM connector is on the class path, so two sources would be called 'deltaSharing'. Use "
+            "load_as_spark, or leave that jar out."
+        )
+    try:
+        loader.addURL(jvm.java.io.File(jar).toURI().toURL())
+    except Exception:  # another kind of loader
+        raise UsageError(f"Spark's class loader takes no jar. Start Spark with '--jars {jar}'.") from None
+
+
+def _can_load(loader: Any, name: str) -> bool:
+    try:
+        loader.loadClass(name)
+    except Exception:  # Py4J has one class for all of Java's
+        return False
+    return True
+
+
+def _has_jar(session: SparkSession) -> bool:
+    """Whether ``session`` finds ``FORMAT`` by itself."""
+    try:
+        session.read.format(FORMAT).schema(_SCHEMA).option("source", CheckSource.name()).load("check").schema  # noqa: B018
+    except Exception:  # it has many classes, by version and kind of session
+        return False
+    return True
+
+
+@functools.cache
+def _folder() -> str:
+    # Classes are read from the jar when they are first needed, so it lasts as long as the JVM.
+    folder = tempfile.mkdtemp(prefix="delta-sharing-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 # === The catalog ===

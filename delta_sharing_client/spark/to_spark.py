@@ -26,7 +26,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.spark import push_down
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias, DeltaSharingSource
-from delta_sharing_client.spark.options import SparkOptions, asked, credentials_of, limits
+from delta_sharing_client.spark.options import SETTINGS, SparkOptions, asked, credentials_of, limits, of_settings
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Options of a read that may be necessary to reach the server or the storage, and that the data source does not have.
 _BEYOND = (
     *("headers", "user_agent", "storage_options", "proxy", "ca_bundle", "client_certificate"),
-    *("min_bytes_per_second", "async_query"),
+    "min_bytes_per_second",
 )
 _OWN_VERSION = "{}.{}".format(*sys.version_info[:2])
 
@@ -51,6 +51,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
         **asked(read.request),
         "parallelism": _parallelism(session),
         "maxPartitionBytes": session.conf.get("spark.sql.files.maxPartitionBytes"),
+        **of_settings({name: session.conf.get(name, None) for name in SETTINGS}),
         **limits(read.options),
     }
     profile = read.rest.profile

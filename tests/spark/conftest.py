@@ -107,6 +107,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         session.stop()
 
 
+@pytest.fixture
+def own_class_path(spark: Any) -> Iterator[Any]:
+    """The session of all tests; what is added to its class path is there on this thread and in this test alone."""
+    from delta_sharing_client.spark import push_down
+
+    jvm = spark.sparkContext._jvm
+    thread = jvm.java.lang.Thread.currentThread()
+    before = thread.getContextClassLoader()
+    none = spark.sparkContext._gateway.new_array(jvm.java.net.URL, 0)
+    thread.setContextClassLoader(jvm.org.apache.spark.util.MutableURLClassLoader(none, before))
+    yield spark
+    thread.setContextClassLoader(before)
+    push_down._checked.pop(spark, None)
+
+
 @pytest.fixture(scope="session")
 def connect_url(spark: Any) -> str:
     """Where ``SparkSession.builder.remote`` finds the server of Spark Connect."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import delta_sharing_client as ds
 from tests.spark.streams import changed_table
 
 pytestmark = pytest.mark.spark
@@ -18,7 +19,7 @@ SCRIPT = """
     import sys, time
     from pyspark.sql import SparkSession
     from delta_sharing_client.spark.datasource import HAS_LIMITS
-    remote, url, checkpoint = sys.argv[1:4]
+    remote, url, checkpoint, jar = sys.argv[1:5]
     spark = SparkSession.builder.remote(remote).getOrCreate()
     try:
         frame = spark.read.format("deltaSharing").load(url)
@@ -43,6 +44,12 @@ SCRIPT = """
         query = query.trigger(availableNow=True).start()
         print("ended", query.awaitTermination(100))
         print("stream", sorted(row.id for row in spark.table("m").collect()))
+        ds.add_spark_jar(spark, jar)
+        spark.sql(f"CREATE TEMPORARY VIEW w USING deltaSharing OPTIONS (path '{url}')")
+        frames = [spark.read.format("deltaSharing").load(url), ds.load_as_spark(url, spark=spark), spark.table("w")]
+        frames = [frame.where("id > 1") for frame in frames]
+        print("pushed", ["PushedFilters: [" in frame._explain_string() for frame in frames])
+        print("narrowed", [[row.id for row in frame.collect()] for frame in frames])
     finally:
         spark.stop()
 """
@@ -51,10 +58,11 @@ SCRIPT = """
 def test_batch_views_options_errors_and_streams(connect_url: str, lake: Any, tmp_path: pathlib.Path) -> None:
     """In a process of its own, which has no JVM."""
     changed_table(lake.root / "t")
+    ds.write_spark_jar(tmp_path / "spark.jar")
     script = tmp_path / "connect.py"
     script.write_text(textwrap.dedent(SCRIPT))
     run = subprocess.run(
-        [sys.executable, str(script), connect_url, lake.url("t"), str(tmp_path / "c")],
+        [sys.executable, str(script), connect_url, lake.url("t"), str(tmp_path / "c"), str(tmp_path / "spark.jar")],
         capture_output=True,
         text=True,
         timeout=250,
@@ -68,5 +76,7 @@ def test_batch_views_options_errors_and_streams(connect_url: str, lake: Any, tmp
     assert lines["loader"] == "2"
     assert lines["error"] == "True"
     assert lines["stream"] == "[1, 2, 3, 30]"
+    assert lines["pushed"] == "[True, True, True]"
+    assert lines["narrowed"] == "[[30], [30], [30]]"
     token = lake.server.profile["bearerToken"]
     assert token not in run.stdout + run.stderr

@@ -26,7 +26,10 @@ EXAMPLE_URL = "/path/to/profile.share#share.schema.table"
 SCHEMA = pa.schema([("id", pa.int64()), ("address", pa.struct([("city", pa.string())])), ("day", pa.date32())])
 
 
-def test_the_examples_of_the_page_run_and_read_what_they_say(spark: Any, tmp_path: pathlib.Path) -> None:
+def test_the_examples_of_the_page_run_and_read_what_they_say(
+    own_class_path: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spark = own_class_path
     table = HandMadeTable(tmp_path / "table").create(SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
     for number in range(8):
         row = {
@@ -38,7 +41,7 @@ def test_the_examples_of_the_page_run_and_read_what_they_say(spark: Any, tmp_pat
     with mock_server.running(tables={"share.schema.table": table.root}) as server:
         profile = str(server.profile_path)
         url = f"{profile}#share.schema.table"
-        first, pushing, catalog, second = (
+        first, pushing, jar, catalog, second = (
             dataclasses.replace(
                 example, source=example.source.replace(EXAMPLE_URL, url).replace(EXAMPLE_PROFILE, profile)
             ).run()
@@ -51,6 +54,9 @@ def test_the_examples_of_the_page_run_and_read_what_they_say(spark: Any, tmp_pat
         assert spark.sql("SELECT count(*) FROM t").collect()[0][0] == 7
         assert pushing["query"].count() == 4
         assert "PushedFilters: [day >= " in pushing["query"]._jdf.queryExecution().toString()
+        assert "PushedFilters: [day >= " in capsys.readouterr().out
+        assert jar["spark"].table("orders").where("id > 5").count() == 2
+        spark.sql("DROP TABLE orders")
         assert catalog["orders"].count() == 3
         assert second["narrow"].load(url).count() == 4
     spark.catalog.dropTempView("t")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import operator
 
 import pytest
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.spark.options import ChangeColumns, OnChange, SparkOptions, names
+from delta_sharing_client.spark.options import SETTINGS, ChangeColumns, OnChange, SparkOptions, names, of_settings
 
 TOKEN = "planted-token-77"
 INLINE = {"path": "a.b.c", "endpoint": "https://sharing.example/api", "bearerToken": TOKEN}
@@ -258,3 +259,31 @@ def test_stream_refuses_what_only_a_batch_has(given: dict[str, str], fragment: s
     options = parse(**given)
     with pytest.raises(UsageError, match=fragment):
         options.for_stream()
+
+
+# === Settings of the JVM connector ===
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "found", "expected"),
+    [
+        ("network.numRetries", "2", lambda options: options.limits["max_attempts"], 3),
+        ("network.maxRetryDuration", "90500", lambda options: options.limits["max_retry_seconds"], 91),
+        ("network.timeout", "2m", lambda options: options.limits["read_timeout"], 120),
+        ("network.useAsyncQuery", "TRUE", lambda options: options.limits["async_query"], True),
+        ("streaming.queryTableVersionIntervalSeconds", "45s", lambda options: options.version_interval, 45),
+    ],
+)
+def test_a_setting_is_an_option_unless_the_option_is_given(setting: str, value: str, found, expected) -> None:
+    full = f"spark.delta.sharing.{setting}"
+    assert found(parse(settings=json.dumps({full: value, "spark.delta.sharing.pushDown": "true"}))) == expected
+    assert f"'x' for option '{full}'" in refused(settings=json.dumps({full: "x"}))
+    option = SETTINGS[full][0]
+    own = {"asyncQuery": "false"}.get(option, "11")
+    assert found(parse(settings=json.dumps({full: value}), **{option.upper(): own})) == found(parse(**{option: own}))
+    assert of_settings({full: None}) == {}
+
+
+@pytest.mark.parametrize("text", ["x", "[1]", "3"])
+def test_settings_are_no_option_of_a_user(text: str) -> None:
+    assert "'settings' is set by this data source itself" in refused(settings=text)

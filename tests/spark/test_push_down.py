@@ -102,7 +102,7 @@ def test_no_condition_loses_a_row_that_spark_keeps(spark: Any, zone: str, tmp_pa
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         with push_down.classes(spark) as reader:
-            frame = reader.schema(schema).load("nowhere")
+            frame = reader.schema(schema).option("loadedVersion", "0").load("nowhere")
         pq.write_table(pa.Table.from_batches([batch]), tmp_path / "rows.parquet")
         local = spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED").parquet(str(tmp_path)).cache()
         for some in (asked[start : start + 50] for start in range(0, len(asked), 50)):

@@ -1,0 +1,156 @@
+"""With the jar ``format("deltaSharing")``, SQL, tables, catalogs of settings and streams push down, too."""
+
+from __future__ import annotations
+
+import pathlib
+import zipfile
+from typing import Any
+
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.spark import push_down
+from tests.spark.test_push_down import cost, ids, url
+
+pytestmark = pytest.mark.spark
+
+__all__ = ["url"]
+
+
+@pytest.fixture
+def added(own_class_path: Any) -> Any:
+    assert "PushedFilters" not in plan(own_class_path.range(1).where("id > 0"))
+    ds.add_spark_jar(own_class_path)
+    return own_class_path
+
+
+def plan(frame: Any) -> str:
+    return str(frame._jdf.queryExecution().toString())
+
+
+def test_the_jar_has_the_classes_and_names_the_format(spark: Any, tmp_path: pathlib.Path) -> None:
+    ds.write_spark_jar(tmp_path / "a.jar")
+    with zipfile.ZipFile(tmp_path / "a.jar") as jar:
+        names = jar.namelist()
+        assert jar.read("META-INF/services/org.apache.spark.sql.sources.DataSourceRegister").decode() == (
+            push_down.FORMAT + "\n"
+        )
+        assert jar.read(push_down.FORMAT.replace(".", "/") + ".class")[:4] == b"\xca\xfe\xba\xbe"
+    assert push_down.CATALOG.replace(".", "/") + ".class" in names
+
+
+def test_the_format_fetches_what_load_as_spark_does(added: Any, lake: Any, url: str) -> None:
+    frame = added.read.format("deltaSharing").load(url)
+    query = frame.where("id > 11 AND p = 'p1'").select("id", "s.x")
+    assert "PushedFilters: [id > 11, id IS NOT NULL, p = 'p1', p IS NOT NULL]" in plan(query)
+    found, fetched, _ = cost(lake, lambda: ids(query))
+    assert found == [12, 30, 31, 32]
+    loaded = ds.load_as_spark(url, spark=added).where("id > 11 AND p = 'p1'").select("id", "s.x")
+    assert cost(lake, loaded.collect)[1] == fetched > 0
+    assert frame.count() == 12
+    added.conf.set("spark.sql.files.maxPartitionBytes", "3m")  # opening a file counts as 2 MiB
+    try:
+        parts = [added.read.format("deltaSharing").load(url).rdd.getNumPartitions()]
+    finally:
+        added.conf.unset("spark.sql.files.maxPartitionBytes")
+    parts.append(added.read.format("deltaSharing").option("parallelism", "1").load(url).rdd.getNumPartitions())
+    assert parts == [3, 1]
+    narrow = added.read.format("deltaSharing").schema("id bigint, p string").load(url)
+    assert (narrow.columns, ids(narrow.where("id > 30"))) == (["id", "p"], [31, 32])
+
+
+def test_it_reads_one_version(added: Any, lake: Any, url: str) -> None:
+    for reader in (added.read, added.read.schema("id bigint")):
+        frame = reader.format("deltaSharing").option("versionAsOf", "2").load(url)
+        assert ids(frame.where("id >= 0").union(frame.where("id < 0"))) == [0, 1, 2, 10, 11, 12]
+        assert frame.where("id > 11").count() == 1
+
+
+def test_it_is_switched_off_by_an_option_and_by_a_setting(added: Any, lake: Any, url: str) -> None:
+    def read(reader: Any) -> Any:
+        return reader.format("deltaSharing").load(url).where("id > 11")
+
+    narrow = added.read.schema("id bigint")
+    off = [read(added.read.option("pushDown", "false")), read(narrow.option("pushdown", "FALSE"))]
+    added.conf.set(push_down.SWITCH, "false")
+    try:
+        off.append(read(added.read))
+    finally:
+        added.conf.unset(push_down.SWITCH)
+    assert ["PushedFilters" in plan(frame) for frame in (*off, read(added.read))] == [False, False, False, True]
+    assert [frame.count() for frame in off] == [7, 7, 7]
+
+
+def test_views_and_tables_of_sql(added: Any, lake: Any, url: str) -> None:
+    added.sql(f"CREATE OR REPLACE TEMPORARY VIEW jar_v USING deltaSharing OPTIONS (path '{url}', versionAsOf '4')")
+    for place in (f"OPTIONS (path '{url}', maxAttempts '3')", f"LOCATION '{url}'"):
+        added.sql(f"CREATE TABLE jar_t USING deltaSharing {place}")
+        try:
+            query = added.sql("SELECT t.id FROM jar_t t JOIN jar_v v ON t.id = v.id WHERE t.p = 'p1' AND v.id > 11")
+            assert plan(query).count("PushedFilters") >= 2
+            assert ids(query) == [12, 30, 31, 32]
+        finally:
+            added.sql("DROP TABLE jar_t")
+    assert pathlib.Path(url.split("#")[0]).exists()
+
+
+def test_a_catalog_of_settings_needs_no_python(added: Any, lake: Any, url: str) -> None:
+    added.conf.set("spark.sql.catalog.set", push_down.CATALOG)
+    added.conf.set("spark.sql.catalog.set.profile", url.split("#")[0])
+    query = added.sql("SELECT id FROM set.share.schema.t VERSION AS OF 3 WHERE id > 11")
+    assert "PushedFilters: [id > 11" in plan(query)
+    assert ids(query) == [12, 20, 21, 22]
+
+
+def test_settings_of_the_jvm_connector_reach_the_read(added: Any, lake: Any, url: str) -> None:
+    name = "spark.delta.sharing.network.numRetries"
+    added.conf.set(name, "none")
+    try:
+        with pytest.raises(Exception, match=f"Invalid value 'none' for option '{name}'"):
+            added.read.format("deltaSharing").load(url)
+        with pytest.raises(UsageError, match=f"Invalid value 'none' for option '{name}'"):
+            ds.load_as_spark(url, spark=added)
+        added.conf.set(name, "1")
+        lake.server.expire_urls()
+        assert added.read.format("deltaSharing").load(url).where("id > 30").count() == 2
+    finally:
+        added.conf.unset(name)
+
+
+def test_a_stream_and_errors(added: Any, lake: Any, url: str, tmp_path: pathlib.Path) -> None:
+    stream = added.readStream.format("deltaSharing").load(url).writeStream.format("memory").queryName("jar_s")
+    query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert ids(added.table("jar_s")) == [i * 10 + j for i in range(4) for j in range(3)]
+    with pytest.raises(Exception, match=r"^Reading the metadata of share\.schema\.none failed"):
+        added.read.format("deltaSharing").load(lake.url("none"))
+    with pytest.raises(Exception, match="Did you mean 'versionAsOf'"):
+        added.read.format("deltaSharing").option("versionAsOff", "1").load(url)
+    with pytest.raises(Exception, match="does not support batch write"):
+        added.range(1).write.format("deltaSharing").mode("append").save(url)
+
+
+# === Where it cannot be ===
+
+
+def test_the_jar_of_the_jvm_connector_keeps_its_name(own_class_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_down, "_CONNECTOR", "java.lang.String")
+    with pytest.raises(UsageError, match="jar of the JVM connector"):
+        ds.add_spark_jar(own_class_path)
+
+
+def test_a_jar_that_does_not_work_is_said(own_class_path: Any, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "no.jar").write_bytes(b"no zip")
+    with pytest.raises(UsageError, match="does not work in this session"):
+        ds.add_spark_jar(own_class_path, tmp_path / "no.jar")
+
+
+def test_without_java_the_jar_must_come_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    def none() -> None:
+        raise RuntimeError("JAVA_GATEWAY_EXITED")
+
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", none)
+    with pytest.raises(UsageError, match="Write it where Spark is installed"):
+        ds.write_spark_jar(tmp_path / "a.jar")
