@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from delta_sharing_client.fetch.report import Progress, ScanReport
+    from delta_sharing_client.follow.steps import Follow, FollowedChanges
     from delta_sharing_client.loaders import (
         add_spark_jar,
         attach,
@@ -69,6 +70,8 @@ __all__ = [
     "DeltaSharingError",
     "Expression",
     "FileIdHash",
+    "Follow",
+    "FollowedChanges",
     "IncompleteReadWarning",
     "NotFoundError",
     "Partition",
@@ -129,6 +132,7 @@ _HOMES = {
         "UnsupportedFeatureError",
         "UsageError",
     ),
+    "delta_sharing_client.follow.steps": ("Follow", "FollowedChanges"),
     "delta_sharing_client.protocol.names": ("Schema", "Share", "Table"),
     "delta_sharing_client.loaders": (
         "add_spark_jar",

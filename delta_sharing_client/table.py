@@ -7,7 +7,7 @@ import datetime
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Union, cast
 
 import pyarrow as pa
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from delta_sharing_client.columns import ColumnName
+    from delta_sharing_client.follow.request import Start
+    from delta_sharing_client.follow.steps import Follow
     from delta_sharing_client.reads import Filter
     from delta_sharing_client.replica import Replica
 
@@ -353,6 +355,91 @@ class SharedTable:
             response_format=_format(response_format),
         )
         return Changes(rest=self.rest, table=self.name, options=options or self.options, request=request)
+
+    def follow(
+        self,
+        cursor: str | os.PathLike[str],
+        *,
+        every: float = 60,
+        trigger: str | None = None,
+        starting_version: int | str | None = None,
+        starting_timestamp: Timestamp = None,
+        columns: Sequence[ColumnName] | None = None,
+        filter: Filter = None,  # noqa: A002 - as in scan
+        max_files: int = 1000,
+        max_bytes: int = 1 << 28,
+        max_outage: float | None = None,
+        response_format: ResponseFormat | str = ResponseFormat.AUTO,
+        options: ReadOptions | None = None,
+    ) -> Follow:
+        """Return the table's rows and then its changes, step by step, for ``for`` and ``async for``.
+
+        Each step has the outputs of a read. ``commit()`` of it, once it is stored, writes the cursor; the next loop,
+        also after a crash, goes on behind the last step that was committed. One that was not comes again, with the same
+        versions. See docs/following.md.
+
+        Parameters
+        ----------
+        cursor:
+            The file that keeps the place; where there is none, the loop begins with the snapshot of now.
+        every:
+            Seconds between two questions for the latest version, at least 1.
+        trigger:
+            ``"available-now"`` ends the loop with the version that is the latest when it begins; without it, the loop
+            waits for new versions for ever.
+        starting_version, starting_timestamp:
+            Where a new cursor begins instead of at a snapshot: with the changes of this version (``"latest"``: those
+            after it), or of the first one at or after this time.
+        columns, filter:
+            As for ``changes``.
+        max_files, max_bytes:
+            What one step has at most, counted in data files; at least one file of the snapshot, or one whole version.
+        max_outage:
+            For how many seconds of silence the server is waited for: 600, or 0 with ``"available-now"``.
+        response_format, options:
+            As for ``scan``.
+
+        Raises
+        ------
+        UsageError
+            For arguments that cannot be used as given. The loop raises it for a cursor that is broken, in use, or of
+            another table.
+        DeltaSharingError
+            From the loop: the server or the network; ``SchemaChangeError`` for a change of the schema other than
+            columns that were added, ``UnsupportedFeatureError`` for columns that cannot be read and were not left out
+            by name.
+
+        Examples
+        --------
+        >>> from delta_sharing_client import SharingClient
+        >>> table = SharingClient("demo.share").table("demo.shop.orders")
+        >>> import pathlib, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> cursor = pathlib.Path(folder.name) / "orders.cursor"
+        >>> for changes in table.follow(cursor, trigger="available-now", starting_version=3):
+        ...     print(changes.start_version, changes.end_version, changes.to_arrow().num_rows)
+        ...     changes.commit()
+        3 6 819
+        """
+        # What follows tables is of no use to a read.
+        from delta_sharing_client.follow.request import FollowRequest
+        from delta_sharing_client.follow.steps import follow
+
+        request = FollowRequest(
+            table=self.name,
+            read=ScanRequest(
+                columns=_listed(columns), filter=parse_filter(filter), response_format=_format(response_format)
+            ),
+            read_change_feed=True,
+            starting_version=cast("Start", whole_number(starting_version)),
+            starting_timestamp=_instant(starting_timestamp, "starting_timestamp", up=True),
+            max_files=max_files,
+            max_bytes=max_bytes,
+            version_interval=every,
+            max_outage=(0 if trigger else 600) if max_outage is None else max_outage,
+            whole_versions=True,
+        )
+        return follow(self.rest, request, options or self.options, cursor, trigger)
 
     def history(self, starting_version: int = 0, ending_version: int | None = None) -> list[VersionChanges]:
         """Return the number of rows that each version changed, from the change data feed; one entry per version.

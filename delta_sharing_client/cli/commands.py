@@ -492,6 +492,51 @@ def read_changes(
     _print_plan(read, settings) if explain else _write(read, to, file_format, settings)
 
 
+@app.command("follow")
+def follow_table(
+    settings: Settings,
+    table: TableArgument,
+    cursor: Annotated[Path, typer.Option("--cursor", metavar="FILE", help="File that keeps the place.")],
+    to: Annotated[
+        str, typer.Option("--to", "-o", metavar="DIR", help="Directory for one file a step; - for JSON lines.")
+    ] = "-",
+    file_format: Annotated[
+        Optional[FileFormat], typer.Option("--format", metavar="FORMAT", help="Of the files; default: parquet.")
+    ] = None,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often to ask for changes.")] = 60.0,
+    available_now: Annotated[bool, typer.Option("--available-now", help="End with the latest version.")] = False,
+    starting_version: Annotated[
+        Optional[str],
+        typer.Option("--starting-version", metavar="N", help="Begin there, or with latest, and not at a snapshot."),
+    ] = None,
+    starting_timestamp: Annotated[
+        Optional[str], typer.Option("--starting-timestamp", metavar="ISO8601", help="Or at this time.")
+    ] = None,
+    columns: ColumnsOption = None,
+    filter_: FilterOption = None,
+) -> None:
+    """Write a table's rows and then its changes, step by step, going on where the cursor is.
+
+    Example: delta-sharing follow demo.shop.orders --cursor orders.cursor --to changes
+    Example: delta-sharing follow demo.shop.orders --cursor orders.cursor --available-now
+    """
+    from delta_sharing_client.cli.following import store
+
+    is_number = starting_version is not None and starting_version.isdigit()
+    steps = open_table(settings.profile, table).follow(
+        cursor,
+        every=every,
+        trigger="available-now" if available_now else None,
+        starting_version=int(starting_version or 0) if is_number else starting_version,
+        starting_timestamp=starting_timestamp,
+        columns=_split(columns),
+        filter=filter_,
+    )
+    for changes in steps:
+        store(changes, None if to == "-" else Path(to), file_format, settings)
+        changes.commit()
+
+
 @app.command("sync", hidden=True)
 @app.command()
 def copy(

@@ -65,11 +65,18 @@ class VersionClock:
         self._asked_at: float | None = None
         self._frozen = False
         self.known: int | None = None
+        self.went_back = False
 
     def freeze(self) -> None:
         """Ask once more and keep the answer."""
         self.known = self._ask()
         self._frozen = True
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the next question is due."""
+        asked_at = self._now() if self._asked_at is None else self._asked_at
+        return max(0.01, asked_at + self._interval - self._now())
 
     def latest(self) -> int:
         """Return the latest version known; asks when the interval has passed. It never goes back."""
@@ -82,7 +89,8 @@ class VersionClock:
                 return self.known or 0
             self._silent_since = None
             self._asked_at = self._now()
-            if self.known is not None and found < self.known:
+            self.went_back = self.known is not None and found < self.known
+            if self.went_back:
                 # A server that lags behind, or one of several: what was seen exists.
                 _LOG.warning("the server says version %d after it said %d; no older version is read", found, self.known)
             self.known = found if self.known is None else max(found, self.known)
@@ -135,13 +143,13 @@ def with_way_out(error: DeltaSharingError, words: Words) -> DeltaSharingError:
 class Follower:
     """Follows one table for one streaming query."""
 
-    def __init__(self, table: FollowedTable, stream: TableHead) -> None:
+    def __init__(self, table: FollowedTable, stream: TableHead, clock: VersionClock | None = None) -> None:
         self._table = table
         self._stream = stream
         self._options = table.request
         self._words = table.request.words
         self._schema_hash = fingerprint(stream.metadata)
-        self._clock = VersionClock(
+        self.clock = clock or VersionClock(
             table.current_version, self._options.version_interval, patience=self._options.max_outage
         )
         self._window: Window | None = None
@@ -149,13 +157,13 @@ class Follower:
 
     def freeze(self) -> None:
         """Let the table's version of now be the last one, for a query that reads what is there and ends."""
-        self._clock.freeze()
+        self.clock.freeze()
 
     def reported(self) -> Offset | None:
         """Return the offset that a stream that has read all would have, as far as known; asks nothing."""
-        if self._clock.known is None:
+        if self.clock.known is None:
             return None
-        return self._offset(Position(self._clock.known + 1), self._clock.known, from_snapshot=False)
+        return self._offset(Position(self.clock.known + 1), self.clock.known, from_snapshot=False)
 
     def budget(self) -> Budget:
         """Return the limits that the options set for one batch."""
@@ -169,11 +177,13 @@ class Follower:
         ``start``: it holds where the stream begins, so that no restart chooses anew.
         """
         resolved = self._resolve(start) if isinstance(start, Beginning) else start
-        self._check(resolved)
+        self.check(resolved)
         if resolved.in_snapshot:
             window = self._snapshot_at(resolved.position.version, resolved.response_format)
             return self._advance(resolved, window, budget)
-        latest = self._clock.latest()
+        latest = self.clock.latest()
+        if self.clock.went_back:
+            self._check_same_table(resolved)
         # A stream may begin at a version that is still to come; one that has read some cannot be ahead of the table.
         if resolved.position.version > max(latest + 1, resolved.first_version):
             raise DataError(
@@ -197,12 +207,16 @@ class Follower:
 
     def files(self, start: AnyOffset, end: Offset) -> list[Selected]:
         """Return the files between two offsets, in order. Needs nothing but the offsets."""
+        return [selected for selected in self.selected(start, end) if selected.files]
+
+    def selected(self, start: AnyOffset, end: Offset) -> list[Selected]:
+        """As ``files``, also of windows in which there are none."""
         begin = self._beginning_of(end) if isinstance(start, Beginning) else start
         check_order(begin, end, self._words)
-        self._check(end)
+        self.check(end)
         if begin.position == end.position and begin.in_snapshot == end.in_snapshot:
             return []
-        return [selected for selected in self._between(begin, end) if selected.files]
+        return list(self._between(begin, end))
 
     def forget_before(self, end: Offset) -> None:
         """Drop what is cached of the versions before ``end``."""
@@ -214,13 +228,13 @@ class Follower:
     def _resolve(self, _start: Beginning) -> Offset:
         options = self._options
         if options.starting_version == "latest":
-            first = self._clock.latest() + 1
+            first = self.clock.latest() + 1
         elif options.starting_version is not None:
             first = options.starting_version
         elif options.starting_timestamp is not None:
             first = self._table.version_from(options.starting_timestamp)
         else:
-            version = self._clock.latest()
+            version = self.clock.latest()
             return dataclasses.replace(self._offset(Position(version), version, from_snapshot=True), in_snapshot=True)
         return self._offset(Position(first), first, from_snapshot=False)
 
@@ -305,10 +319,15 @@ class Follower:
             wanted = start.response_format
         if end_format is not None:
             wanted = end_format
-        held = self._window
-        if held is not None and not held.is_snapshot and held.first <= first <= held.last and _fits(held, wanted):
-            return held
         last = min(latest, first + self._options.max_versions_per_rpc - 1)
+        needed = first
+        if end_format is not None and self._options.whole_versions:
+            # A step is of one answer.
+            last = needed = latest
+        held = self._window
+        is_tail = held is not None and not held.is_snapshot
+        if held is not None and is_tail and held.first <= first and needed <= held.last and _fits(held, wanted):
+            return held
         held = self._table.tail_window(first, last, self._stream, wanted)
         if wanted is not self._options.read.response_format:
             self._require_format(held, wanted)
@@ -346,8 +365,16 @@ class Follower:
             end, position=Position(end.first_version), in_snapshot=end.from_snapshot, last_file=None
         )
 
-    def _check(self, offset: Offset) -> None:
-        """Check an offset against the table as it is now; once for each table and schema that offsets name."""
+    def check(self, offset: Offset) -> None:
+        """Check an offset against the table as it is now; once for each table and schema that offsets name.
+
+        Raises
+        ------
+        UsageError
+            It belongs to another table, or to another kind of stream.
+        SchemaChangeError
+            Rows after it have no place in the schema of now, or the other way round.
+        """
         key = (offset.table_id, offset.schema_hash)
         check_restart(
             offset, self._words, table_id=self._stream.metadata.id, change_feed=self._options.read_change_feed
@@ -357,6 +384,11 @@ class Follower:
         if offset.schema_hash != self._schema_hash:
             self._check_schema(offset)
         self._checked.add(key)
+
+    def _check_same_table(self, offset: Offset) -> None:
+        """Versions went back: of a server that lags behind, or of a table that was created anew."""
+        found = self._table.describe().metadata.id
+        check_restart(offset, self._words, table_id=found, change_feed=self._options.read_change_feed)
 
     def _check_schema(self, offset: Offset) -> None:
         """The table's description changed since the checkpoint was written: only additions let the stream go on."""

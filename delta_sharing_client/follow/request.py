@@ -56,7 +56,8 @@ class FollowRequest:
 
     ``columns``, ``filter`` and ``response_format`` of ``read`` hold for all rows. ``max_files`` and ``max_bytes`` are
     the limits of one batch, ``None`` where there is none. ``version_interval`` and ``max_outage`` are in seconds: how
-    often the latest version is asked for, and how long a server may be silent.
+    often the latest version is asked for, and how long a server may be silent. With ``whole_versions`` no batch ends
+    within a version after the snapshot.
     """
 
     table: TableName
@@ -70,6 +71,7 @@ class FollowRequest:
     max_versions_per_rpc: int = 100
     version_interval: float = 30
     max_outage: float = 0
+    whole_versions: bool = False
     words: Words = CHECKPOINT
 
     def waiting(self, options: ReadOptions) -> ReadOptions:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from delta_sharing_client.columns import ColumnName
 from delta_sharing_client.delta.actions import (
     Action,
     AddFile,
@@ -197,9 +196,16 @@ class FollowedTable:
         )
 
     def plan_window(
-        self, window: Window, files: Sequence[FileAction], stream: Metadata, columns: Sequence[ColumnName] | None
+        self,
+        window: Window,
+        files: Sequence[FileAction],
+        stream: Metadata,
+        asked: ScanRequest | ChangesRequest,
+        options: ReadOptions | None = None,
     ) -> ScanPlan:
-        """Plan the reading of ``files`` of ``window`` in the columns of the stream."""
+        """Plan the reading of ``files`` of ``window``, written under ``stream``: the columns, filter and limit of
+        ``asked``."""
+        options = options or self.read_options
         table = TableState(
             name=self.name,
             version=window.last,
@@ -215,13 +221,14 @@ class FollowedTable:
             changes = ChangesRequest(
                 starting_version=window.first,
                 ending_version=window.last,
-                columns=columns,
-                filter=self.request.read.filter,
+                columns=asked.columns,
+                filter=asked.filter,
+                limit=asked.limit,
             )
-            return plan_changes(table, files, changes, self.read_options)
+            return plan_changes(table, files, changes, options)
         adds = (file for file in files if isinstance(file, AddFile))
-        request = ScanRequest(columns=columns, filter=self.request.read.filter)
-        return plan_snapshot(table, adds, request, self.read_options)
+        request = ScanRequest(columns=asked.columns, filter=asked.filter, limit=asked.limit)
+        return plan_snapshot(table, adds, request, options)
 
     def schema_change(
         self, version: int, seen: Metadata, stream: TableHead, unread_from: int | None = None
@@ -317,6 +324,8 @@ class FollowedTable:
                     problem = error
             # Only the changes of a commit belong together: the images of an update.
             together = units(files) if self.request.read_change_feed else tuple(range(len(files)))
+            if self.request.whole_versions:
+                together = (0,) * len(files)
             result.append(VersionFiles(version, tuple(files), together, problem))
         return result
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from delta_sharing_client import durable
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.file_lock import try_lock
 from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json
@@ -27,12 +28,19 @@ _TEMPORARY_SUFFIX = ".part"
 _LONGEST_PREFIX = 200
 
 
-def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Path, file_format: FileFormat) -> int:
+def write_file(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    target: Path,
+    file_format: FileFormat,
+    *,
+    lasting: bool = False,
+) -> int:
     """Write ``batches``, which all have ``schema``, to ``target`` and return the number of rows.
 
     The file gets its name only when it is complete; an existing one is unchanged if the read fails or the process ends.
-    Raises ``UsageError`` if ``target`` cannot be written, ``UnsupportedFeatureError`` if columns were left out without
-    the user's choice.
+    With ``lasting`` a power cut does not lose it. Raises ``UsageError`` if ``target`` cannot be written,
+    ``UnsupportedFeatureError`` if columns were left out without the user's choice.
     """
     check_nothing_left_out(schema, f"The file '{target}'")
     try:
@@ -47,7 +55,7 @@ def write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, target: Pat
                 rows = write_stream(batches, schema, sink, file_format)
                 sink.flush()
                 os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, target)
+            durable.replace(Path(name), target) if lasting else os.replace(name, target)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)

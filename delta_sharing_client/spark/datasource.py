@@ -21,6 +21,7 @@ from delta_sharing_client.follow.follower import Follower, with_way_out
 from delta_sharing_client.follow.offsets import BEGINNING, Beginning, parse_offset
 from delta_sharing_client.follow.request import CHECKPOINT
 from delta_sharing_client.plan.columns import check_nothing_left_out
+from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.protocol.answers import TableHead
 from delta_sharing_client.run.packed import PackedTasks, packed_if_many
@@ -274,11 +275,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint."
             )
         options = self._table.options
+        asked = ScanRequest(columns=self._columns.paths, filter=options.read.filter)
         found: list[InputPartition] = []
         for selected in self._follower.files(begin, until):
-            plan = self._table.plan_window(
-                selected.window, selected.files, self._described.metadata, self._columns.paths
-            )
+            plan = self._table.plan_window(selected.window, selected.files, self._described.metadata, asked)
             found += plan_partitions(plan, options, selected.window.plan_id)
         return found
 

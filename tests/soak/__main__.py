@@ -7,13 +7,14 @@ import signal
 import sys
 from types import ModuleType
 
-from tests.soak import early_ends, engines, faults, listing, positions, spark_kills, streams, urls
+from tests.soak import early_ends, engines, faults, follow, listing, positions, spark_kills, streams, urls
 
 # A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 SOAKS: dict[str, ModuleType] = {
     "early-ends": early_ends,
     "engines": engines,
     "faults": faults,
+    "follow": follow,
     "listing": listing,
     "positions": positions,
     "spark-kills": spark_kills,

@@ -616,7 +616,7 @@ def test_micro_batch_costs_two_requests_and_a_large_snapshot_one_listing(tmp_pat
         assert server.stats()["requests"] == {"version": 1, "query": 1}
         for number in range(3):
             table.insert(rows_of([number]))
-            reader._follower._clock._asked_at = None  # as if an interval had passed
+            reader._follower.clock._asked_at = None  # as if an interval had passed
             server.reset_stats()
             began = time.process_time()
             following = reader.latestOffset(end, reader.getDefaultReadLimit())

@@ -1,0 +1,373 @@
+"""A table followed without Spark: its snapshot, then its changes, step by step, from a cursor on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import math
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from delta_sharing_client.delta.actions import FileAction, Metadata
+from delta_sharing_client.delta.schema import parse_schema
+from delta_sharing_client.errors import DataError, DeltaSharingError, SchemaChangeError, UsageError
+from delta_sharing_client.follow.cursor import CursorFile, State
+from delta_sharing_client.follow.follower import Follower, with_way_out
+from delta_sharing_client.follow.offsets import Beginning, Offset
+from delta_sharing_client.follow.request import FollowRequest
+from delta_sharing_client.follow.table import FollowedTable, Window
+from delta_sharing_client.options import AccessMode, ReadOptions
+from delta_sharing_client.plan.columns import check_nothing_left_out
+from delta_sharing_client.plan.request import ChangesRequest, as_of_now
+from delta_sharing_client.plan.tasks import ScanPlan
+from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.reads import Read
+from delta_sharing_client.run.batches import asynchronously
+
+if TYPE_CHECKING:
+    import pyspark.sql
+
+
+AVAILABLE_NOW = "available-now"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Taken:
+    """One step: where it lies, and its files."""
+
+    steps: _Steps
+    state: State
+    window: Window
+    files: Sequence[FileAction]
+    metadata: Metadata
+    is_repeat: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class FollowedChanges(Read):
+    """What happened to a table in some versions, as ``SharedTable.follow`` hands it out; it has the outputs of a read.
+
+    Rows have the table's columns, then ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. Those of the
+    snapshot are inserts of its version; their ``_commit_timestamp`` is that of 1970 where the server does not tell it.
+    """
+
+    request: ChangesRequest
+    _taken: _Taken = dataclasses.field(repr=False, compare=False)
+
+    @property
+    def id(self) -> str:
+        """Names these changes among all of all cursors; those that come again have the same."""
+        return f"{self._taken.state.id}-{self.number}"
+
+    @property
+    def number(self) -> int:
+        """How many steps of the cursor were before this one."""
+        return self._taken.state.number
+
+    @property
+    def start_version(self) -> int:
+        """The first version of which these are the changes; of a snapshot, its version."""
+        return self.request.starting_version or 0
+
+    @property
+    def end_version(self) -> int:
+        """The last version of which these are the changes."""
+        return self.request.ending_version or 0
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether these are rows of the table as it was when following began."""
+        return self._taken.window.is_snapshot
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether these were handed out before, and not committed."""
+        return self._taken.is_repeat
+
+    @property
+    def completes_version(self) -> bool:
+        """Whether all of ``end_version`` is there once these are stored: not within a snapshot of several steps."""
+        return self._taken.state.begun is not None and not self._taken.state.begun.in_snapshot
+
+    def commit(self) -> None:
+        """Say that these changes are stored: they do not come again. A second time does nothing.
+
+        Raises
+        ------
+        UsageError
+            The cursor was moved on by somebody else, or cannot be written.
+        """
+        self._taken.steps.commit(self._taken.state)
+
+    def plan(self, options: ReadOptions | None = None) -> ScanPlan:
+        taken = self._taken
+        return taken.steps.plan(taken, as_of_now(self.request), options or self.options)
+
+    def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> NoReturn:
+        """Refuse: Spark follows a table by itself.
+
+        Raises
+        ------
+        UsageError
+            Always; it names what to use.
+        """
+        raise UsageError(
+            "Changes of a cursor are not for Spark, which follows a table with a checkpoint of its own: use "
+            'spark.readStream.format("deltaSharing").option("readChangeFeed", "true").'
+        )
+
+
+class Follow:
+    """The steps in which a table is followed; from ``SharedTable.follow``, for ``for`` and ``async for``.
+
+    It goes on where the cursor is. Only one loop at a time can use a cursor.
+    """
+
+    def __init__(
+        self, rest: RestClient, request: FollowRequest, options: ReadOptions, cursor: Path, available_now: bool
+    ) -> None:
+        self._rest = rest
+        self._request = request
+        self._options = options
+        self._path = cursor
+        self._available_now = available_now
+
+    def __repr__(self) -> str:
+        return f"Follow({self._request.table}, cursor='{self._path}')"
+
+    def __iter__(self) -> Iterator[FollowedChanges]:
+        with contextlib.closing(self._steps()) as steps:
+            steps.begin()
+            while True:
+                changes = steps.next()
+                if changes is not None:
+                    yield changes
+                elif steps.is_over:
+                    return
+                else:
+                    time.sleep(steps.wait)
+
+    async def __aiter__(self) -> AsyncIterator[FollowedChanges]:
+        with contextlib.closing(self._steps()) as steps:
+            await asynchronously(steps.begin)
+            while True:
+                changes = await asynchronously(steps.next)
+                if changes is not None:
+                    yield changes
+                elif steps.is_over:
+                    return
+                else:
+                    await asyncio.sleep(steps.wait)
+
+    def _steps(self) -> _Steps:
+        cursor = CursorFile(self._path, self._request.table, self._rest.profile.endpoint)
+        request = dataclasses.replace(self._request, words=cursor.words)
+        return _Steps(self._rest, request, self._options, cursor, self._available_now)
+
+
+def follow(
+    rest: RestClient, request: FollowRequest, options: ReadOptions, cursor: str | os.PathLike[str], trigger: str | None
+) -> Follow:
+    """See ``SharedTable.follow``."""
+    if trigger not in (None, AVAILABLE_NOW):
+        raise UsageError(f"'trigger' must be '{AVAILABLE_NOW}', or left out to wait for ever; found {trigger!r}.")
+    first = request.starting_version
+    if first not in (None, "latest") and (not isinstance(first, int) or isinstance(first, bool) or first < 0):
+        raise UsageError(f"'starting_version' must be an integer of 0 or more, or 'latest'; found {first!r}.")
+    if first is not None and request.starting_timestamp is not None:
+        raise UsageError("Give either 'starting_version' or 'starting_timestamp', not both.")
+    for name, value, least in (
+        ("every", request.version_interval, 1),
+        ("max_outage", request.max_outage, 0),
+        ("max_files", request.max_files, 1),
+        ("max_bytes", request.max_bytes, 1),
+    ):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
+            raise UsageError(f"'{name}' must be a number of {least} or more, found {value!r}.")
+    if options.access_mode is AccessMode.DIR:
+        raise UsageError(
+            "A table is followed by URL alone, and 'access_mode' is 'dir': leave that out, or read the table's changes "
+            "with changes()."
+        )
+    return Follow(rest, request, options, Path(os.path.abspath(cursor)), trigger == AVAILABLE_NOW)
+
+
+class _Steps:
+    """One loop over a table: the cursor as it is on the disk, and the next step."""
+
+    def __init__(
+        self, rest: RestClient, request: FollowRequest, options: ReadOptions, cursor: CursorFile, available_now: bool
+    ) -> None:
+        self._rest = rest
+        self._request = request
+        self._options = options
+        self._cursor = cursor
+        self._available_now = available_now
+        self._held = contextlib.ExitStack()
+        # A loop may be closed on one thread while another one still asks for its next step.
+        self._mutex = threading.RLock()
+        self._is_closed = False
+        self._repeats = False
+        self.state: State
+
+    def begin(self) -> None:
+        """Take the cursor, and ask what the table is."""
+        with self._mutex:
+            if not self._is_closed:
+                self._held.enter_context(self._cursor.held())
+        self.state = self._cursor.read()
+        self._repeats = self.state.begun is not None
+        request, options = self._request, self._options
+        # Where nobody answers at the first question, a wrong address is likelier than an outage.
+        with self._rest.about(request.table):
+            self._head = self._describe(FollowedTable(self._rest, request, options, options))
+        with self._telling():
+            self._table = FollowedTable(self._rest, request, request.waiting(options), request.polling(options))
+            self._follower = Follower(self._table, self._head)
+            if self._available_now:
+                self._follower.freeze()
+
+    def close(self) -> None:
+        """Let go of the cursor."""
+        with self._mutex:
+            self._is_closed = True
+            self._held.close()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there will be no more steps."""
+        return self._available_now
+
+    @property
+    def wait(self) -> float:
+        """Seconds until it makes sense to ask again."""
+        return self._follower.clock.seconds_left
+
+    def next(self) -> FollowedChanges | None:
+        """Return the next step, ``None`` where there is nothing new."""
+        with self._telling():
+            if self.state.begun is not None and not self._repeats:
+                raise UsageError(
+                    f"The changes of step {self.state.number} were not committed: call 'commit()' of them once they "
+                    "are stored, before the next ones are taken."
+                )
+            if self.state.begun is None and not self._begin_step():
+                return None
+            is_repeat, self._repeats = self._repeats, False
+            return self._handed_out(is_repeat)
+
+    def commit(self, state: State) -> None:
+        """Write down that the step that began in ``state`` is stored."""
+        with self._mutex:
+            if not self._is_closed:
+                self._commit(state)
+                return
+        # The loop is over, and what it handed out last is stored after it.
+        with self._cursor.held():
+            self.state = self._cursor.read()
+            self._commit(state)
+
+    def plan(self, taken: _Taken, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
+        """Return the files of a step that ``request`` needs."""
+        with self._rest.about(self._request.table):
+            waiting = self._request.waiting(options)
+            return self._table.plan_window(taken.window, taken.files, taken.metadata, request, waiting)
+
+    # === Steps ===
+
+    def _describe(self, table: FollowedTable) -> TableHead:
+        head = table.describe()
+        if self._request.read.columns is None:
+            # What a cursor keeps in step lasts.
+            check_nothing_left_out(parse_schema(head.metadata.schema_string), f"A copy of '{self._request.table}'")
+        return head
+
+    def _begin_step(self) -> bool:
+        """Write down where the next step ends; whether there is one."""
+        start = self.state.committed
+        try:
+            end = self._follower.next_offset(start, self._follower.budget())
+        except SchemaChangeError:
+            # Columns that were added are no reason to stop: what follows has them.
+            self._head = self._describe(self._table)
+            self._follower = Follower(self._table, self._head, self._follower.clock)
+            end = self._follower.next_offset(start, self._follower.budget())
+        if end == start or isinstance(end, Beginning):
+            return False
+        files = sum(len(selected.files) for selected in self._follower.selected(start, end))
+        # A table that is empty has a snapshot, too.
+        is_step = files > 0 or (isinstance(start, Beginning) and end.from_snapshot)
+        if is_step:
+            self._save(dataclasses.replace(self.state, begun=end, files=files))
+        else:
+            self._save(dataclasses.replace(self.state, committed=end))
+        return is_step
+
+    def _handed_out(self, is_repeat: bool) -> FollowedChanges:
+        """Return the step that the cursor says has begun."""
+        start, end, state = self.state.committed, self.state.begun, self.state
+        assert end is not None
+        if isinstance(start, Offset):
+            self._follower.check(start)
+        found = self._follower.selected(start, end)
+        window = found[-1].window
+        files = [file for selected in found for file in selected.files]
+        if len(files) != state.files:
+            raise DataError(
+                f"The changes up to version {end.position.version - 1} had {state.files} files when they were handed "
+                f"out first, and have {len(files)} now: the provider has removed some. To go on without them, "
+                f"{self._cursor.words.anew}.",
+                table=self._table.name,
+            )
+        first = start.position.version if isinstance(start, Offset) else end.first_version
+        if window.is_snapshot:
+            first = last = window.first
+        else:
+            last = end.position.version - 1
+        read = self._request.read
+        return FollowedChanges(
+            rest=self._rest,
+            table=self._request.table,
+            options=self._options,
+            request=ChangesRequest(
+                starting_version=first,
+                ending_version=last,
+                columns=read.columns,
+                filter=read.filter,
+                response_format=read.response_format,
+            ),
+            _taken=_Taken(self, state, window, tuple(files), self._head.metadata, is_repeat),
+        )
+
+    def _commit(self, state: State) -> None:
+        if self.state.id == state.id and self.state.number > state.number:
+            return
+        if self.state != state:
+            raise UsageError(
+                f"The {self._cursor.words.place} was moved on by another program after these changes were handed out: "
+                "they are not committed, and come again or did so there."
+            )
+        self._cursor.write(State(state.id, state.number + 1, state.begun or state.committed, None))
+        self.state = self._cursor.read()
+
+    def _save(self, state: State) -> None:
+        with self._mutex:
+            if self._is_closed:
+                raise UsageError("The loop over the changes was ended while it asked for more.")
+            self._cursor.write(state)
+            self.state = state
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Let what ends the loop end with what to do."""
+        try:
+            with self._rest.about(self._request.table):
+                yield
+        except DeltaSharingError as error:
+            raise with_way_out(error, self._cursor.words) from None
