@@ -374,9 +374,7 @@ class SharedTable:
     ) -> Follow:
         """Return the table's rows and then its changes, step by step, for ``for`` and ``async for``.
 
-        Each step has the outputs of a read. ``commit()`` of it, once it is stored, writes the cursor; the next loop,
-        also after a crash, goes on behind the last step that was committed. One that was not comes again, with the same
-        versions. See docs/following.md.
+        A step that was not committed comes again, with the same versions; see ``Follow`` and docs/following.md.
 
         Parameters
         ----------
@@ -385,43 +383,19 @@ class SharedTable:
         every:
             Seconds between two questions for the latest version, at least 1.
         trigger:
-            ``"available-now"`` ends the loop with the version that is the latest when it begins; without it, the loop
-            waits for new versions for ever.
-        starting_version, starting_timestamp:
-            Where a new cursor begins instead of at a snapshot: with the changes of this version (``"latest"``: those
-            after it), or of the first one at or after this time.
-        columns, filter:
-            As for ``changes``.
+            ``"available-now"`` ends the loop with the version that is the latest when it begins.
+        starting_version, starting_timestamp, columns, filter, response_format, options:
+            As for ``changes``; with a start (or ``"latest"``: what is new), a new cursor begins without a snapshot.
         max_files, max_bytes:
             What one step has at most, counted in data files; at least one file of the snapshot, or one whole version.
         max_outage:
             For how many seconds of silence the server is waited for: 600, or 0 with ``"available-now"``.
-        response_format, options:
-            As for ``scan``.
 
         Raises
         ------
         UsageError
-            For arguments that cannot be used as given. The loop raises it for a cursor that is broken, in use, or of
-            another table.
-        DeltaSharingError
-            From the loop: the server or the network; ``SchemaChangeError`` for a change of the schema other than
-            columns that were added, ``UnsupportedFeatureError`` for columns that cannot be read and were not left out
-            by name.
-
-        Examples
-        --------
-        >>> from delta_sharing_client import SharingClient
-        >>> table = SharingClient("demo.share").table("demo.shop.orders")
-        >>> import pathlib, tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> cursor = pathlib.Path(folder.name) / "orders.cursor"
-        >>> for changes in table.follow(cursor, trigger="available-now", starting_version=3):
-        ...     print(changes.start_version, changes.end_version, changes.to_arrow().num_rows)
-        ...     changes.commit()
-        3 6 819
+            For arguments that cannot be used as given. The loop raises what ``Follow`` says.
         """
-        # What follows tables is of no use to a read.
         from delta_sharing_client.follow.request import FollowRequest
         from delta_sharing_client.follow.steps import follow
 

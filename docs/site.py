@@ -29,7 +29,8 @@ LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 # Each name of the public API once, in the order in which people meet them.
 API = {
     "Clients and tables": ("SharingClient", "SharedTable", "TableDetails", "Profile", "Share", "Schema", "Table"),
-    "Reads": ("Scan", "Changes", "Partition", "ReadOptions", "ScanReport", "Progress", "Replica"),
+    "Reads": ("Scan", "Changes", "Partition", "ReadOptions", "ScanReport", "Progress"),
+    "Copies": ("Replica", "Follow", "FollowedChanges"),
     "Filters": ("col", "Expression"),
     "In one call": re.compile("load_|get_|scan_|attach|.*_spark_jar"),
     "Choices": ("AccessMode", "FileIdHash", "ResponseFormat", "VariantAs"),

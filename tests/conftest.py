@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,9 @@ import pytest
 
 GOLDEN_VARIABLE = "DELTA_GOLDEN_TABLES"
 INCUMBENT_VARIABLE = "DELTA_SHARING_INCUMBENT_PYTHON"
+
+# What tests may call their tables; the server knows the names before the tables are there.
+TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none", "odd", "small", "timed"]
 
 hypothesis.settings.register_profile("default", deadline=None)
 # A failure on the build machine must fail again on the next run, and must say how to get there.
@@ -65,6 +69,32 @@ def serve_demo(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
     from mock_server import demo
 
     return serve(tables=demo.build(tmp_path_factory.mktemp("demo")))
+
+
+@pytest.fixture
+def lake(tmp_path: pathlib.Path) -> Iterator[Lake]:
+    """A folder of tables and the server on it."""
+    import mock_server
+    from mock_server.catalog import Catalog
+
+    root = tmp_path / "lake"
+    root.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        # A server of its own wants its tables to be there when it starts; tests write them afterwards.
+        patch.setattr(Catalog, "require_locations", lambda catalog: None)
+        with mock_server.running(tables={f"share.schema.{name}": root / name for name in TABLE_NAMES}) as server:
+            yield Lake(root, server)
+
+
+class Lake:
+    """Where a test writes tables, and the URLs under which they are shared."""
+
+    def __init__(self, root: pathlib.Path, server: Any) -> None:
+        self.root = root
+        self.server = server
+
+    def url(self, table: str) -> str:
+        return f"{self.server.profile_path}#share.schema.{table}"
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist looks at the groups in its own

@@ -33,7 +33,7 @@ COMMAND_LINES = ("delta_sharing_client/cli/commands.py", "mock_server/command.py
 NOUNS_WITH_ONE_READER = {
     "asynchronous.py": "the outputs of a read for coroutines",
     "cli/commands.py": "the commands; program.py is the process around them",
-    "cli/output.py": "what is told, and how it is printed",
+    "cli/following.py": "where the steps of a follower are stored",
     "cli/target.py": "what a command is about: settings, client, table",
     "delta/file_values.py": "what files may hold of a type; each function stands in a row of delta/data_types.py",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
@@ -47,6 +47,7 @@ NOUNS_WITH_ONE_READER = {
     "storage/place.py": "one location in one store, and its credentials",
     "spark/push_down.py": "Java in the driver, and the check of it",
     "spark/catalog.py": "the responses to a catalog in the JVM",
+    "follow/cursor.py": "the file that keeps a place; steps.py walks from it",
     "spark/served_table.py": "what is asked of a server for a relation; datasource.py is what Spark asks of us",
 }
 
@@ -127,6 +128,7 @@ def test_every_public_name_has_a_docstring() -> None:
 RAISES_NOTHING = re.compile(
     r"\w+Error\.|Scan(?:Report)\.|Partition\.(?:files|schema)|\w+\.(?:limit_rows|report)$|SharingClient\.close"
     r"|Profile\.(?:expiration_time|reread)|Table\.full_name"
+    r"|FollowedChanges\.(?:completes_version|end_version|id|is_repeat|is_snapshot|number|start_version)$"
 )
 
 

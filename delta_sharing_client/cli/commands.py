@@ -507,7 +507,7 @@ def follow_table(
     available_now: Annotated[bool, typer.Option("--available-now", help="End with the latest version.")] = False,
     starting_version: Annotated[
         Optional[str],
-        typer.Option("--starting-version", metavar="N", help="Begin there, or with latest, and not at a snapshot."),
+        typer.Option("--starting-version", metavar="N", help="Begin there (or: latest), without a snapshot."),
     ] = None,
     starting_timestamp: Annotated[
         Optional[str], typer.Option("--starting-timestamp", metavar="ISO8601", help="Or at this time.")
@@ -517,8 +517,8 @@ def follow_table(
 ) -> None:
     """Write a table's rows and then its changes, step by step, going on where the cursor is.
 
-    Example: delta-sharing follow demo.shop.orders --cursor orders.cursor --to changes
-    Example: delta-sharing follow demo.shop.orders --cursor orders.cursor --available-now
+    Example: delta-sharing follow demo.shop.orders --cursor c --available-now
+    Example: delta-sharing follow demo.shop.orders --cursor c --to out --available-now
     """
     from delta_sharing_client.cli.following import store
 

@@ -119,14 +119,29 @@ class FollowedChanges(Read):
         """
         raise UsageError(
             "Changes of a cursor are not for Spark, which follows a table with a checkpoint of its own: use "
-            'spark.readStream.format("deltaSharing").option("readChangeFeed", "true").'
+            "'spark.readStream' with the format 'deltaSharing' and the option 'readChangeFeed'."
         )
 
 
 class Follow:
     """The steps in which a table is followed; from ``SharedTable.follow``, for ``for`` and ``async for``.
 
-    It goes on where the cursor is. Only one loop at a time can use a cursor.
+    A loop goes on where the cursor is, and only one at a time can use it. It raises ``UsageError`` for a cursor that is
+    broken, in use or of another table; ``SchemaChangeError`` for a change of the schema other than columns that were
+    added and types that were widened; ``UnsupportedFeatureError`` for columns that cannot be read, unless the columns
+    were named; ``DataError`` for versions that the provider has removed; and the errors of the server and the network.
+
+    Examples
+    --------
+    >>> from delta_sharing_client import SharingClient
+    >>> table = SharingClient("demo.share").table("demo.shop.orders")
+    >>> import pathlib, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> cursor = pathlib.Path(folder.name) / "orders.cursor"
+    >>> for changes in table.follow(cursor, trigger="available-now", starting_version=3):
+    ...     print(changes.start_version, changes.end_version, changes.to_arrow().num_rows)
+    ...     changes.commit()
+    3 6 819
     """
 
     def __init__(
@@ -282,10 +297,13 @@ class _Steps:
     # === Steps ===
 
     def _describe(self, table: FollowedTable) -> TableHead:
-        head = table.describe()
-        if self._request.read.columns is None:
+        head, read = table.describe(), self._request.read
+        schema = parse_schema(head.metadata.schema_string)
+        if read.columns is None:
             # What a cursor keeps in step lasts.
-            check_nothing_left_out(parse_schema(head.metadata.schema_string), f"A copy of '{self._request.table}'")
+            check_nothing_left_out(schema, f"A copy of '{self._request.table}'")
+        # Names that do not fit are told before a step has begun.
+        ChangesRequest(starting_version=0, columns=read.columns, filter=read.filter).bound(schema)
         return head
 
     def _begin_step(self) -> bool:

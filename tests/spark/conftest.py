@@ -40,10 +40,6 @@ SETTINGS = {
 }
 
 
-# What tests may call their tables; the server knows the names before the tables are there.
-TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none", "odd", "small", "timed"]
-
-
 def make_spark_home(home: pathlib.Path) -> pathlib.Path:
     """Make a ``SPARK_HOME`` without the zipped PySpark, which each Python worker would compile anew: a second each."""
     import pyspark
@@ -127,29 +123,3 @@ def connect_url(spark: Any) -> str:
     """Where ``SparkSession.builder.remote`` finds the server of Spark Connect."""
     service = getattr(spark.sparkContext._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
     return f"sc://localhost:{getattr(service, 'MODULE$').localPort()}"
-
-
-@pytest.fixture
-def lake(tmp_path: pathlib.Path) -> Iterator[Lake]:
-    """A folder of tables and the server on it."""
-    import mock_server
-    from mock_server.catalog import Catalog
-
-    root = tmp_path / "lake"
-    root.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        # A server of its own wants its tables to be there when it starts; tests write them afterwards.
-        patch.setattr(Catalog, "require_locations", lambda catalog: None)
-        with mock_server.running(tables={f"share.schema.{name}": root / name for name in TABLE_NAMES}) as server:
-            yield Lake(root, server)
-
-
-class Lake:
-    """Where a test writes tables, and the URLs under which they are shared."""
-
-    def __init__(self, root: pathlib.Path, server: Any) -> None:
-        self.root = root
-        self.server = server
-
-    def url(self, table: str) -> str:
-        return f"{self.server.profile_path}#share.schema.{table}"

@@ -1,0 +1,116 @@
+"""The cursor file: what it says is kept, and what is no cursor is refused by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import pytest
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.follow.admission import Position
+from delta_sharing_client.follow.cursor import CursorFile, State
+from delta_sharing_client.follow.offsets import BEGINNING, Offset
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol.names import TableName
+
+TABLE = TableName("share", "schema", "table")
+END = Offset(
+    table_id="abc",
+    position=Position(7),
+    in_snapshot=False,
+    first_version=3,
+    from_snapshot=True,
+    change_feed=True,
+    response_format=ResponseFormat.DELTA,
+    last_file=None,
+    schema_hash="h",
+)
+
+
+@pytest.fixture
+def cursor(tmp_path: pathlib.Path) -> CursorFile:
+    return CursorFile(tmp_path / "orders.cursor", TABLE, "https://example.com/sharing")
+
+
+@pytest.mark.parametrize("state", [State("a", 0, BEGINNING, END, 3), State("a", 4, END, None)])
+def test_what_is_written_is_read(cursor: CursorFile, state: State) -> None:
+    with cursor.held():
+        cursor.write(state)
+    assert cursor.read() == state
+    assert sorted(os.listdir(cursor.path.parent)) == [".orders.cursor.lock", "orders.cursor"]
+
+
+def test_new_cursor_begins_and_has_an_id_of_its_own(cursor: CursorFile) -> None:
+    one, other = cursor.read(), cursor.read()
+    assert (one.number, one.committed, one.begun) == (0, BEGINNING, None)
+    assert one.id != other.id
+    assert not cursor.path.exists()
+
+
+def test_name_and_endpoint_are_compared_as_servers_compare_them(cursor: CursorFile) -> None:
+    cursor.write(State("a", 4, END, None))
+    same = CursorFile(cursor.path, TableName("Share", "SCHEMA", "table"), "https://example.com/sharing/")
+    assert same.read().number == 4
+    other = CursorFile(cursor.path, TABLE, "https://example.org/sharing")
+    with pytest.raises(UsageError, match=r"'share\.schema\.table' of 'https://example\.com/sharing', not to"):
+        other.read()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it is empty"),
+        (b"\n", "it is empty"),
+        (b"id,name\n1,2\n", "it is not JSON"),
+        (b"\xff\xfe\x00", "it is not JSON"),
+        (b"[1]", "it has no field 'cursor'"),
+        (b'{"endpoint": "https://example.com"}', "it has no field 'cursor'"),
+        ({"cursor": 2}, "its field 'cursor' is 2, not 1: upgrade this package"),
+        ({"number": "4"}, "its field 'number' is missing or of another type"),
+        ({"committed": None}, "its field 'committed' is missing or of another type"),
+        ({"begun": BEGINNING.to_json()}, "its step ends where a table begins"),
+        ({"committed": {**END.to_json(), "tableVersion": "7"}}, "was not written by this package"),
+        ({"committed": {**END.to_json(), "sourceVersion": 9}}, "'sourceVersion' 9"),
+    ],
+)
+def test_what_is_no_cursor_is_refused_by_name(cursor: CursorFile, content: Any, said: str) -> None:
+    cursor.write(State("a", 4, END, None))
+    whole = json.loads(cursor.path.read_text())
+    cursor.path.write_bytes(content if isinstance(content, bytes) else json.dumps({**whole, **content}).encode())
+    with pytest.raises(UsageError, match=said) as caught:
+        cursor.read()
+    assert f"delete '{cursor.path}'" in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["id", "number", "files", "committed", "begun"])
+def test_field_that_is_missing_is_named(cursor: CursorFile, field: str) -> None:
+    cursor.write(State("a", 4, END, None))
+    whole = json.loads(cursor.path.read_text())
+    del whole[field]
+    cursor.path.write_text(json.dumps(whole))
+    with pytest.raises(UsageError, match=f"'{field}'"):
+        cursor.read()
+
+
+def test_place_that_cannot_be_written_or_read_is_named(tmp_path: pathlib.Path) -> None:
+    nowhere = CursorFile(tmp_path / "none" / "c", TABLE, "https://example.com")
+    with pytest.raises(UsageError, match=r"Cannot write the cursor '.*none/c': No such file"), nowhere.held():
+        pass
+    folder = CursorFile(tmp_path, TABLE, "https://example.com")
+    with pytest.raises(UsageError, match=r"Cannot read the cursor '.*': Is a directory"):
+        folder.read()
+
+
+def test_write_that_fails_leaves_the_cursor_as_it_was(cursor: CursorFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    cursor.write(State("a", 4, END, None))
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("delta_sharing_client.durable.os.fsync", full)
+    with pytest.raises(UsageError, match="No space left on device"):
+        cursor.write(State("a", 5, END, None))
+    assert cursor.read().number == 4

@@ -1,0 +1,466 @@
+"""Following a real table with a cursor: what comes, what comes again, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import pathlib
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import delta_sharing_client as ds
+from delta_sharing_client.follow.follower import VersionClock
+from tests.soak.follow import kills
+from tests.tables import TableWriter, rows_of
+
+ID = pa.schema([("id", pa.int64())])
+WIDER = pa.schema([("id", pa.int64()), ("extra", pa.string())])
+FEED = {"delta.enableChangeDataFeed": "true"}
+NOW = "available-now"
+
+
+@pytest.fixture
+def table(lake: Any) -> TableWriter:
+    """Version 1 has the rows 1 and 2, each in a file; version 3 removes the first and adds 3, version 5 adds 4."""
+    found = TableWriter(lake.root / "t", ID, properties=FEED)
+    files = [found.file(rows_of([number])) for number in (1, 2)]
+    found.commit(add=files)
+    found.commit(metadata=True)
+    found.commit(add=[found.file(rows_of([3]))], remove=[files[0]])
+    found.commit(metadata=True)
+    found.insert(rows_of([4]))
+    return found
+
+
+@pytest.fixture
+def cursor(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "t.cursor"
+
+
+def shared(lake: Any, name: str = "t") -> ds.SharedTable:
+    return ds.SharingClient(str(lake.server.profile_path)).table(f"share.schema.{name}")
+
+
+def content(read: Any) -> list[tuple[int, str, int]]:
+    rows = read.to_arrow().to_pylist()
+    return sorted((row["id"], row["_change_type"], row["_commit_version"]) for row in rows)
+
+
+def followed(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[tuple[int, int, list[tuple[int, str, int]]]]:
+    """Follow to the end and commit all; return versions and rows of each step."""
+    found = []
+    for changes in shared(lake).follow(cursor, trigger=NOW, **asked):
+        found.append((changes.start_version, changes.end_version, content(changes)))
+        changes.commit()
+    return found
+
+
+# === What comes ===
+
+
+@pytest.mark.parametrize("wire", ["delta", "parquet"])
+def test_snapshot_comes_first_and_then_each_change_once(
+    lake: Any, table: TableWriter, cursor: pathlib.Path, wire: str
+) -> None:
+    snapshot = [(2, "insert", 5), (3, "insert", 5), (4, "insert", 5)]
+    assert followed(lake, cursor, response_format=wire) == [(5, 5, snapshot)]
+    assert followed(lake, cursor, response_format=wire) == []
+    table.insert(rows_of([5]))
+    table.insert(rows_of([6]))
+    assert followed(lake, cursor, response_format=wire) == [(6, 7, [(5, "insert", 6), (6, "insert", 7)])]
+
+
+def test_steps_from_a_version_are_the_changes_that_a_read_of_them_has(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
+    for most, steps in ((1, [(0, 2), (3, 4), (5, 5)]), (2, [(0, 2), (3, 4), (5, 5)]), (3, [(0, 4), (5, 5)])):
+        cursor.unlink(missing_ok=True)
+        found = followed(lake, cursor, starting_version=0, max_files=most)
+        assert [(start, end) for start, end, _ in found] == steps
+        for start, end, rows in found:
+            assert rows == content(shared(lake).changes(start, end))
+
+
+def test_large_snapshot_comes_in_parts_and_says_which_is_the_last(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
+    rows, told = [], []
+    for changes in shared(lake).follow(cursor, trigger=NOW, max_bytes=1):
+        assert (changes.start_version, changes.end_version, changes.is_snapshot) == (5, 5, True)
+        rows += content(changes)
+        told.append((changes.number, changes.completes_version))
+        changes.commit()
+    assert sorted(rows) == content(shared(lake).follow(cursor.with_name("other")).__iter__().__next__())
+    assert told == [(0, False), (1, False), (2, True)]
+
+
+def test_backlog_of_many_versions_is_cut_into_steps_of_whole_versions(lake: Any, cursor: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID, properties=FEED)
+    for number in range(230):
+        # More empty versions than one question has.
+        table.commit(metadata=True) if number % 150 else table.insert(rows_of([number]), rows_of([-number]))
+    found = followed(lake, cursor, starting_version=0, max_files=1)
+    assert [(start, end) for start, end, _ in found] == [(0, 99), (100, 199)]
+    assert [row[:2] for _, _, rows in found for row in rows] == [(0, "insert")] * 2 + [
+        (-150, "insert"),
+        (150, "insert"),
+    ]
+    assert json.loads(cursor.read_text())["committed"]["tableVersion"] == 231
+
+
+def test_a_step_that_spans_several_questions_comes_again_as_one(lake: Any, cursor: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID, properties=FEED)
+    table.insert(rows_of([1]))
+    steps = iter(shared(lake).follow(cursor, starting_version=0, every=1))
+    next(steps).commit()
+    for _ in range(120):
+        table.commit(metadata=True)
+    table.insert(rows_of([2]), rows_of([3]))
+    found = next(steps)
+    again = next(iter(shared(lake, "t").follow(cursor.with_name("copy"), starting_version=0)))
+    assert (found.start_version, found.end_version, found.count()) == (2, 122, 2)
+    assert (again.start_version, again.end_version, again.count()) == (0, 99, 1)
+    del steps
+    again = next(iter(shared(lake).follow(cursor)))
+    assert (again.start_version, again.end_version, again.is_repeat, again.count()) == (2, 122, True, 2)
+
+
+def test_start_at_the_latest_does_not_move(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    assert followed(lake, cursor, starting_version="latest") == []
+    table.insert(rows_of([5]))
+    assert followed(lake, cursor, starting_version="latest") == [(6, 6, [(5, "insert", 6)])]
+
+
+def test_start_at_a_timestamp(lake: Any, cursor: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID, properties=FEED, timestamp_ms=1_000_000_000_000)
+    for number in (1, 2):
+        table.commit(add=[table.file(rows_of([number]))], timestamp_ms=1_000_000_000_000 + number * 86_400_000)
+    assert followed(lake, cursor, starting_timestamp="2001-09-11") == [(2, 2, [(2, "insert", 2)])]
+
+
+def test_empty_table_has_a_snapshot_without_rows(lake: Any, cursor: pathlib.Path) -> None:
+    TableWriter(lake.root / "t", ID, properties=FEED)
+    assert followed(lake, cursor) == [(0, 0, [])]
+    assert followed(lake, cursor) == []
+
+
+def test_columns_and_filter_hold_for_all_steps(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    asked = {"columns": ["_change_type", "id"], "filter": "id >= 3", "trigger": NOW}
+    found = []
+    for changes in shared(lake).follow(cursor, starting_version=0, **asked):
+        found += changes.to_arrow().to_pylist()
+        changes.commit()
+    assert found == [{"_change_type": "insert", "id": 3}, {"_change_type": "insert", "id": 4}]
+
+
+def test_changes_have_the_outputs_of_a_read(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    changes = next(iter(shared(lake).follow(cursor)))
+    assert sorted(changes.to_pandas()["id"]) == sorted(changes.to_polars()["id"]) == [2, 3, 4]
+    assert changes.count() == sum(batch.num_rows for batch in changes.to_batches()) == 3
+    assert changes.where("id > 3").select("id").to_arrow().to_pylist() == [{"id": 4}]
+    assert changes.limit(1).to_arrow().num_rows == 1
+    assert pa.table(changes).num_rows == 3
+    assert changes.schema.names == ["id", "_change_type", "_commit_version", "_commit_timestamp"]
+    assert repr(changes) == "FollowedChanges(share.schema.t, starting_version=5, ending_version=5)"
+    with pytest.raises(ds.UsageError, match="readStream"):
+        changes.to_spark()
+
+
+def test_async_for_has_the_same_steps(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    async def run() -> list[tuple[int, int]]:
+        found = []
+        async for changes in shared(lake).follow(cursor, starting_version=0, max_files=1, trigger=NOW):
+            found.append((changes.end_version, (await changes.to_arrow_async()).num_rows))
+            changes.commit()
+        return found
+
+    assert asyncio.run(run()) == [(2, 2), (4, 2), (5, 1)]
+    table.insert(rows_of([5]))
+    assert followed(lake, cursor) == [(6, 6, [(5, "insert", 6)])]
+
+
+def test_loop_waits_for_new_versions_and_ends_when_it_is_left(
+    lake: Any, table: TableWriter, cursor: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        clock[0] += seconds
+        if len(waits) == 3:
+            table.insert(rows_of([5]))
+
+    clock = [0.0]
+    monkeypatch.setattr("delta_sharing_client.follow.steps.time.sleep", sleep)
+    monkeypatch.setattr(VersionClock.__init__, "__defaults__", (lambda: clock[0], 0))
+    found = []
+    for changes in shared(lake).follow(cursor, every=30):
+        found.append(content(changes))
+        changes.commit()
+        if len(found) == 2:
+            break
+    assert found[1] == [(5, "insert", 6)]
+    assert waits == [30.0] * 3
+    assert followed(lake, cursor) == []
+
+
+# === What comes again ===
+
+
+def test_what_was_not_committed_comes_again_with_the_same_versions(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
+    first = next(iter(shared(lake).follow(cursor, starting_version=1)))
+    assert not first.is_repeat
+    before = content(first)
+    table.insert(rows_of([5]))
+    # Whatever is asked for now: the step has begun.
+    again = next(iter(shared(lake).follow(cursor, max_files=1)))
+    assert (again.id, again.start_version, again.end_version, again.is_repeat) == (first.id, 1, 5, True)
+    assert content(again) == before
+    again.commit()
+    assert followed(lake, cursor) == [(6, 6, [(5, "insert", 6)])]
+
+
+def test_part_of_a_snapshot_comes_again_after_the_table_moved_on(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
+    parts = []
+    for changes in shared(lake).follow(cursor, max_files=1):
+        parts.append(content(changes))
+        if len(parts) == 2:
+            break
+        changes.commit()
+    table.insert(rows_of([5]))
+    found = followed(lake, cursor, max_files=1)
+    assert found[0] == (5, 5, parts[1])
+    assert sorted(row for rows in (parts[0], *(rows for _, _, rows in found)) for row in rows) == [
+        (2, "insert", 5),
+        (3, "insert", 5),
+        (4, "insert", 5),
+        (5, "insert", 6),
+    ]
+
+
+def test_next_step_is_not_handed_out_before_the_last_one_is_committed(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
+    steps = iter(shared(lake).follow(cursor, max_files=1))
+    next(steps)
+    with pytest.raises(ds.UsageError, match=r"The changes of step 0 were not committed: call 'commit\(\)'"):
+        next(steps)
+
+
+def test_commit_after_the_loop_and_twice(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    changes = next(iter(shared(lake).follow(cursor)))
+    changes.commit()
+    changes.commit()
+    table.insert(rows_of([5]))
+    assert followed(lake, cursor) == [(6, 6, [(5, "insert", 6)])]
+    before = cursor.read_bytes()
+    changes.commit()
+    assert cursor.read_bytes() == before
+
+
+def test_commit_of_what_another_program_has_committed(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    ours = next(iter(shared(lake).follow(cursor)))
+    cursor.unlink()
+    theirs = next(iter(shared(lake).follow(cursor)))
+    with pytest.raises(ds.UsageError, match="was moved on by another program"):
+        ours.commit()
+    theirs.commit()
+
+
+def test_random_crashes_lose_and_double_nothing(lake: Any, tmp_path: pathlib.Path) -> None:
+    table = TableWriter(lake.root / "t", ID, properties=FEED)
+    chance, repeats = random.Random(7), 0
+    for round_ in range(6):
+        cursor, stored = tmp_path / f"{round_}.cursor", dict[str, Any]()
+        start = None if round_ % 2 else chance.randrange(table.version + 1)
+        for life in range(8):
+            for _ in range(chance.randint(0, 3)):
+                table.insert(*(rows_of([table.version * 10 + n]) for n in range(chance.randint(1, 3))))
+            last = life == 7
+            asked = {"max_files": 1000 if last else chance.randint(1, 4), "starting_version": start}
+            for changes in shared(lake).follow(cursor, trigger=NOW, **asked):
+                found = (changes.start_version, changes.end_version, changes.is_snapshot, content(changes))
+                assert changes.is_repeat == (changes.id in stored)
+                assert stored.setdefault(changes.id, found) == found
+                repeats += changes.is_repeat
+                if not last and chance.random() < 0.4:
+                    break
+                changes.commit()
+        rows = sorted(row for step in stored.values() for row in step[3])
+        if start is not None:
+            assert rows == content(shared(lake).changes(start))
+        else:
+            version = next(iter(stored.values()))[0]
+            ids = shared(lake).scan(version=version).to_arrow()["id"].to_pylist()
+            tail = content(shared(lake).changes(version + 1)) if version < table.version else []
+            assert rows == sorted([(one, "insert", version) for one in ids] + tail)
+    assert repeats > 5
+
+
+def test_kills(tmp_path: pathlib.Path) -> None:
+    """A handful; ``python -m tests.soak follow`` does a hundred."""
+    counts, wrong = kills(tmp_path, 3, 60, seed=5)
+    assert wrong == []
+    assert counts["rows"] > 0
+
+
+# === What changes on the way ===
+
+
+def test_columns_that_are_added_and_types_that_widen_go_on(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    steps = iter(shared(lake).follow(cursor, every=1))
+    next(steps).commit()
+    table.insert(rows_of([5]))
+    table.schema = WIDER
+    table.commit(metadata=True)
+    table.insert([{"id": 6, "extra": "x"}])
+    found = []
+    for changes in steps:
+        found += changes.to_arrow().to_pylist()
+        changes.commit()
+        if len(found) == 2:
+            break
+    steps.close()  # type: ignore[attr-defined]
+    assert [(row["id"], row.get("extra")) for row in found] == [(5, None), (6, "x")]
+
+
+def test_other_changes_of_the_schema_are_refused_by_name(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    followed(lake, cursor)
+    table.insert(rows_of([5]))
+    table.schema = pa.schema([("name", pa.string())])
+    table.commit(metadata=True)
+    with pytest.raises(ds.SchemaChangeError, match=r"in version 7: .*'id'.*'starting_version' 7.*version 6.* left out"):
+        followed(lake, cursor)
+    cursor.unlink()
+    assert followed_versions(lake, cursor, starting_version=7) == []
+
+
+def followed_versions(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[int]:
+    found = []
+    for changes in shared(lake).follow(cursor, trigger=NOW, **asked):
+        found.append(changes.end_version)
+        changes.commit()
+    return found
+
+
+def test_columns_that_cannot_be_read_must_be_left_out_by_name(
+    lake: Any, cursor: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("tests.tables", fromlist=["_TYPES"])._TYPES, pa.large_binary(), "hologram")
+    table = TableWriter(lake.root / "t", pa.schema([("id", pa.int64()), ("h", pa.large_binary())]), properties=FEED)
+    table.insert([{"id": 1, "h": None}])
+    with pytest.raises(ds.UnsupportedFeatureError, match=r"A copy of 'share\.schema\.t' is without .*'h'.*hologram"):
+        followed_versions(lake, cursor)
+    assert followed_versions(lake, cursor, columns=["id"]) == [1]
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_table_that_was_created_anew_is_refused(
+    lake: Any, table: TableWriter, cursor: pathlib.Path, running: bool
+) -> None:
+    steps = iter(shared(lake).follow(cursor, every=1, trigger=None if running else NOW))
+    next(steps).commit()
+    table.path.rename(table.path.with_name("old"))
+    TableWriter(table.path, ID, properties=FEED).insert(rows_of([9]))
+    if not running:
+        steps = iter(shared(lake).follow(cursor))
+    with pytest.raises(ds.UsageError, match=r"belongs to the table with id .* created anew.*delete '.*t\.cursor'"):
+        next(steps)
+
+
+def test_history_that_is_gone_is_told(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    next(iter(shared(lake).follow(cursor, starting_version=1, max_files=1))).commit()
+    for version in range(4):
+        (table.path / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(ds.DataError, match=r"needs the versions 3 to 5, and the server refuses.*'starting_version'"):
+        followed(lake, cursor)
+
+
+def test_step_of_which_files_are_gone_does_not_come_again_without_them(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
+    next(iter(shared(lake).follow(cursor, starting_version=1)))
+    said = json.loads(cursor.read_text())
+    cursor.write_text(json.dumps({**said, "files": said["files"] + 1}))
+    with pytest.raises(ds.DataError, match=r"had 6 files when they were handed out first, and have 5 now"):
+        followed(lake, cursor)
+
+
+def test_server_that_is_silent_for_a_while_is_waited_for(
+    lake: Any, table: TableWriter, cursor: pathlib.Path, caplog: pytest.LogCaptureFixture, monkeypatch: Any
+) -> None:
+    steps = iter(shared(lake).follow(cursor, every=1, max_outage=60))
+    next(steps).commit()
+    asked = VersionClock.latest
+    answers = [0]
+
+    def silent(clock: Any) -> int:
+        answers[0] += 1
+        known, ask = clock.known, clock._ask
+        if answers[0] <= 2:
+            clock._ask = lambda: (_ for _ in ()).throw(ds.TransportError("Nobody answers."))
+        try:
+            return asked(clock)
+        finally:
+            clock._ask = ask
+            assert clock.known >= known
+
+    monkeypatch.setattr(VersionClock, "latest", silent)
+    table.insert(rows_of([5]))
+    with caplog.at_level(logging.WARNING):
+        assert content(next(steps)) == [(5, "insert", 6)]
+    assert "The server does not answer" in caplog.text
+
+
+# === What is asked ===
+
+
+def test_cursor_is_of_one_table_and_one_loop(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    TableWriter(lake.root / "u", ID, properties=FEED)
+    steps = iter(shared(lake).follow(cursor))
+    changes = next(steps)
+    with pytest.raises(ds.UsageError, match=r"The cursor '.*' is in use"):
+        next(iter(shared(lake).follow(cursor)))
+    changes.commit()
+    steps.close()  # type: ignore[attr-defined]
+    with pytest.raises(ds.UsageError, match=r"belongs to the table 'share\.schema\.t' of 'http.*', not to 'share\.sc"):
+        next(iter(shared(lake, "u").follow(cursor)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"trigger": "once"}, "'trigger' must be 'available-now'"),
+        ({"every": 0}, "'every' must be a number of 1 or more, found 0"),
+        ({"every": float("nan")}, "'every' must be a number"),
+        ({"max_files": 0}, "'max_files' must be a number of 1 or more"),
+        ({"max_bytes": "1"}, "'max_bytes' must be a number of 1 or more, found '1'"),
+        ({"max_outage": -1}, "'max_outage' must be a number of 0 or more"),
+        ({"starting_version": "first"}, "'starting_version' must be an integer of 0 or more, or 'latest'"),
+        ({"starting_version": -1}, "'starting_version' must be"),
+        ({"starting_version": 1, "starting_timestamp": "2020-01-01"}, "not both"),
+        ({"options": ds.ReadOptions(access_mode=ds.AccessMode.DIR)}, "followed by URL alone"),
+    ],
+)
+def test_what_cannot_be_asked(lake: Any, cursor: pathlib.Path, asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(ds.UsageError, match=said):
+        shared(lake).follow(cursor, **asked)
+
+
+def test_start_that_is_refused_leaves_no_cursor(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+    for asked in ({"columns": ["ident"]}, {"filter": "ident > 1"}):
+        with pytest.raises(ds.UsageError, match=r"'ident' is not in the table"):
+            next(iter(shared(lake).follow(cursor, **asked)))
+        assert not cursor.exists()
+    with pytest.raises(ds.NotFoundError) as caught:
+        next(iter(shared(lake, "nope").follow(cursor)))
+    assert "follow the table again" not in str(caught.value)
+    assert not cursor.exists()
