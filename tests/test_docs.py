@@ -293,7 +293,7 @@ def test_the_command_lines_of_a_page_run(
     page: Path, example_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
-    blocks = "".join(re.findall(r"```\w*\n(.*?)```", page.read_text(), re.DOTALL))
+    blocks = "".join(re.findall(r"^```[^\n]*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
     commands = COMMAND.findall(blocks)
 
     for command in commands:
