@@ -202,7 +202,7 @@ def from_directory(root: str | os.PathLike[str]) -> Catalog:
         return build([entry(DEFAULT_NAME, DEFAULT_NAME, base.resolve().name, base)])
     found = sorted(_delta_folders(base))
     if not found:
-        raise ConfigError(f"No Delta table lies under '{base}': '<table>/_delta_log' was expected somewhere in it.")
+        raise ConfigError(f"There is no Delta table under '{base}': '<table>/_delta_log' was expected somewhere in it.")
     return build(entry(*_names(parts, found), base.joinpath(*parts)) for parts in found)
 
 

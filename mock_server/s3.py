@@ -94,7 +94,7 @@ class S3Tables:
                 Name="delta-sharing", DurationSeconds=seconds, Policy=_policy(bucket, prefix)
             )
         except (BotoCoreError, ClientError) as error:
-            raise data_lost(f"The token service gave no credentials: {_reason(error)}.") from error
+            raise data_lost(f"The token service returned no credentials: {_reason(error)}.") from error
         given = answer["Credentials"]
         return {
             "accessKeyId": given["AccessKeyId"],

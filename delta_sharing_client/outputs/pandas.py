@@ -459,8 +459,8 @@ def _as_objects(field: pa.Field, make: Callable[[], Any]) -> Any:
         return make()
     except (ValueError, OverflowError) as error:
         raise UnsupportedFeatureError(
-            f"The column '{field.name}' of type {field.type} holds a value that Python has no object for ({error}): "
-            "dates and times of Python are of the years 1 to 9999. Read it with 'to_arrow()', or with the "
+            f"The column '{field.name}' of type {field.type} has a value that Python cannot represent ({error}): "
+            "its dates and times have the years 1 to 9999. Read it with 'to_arrow()', or with the "
             "'dtype_backend' of 'pyarrow'.",
             feature="dates beyond the years 1 to 9999",
         ) from None
@@ -487,7 +487,7 @@ def _in_nanoseconds(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray
         return column.cast(unit("ns"))
     except pa.ArrowInvalid:
         raise UnsupportedFeatureError(
-            f"The column '{field.name}' holds times beyond those of pandas {pd.__version__}, which counts nanoseconds: "
+            f"The column '{field.name}' has times outside the range of pandas {pd.__version__}, which has nanoseconds: "
             "from 1677 to 2262. Update to pandas 2, or read with 'to_arrow()'.",
             feature="timestamps in microseconds",
         ) from None

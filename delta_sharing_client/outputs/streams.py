@@ -105,7 +105,7 @@ class RowStream(Iterator[pa.RecordBatch]):
             self._batches.close()
 
     def _refusal(self) -> UsageError:
-        return UsageError("The read cannot go on: it was closed, or interrupted, or the program ends.")
+        return UsageError("The read cannot continue: it was closed, or interrupted, or the program ends.")
 
     def interrupt(self) -> None:
         """End the read if Ctrl-C applies to it."""

@@ -204,7 +204,7 @@ class _History:
         told, found = ((each.schema, each.partition_columns, each.mapping_mode) for each in (table, end))
         if told != found:
             raise ProtocolError(
-                f"The change feed must end with the schema that the server tells of version {table.version}, but it "
+                f"The change feed must end with the schema that the server states for version {table.version}, but it "
                 "ends with another one. Read again.",
                 table=table.name,
                 version=table.version,
@@ -312,7 +312,7 @@ def _check_view(actions: list[FileAction], table: str) -> None:
     """Refuse undefined combinations: whether change files replace the others of the same time, as in a table."""
     if len({isinstance(action, AddCdcFile) for action in actions}) > 1:
         raise UnsupportedFeatureError(
-            "The changes of this view have change files and added or removed files at the same time, which the protocol "
+            "The changes of this view have change files and added or removed files at one time, which the protocol "
             "does not define; ask the provider for the changes of the table itself.",
             feature="change data feed of a view",
             table=table,

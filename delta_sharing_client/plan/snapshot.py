@@ -153,7 +153,7 @@ class FilePlanner:
             base_row_id, default_row_commit_version = action.base_row_id, action.default_row_commit_version
         if self._lineage and (base_row_id is None or default_row_commit_version is None):
             raise DataError(
-                "The table tracks rows, but the server gave a file no baseRowId or defaultRowCommitVersion; row "
+                "The table tracks rows, but the server sent no baseRowId or defaultRowCommitVersion for a file; row "
                 "lineage needs the delta response format.",
                 table=self._context.table,
                 file_id=action.file_id,

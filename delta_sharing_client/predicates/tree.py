@@ -222,7 +222,7 @@ class Like(Expression):
                 if quoted is None or quoted not in ("%", "_", self.escape):
                     raise UsageError(
                         f"The LIKE pattern {self.pattern!r} has its escape {self.escape!r} before something other than"
-                        f" %, _ or the escape itself; write it twice for itself."
+                        f" %, _ or the escape itself; double it to match it literally."
                     )
                 yield quoted, False
             else:

@@ -76,7 +76,7 @@ def check_file_id_hash(sent: Mapping[str, str], headers: Mapping[str, str], doin
         shown = "none" if found is None else f"'{found[:40]}'"
         raise ProtocolError(
             f"{doing}: asked for file ids by the scheme '{wanted}', but the header '{FILE_ID_HASH_HEADER}' of the "
-            f"response is {shown}, so the ids may be others; leave out 'file_id_hash' at this server.",
+            f"response is {shown}, so the ids may differ; omit 'file_id_hash' for this server.",
             table=table,
         )
 

@@ -195,7 +195,7 @@ class Pages:
             raise ProtocolError(f"Expected queryStatus pending or failed, found {state[:40]!r}.", table=table)
         query_id = status.query_id or self._query_id
         if query_id is None:
-            raise ProtocolError("The server runs the query but gave no queryId.", table=table)
+            raise ProtocolError("The server runs the query but sent no queryId.", table=table)
         if self._query_id is not None and query_id != self._query_id:
             raise ProtocolError("The server changed the queryId while the query ran.", table=table)
         return query_id

@@ -335,7 +335,7 @@ class _Columns:
         if written is not None and not written.null_count:
             return written
         if base is None:
-            raise DataError("The table tracks rows, but the server gave the file no baseRowId.")
+            raise DataError("The table tracks rows, but the server sent no baseRowId for the file.")
         derived = pc.add(self._row_positions(), pa.scalar(base, pa.int64()))
         return derived if written is None else pc.coalesce(written, derived)
 
@@ -345,7 +345,7 @@ class _Columns:
         if written is not None and not written.null_count:
             return written
         if version is None:
-            raise DataError("The table tracks rows, but the server gave the file no defaultRowCommitVersion.")
+            raise DataError("The table tracks rows, but the server sent no defaultRowCommitVersion for the file.")
         derived = pa.scalar(version, pa.int64())
         return pa.repeat(derived, self._rows) if written is None else pc.fill_null(written, derived)
 

@@ -117,7 +117,7 @@ class _Read:
             error.query_id = error.query_id or self.context.query_id
 
     def refusal(self, why: str) -> UsageError:
-        return UsageError(f"The read cannot go on: {why}.", table=self.context.table)
+        return UsageError(f"The read cannot continue: {why}.", table=self.context.table)
 
     def _finish(self, item: Item) -> None:
         assert self._loop is not None
@@ -338,7 +338,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         if self._ended:
             raise StopAsyncIteration
         if self._closed:
-            raise UsageError("The read cannot go on: it was closed; begin a new one.")
+            raise UsageError("The read cannot continue: it was closed; start a new one.")
         try:
             read = await self._planned()
             if read.is_empty:

@@ -547,7 +547,7 @@ def _one_of(given: Mapping[str, str], first: str, second: str) -> None:
 def _in_order(bound: str, start: _Bound, end: _Bound) -> None:
     if end < start:
         raise UsageError(
-            f"Option 'ending{bound}' ({end}) lies before 'starting{bound}' ({start}); swap them, or leave one out."
+            f"Option 'ending{bound}' ({end}) is before 'starting{bound}' ({start}); swap them, or leave one out."
         )
 
 

@@ -203,7 +203,7 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
     given = credentials_of(SharingClient(profile).rest.profile)
     if given is None:
         raise UsageError(
-            "These credentials cannot be handed to a catalog of Spark: they are signed, have an audience, or come from "
+            "These credentials cannot be passed to a Spark catalog: they are signed, have an audience, or come from "
             "a file or a function. Load the tables one by one with load_as_spark."
         )
     if not works(session):

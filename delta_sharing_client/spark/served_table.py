@@ -90,7 +90,7 @@ class ServedTable(FollowedTable):
             if error.status is None or error.status >= 500:
                 raise
             raise SchemaChangeError(
-                f"The table has moved on from version {version}, of which the DataFrame was made, to "
+                f"The table has changed from version {version}, with which the DataFrame was created, to "
                 f"{'another one' if latest is None else latest}, and its provider does not share its history: "
                 f"{error.message.rstrip('.')}. Load it again.",
                 table=self.name,

@@ -105,7 +105,7 @@ def test_pandas_dtypes_are_those_of_the_documentation_and_values_exact(
         and case == "ordinary"
         and backend != "pyarrow"
     ):
-        with pytest.raises(ds.UnsupportedFeatureError, match="beyond those of pandas"):
+        with pytest.raises(ds.UnsupportedFeatureError, match="outside the range of pandas"):
             _scan(shared, case).to_pandas(backend)
         return
     frame = _scan(shared, case).to_pandas(backend)

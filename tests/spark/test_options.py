@@ -176,7 +176,7 @@ def test_two_bounds_of_one_kind_are_refused_naming_both(first: dict[str, str], s
 @pytest.mark.parametrize(
     ("given", "fragment"),
     [
-        ({"startingVersion": "5", "endingVersion": "3"}, "'endingVersion' (3) lies before 'startingVersion' (5)"),
+        ({"startingVersion": "5", "endingVersion": "3"}, "'endingVersion' (3) is before 'startingVersion' (5)"),
         (
             {"startingTimestamp": "2024-01-02 00:00:00.5", "endingTimestamp": "2024-01-02"},
             "'endingTimestamp' (2024-01-02",

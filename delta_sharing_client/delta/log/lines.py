@@ -93,7 +93,7 @@ def action_fields(action: Action) -> dict[str, Any]:
         fields.pop(name, None)
     if isinstance(action, (AddFile, AddCdcFile)):
         if action.size < 0:
-            raise DataError("A log must say the size of every file, but it is not known.", file_id=action.file_id)
+            raise DataError("A log must state the size of every file, but it is unknown.", file_id=action.file_id)
         fields["partitionValues"] = dict(action.partition_values)
         fields["dataChange"] = action.data_change
         if isinstance(action, AddFile):

@@ -183,7 +183,7 @@ class _Shredded:
             return value
         typed = self._encode(index) if self._arrays is None else self._arrays.rebuild(index, metadata)
         if typed is not None and value is not None:
-            raise DataError("A shredded variant that is no object must have value or typed_value, found both.")
+            raise DataError("A shredded variant that is not an object must have value or typed_value, found both.")
         return value if typed is None else typed
 
 
