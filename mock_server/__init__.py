@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 
-if sys.argv[:1] == ["-m"]:  # ``python -m mock_server`` looks for its program: Ctrl-C during its imports, too, is quiet
+# ``python -m mock_server`` is looking for its program: Ctrl-C during its imports is quiet, too
+if sys.argv[:1] == ["-m"]:
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 from .app import SharingServer, create_app

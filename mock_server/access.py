@@ -1,4 +1,4 @@
-"""The ways to a table's data: URLs of its files, or credentials for its directory (protocol, "Access Modes")."""
+"""Access modes of a table: URLs of its files, or credentials for its directory (protocol, "Access Modes")."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def access_of(entry: TableEntry) -> dict[str, Any]:
-    """Return what listings and metadata tell of the ways to a table."""
+    """Return the access modes of a table for listings and metadata."""
     content: dict[str, Any] = {"accessModes": list(entry.access_modes)}
     if DIRECTORY_ACCESS in entry.access_modes:
         content["location"] = entry.storage
@@ -28,7 +28,7 @@ def access_of(entry: TableEntry) -> dict[str, Any]:
 
 
 def with_local_directories(catalog: Catalog, host: str) -> Catalog:
-    """Return the catalog with ``file:`` addresses for the tables of this machine, which only its own users can read.
+    """Return the catalog with ``file:`` locations for the tables of this machine, which only its own users can read.
 
     `ConfigError` if the server listens to other machines.
     """
@@ -44,7 +44,7 @@ def with_local_directories(catalog: Catalog, host: str) -> Catalog:
 
 
 def require_url_access(entry: TableEntry) -> None:
-    """Refuse a query of a table that is shared by its directory alone."""
+    """Refuse a query of a table with directory access only."""
     if URL_ACCESS not in entry.access_modes:
         raise unsupported(f"The table '{entry.full_name}' is shared by directory access only, not by URL.")
 
@@ -58,11 +58,11 @@ def temporary_credentials(
     *,
     expired: bool = False,
 ) -> dict[str, Any]:
-    """Return the answer of "Generate Temporary Table Credential" for the table's ``location``, by default the main one;
-    a place below it or below an auxiliary location has credentials of its own.
+    """Return the response of "Generate Temporary Table Credential" for ``location``, by default the table's main one.
 
-    A directory of this machine has no cloud that could give out keys: its answer names no credentials, only the
-    location and the time. ``vendors`` are those of other stores, by scheme. With ``expired`` that time has passed.
+    Locations below it or below an auxiliary location get their own credentials. A local directory needs no keys: its
+    response has only the location and the time. ``vendors`` are those of other stores, by scheme. With ``expired`` the
+    time has passed.
     """
     if DIRECTORY_ACCESS not in entry.access_modes:
         raise unsupported(

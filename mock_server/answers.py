@@ -1,7 +1,7 @@
-"""Answers about tables: version, metadata, query, change data feed; checked, filtered, cut into pages, as lines.
+"""Responses about tables: version, metadata, query, change data feed; checked, filtered, split into pages, as lines.
 
-An answer is planned first (everything that can be refused is refused while there is still a status code to say so) and
-its lines are made while they are sent.
+A response is planned first (while a status code can still report a refusal), and its lines are made while they are
+sent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Item = Union[AddFile, Change, tuple[Union[Protocol, Metadata], int]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """What an answer depends on beside its parameters: the request's headers, and the origin for its URLs."""
+    """What a response depends on besides its parameters: the request's headers, and the origin for its URLs."""
 
     capabilities: Capabilities
     file_id_hash: FileIdHash | None
@@ -52,7 +52,7 @@ class Caller:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: the version for its header, its format, and its lines, in chunks of many."""
+    """A response: the version for its header, its format, and its lines, in chunks."""
 
     version: int
     format: Format
@@ -61,21 +61,21 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plan:
-    """An answer before it is cut into pages: its format, the head of every page, and the items that follow it."""
+    """A response before it is split into pages: its format, the head of every page, and the items after it."""
 
     version: int
     format: Format
     head: Callable[[Renderer], bytes]
     items: Sequence[Item]
-    # The last version of a range; the same as ``version`` for a snapshot.
+    # The last version of a range; equal to ``version`` for a snapshot.
     end: int
-    # For time travel: the version and its time that are stated on every live file.
+    # For time travel: the version and its time, which are stated on every live file.
     stated: tuple[int, int | None] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Cut:
-    """Which page of a plan is asked for: what the request says, and what its page token held, if it had one."""
+    """The requested page of a plan: the request, and its page token, if any."""
 
     paging: Paging
     checksum: str
@@ -84,7 +84,7 @@ class _Cut:
 
 
 class Answers:
-    """Makes the answers of one server. Safe to use from several threads."""
+    """Creates the responses of one server. Thread-safe."""
 
     def __init__(self, config: ServerConfig, signer: Signer, faults: FaultSet, s3: S3Tables) -> None:
         self._config = config
@@ -97,7 +97,7 @@ class Answers:
         self._plans: OrderedDict[tuple[object, ...], _Plan] = OrderedDict()
 
     def table(self, entry: TableEntry) -> SharedTable:
-        """Return the table behind a catalog entry."""
+        """Return the table of a catalog entry."""
         with self._lock:
             known = self._tables.get(entry.id)
             if known is None or known.entry != entry:
@@ -110,7 +110,7 @@ class Answers:
         return table.latest_version() if starting_ms is None else table.version_from(starting_ms)
 
     def metadata(self, entry: TableEntry, caller: Caller, version: int | None, timestamp_ms: int | None) -> Answer:
-        """Return protocol and metadata, of the latest version or of the one that is asked for."""
+        """Return protocol and metadata, of the latest or the requested version."""
         table = self.table(entry)
         travels = version is not None or timestamp_ms is not None
         snapshot = table.snapshot(table.travel(version, timestamp_ms) if travels else table.latest_version())
@@ -125,7 +125,7 @@ class Answers:
     def query(self, entry: TableEntry, caller: Caller, request: QueryRequest, pinned: int | None = None) -> Answer:
         """Return the files of a snapshot, or the changed files of a range of versions for a streaming client.
 
-        ``pinned`` is the version that an asynchronous query without time travel was made for.
+        ``pinned`` is the version of an asynchronous query without time travel.
         """
         checksum = f"query {request.checksum()} {self._caller_checksum(caller)}"
         page = self._read_page(entry, request.paging, checksum)
@@ -163,7 +163,7 @@ class Answers:
     # --- plans ---
 
     def _plan(self, key: tuple[object, ...], paging: Paging, make: Callable[[], _Plan]) -> _Plan:
-        """Return the plan under ``key``; kept while an answer is read page by page."""
+        """Return the plan under ``key``; it is kept while its pages are read."""
         if not paging.asked:
             return make()
         with self._lock:
@@ -350,7 +350,7 @@ def _snapshot_head(table: SharedTable, snapshot: Snapshot, *, stated: bool) -> C
 
 def _render(renderer: Renderer, items: Sequence[Item], stated: tuple[int, int | None] | None) -> bytes:
     if items and isinstance(items[0], AddFile):
-        # A snapshot's items are live files only.
+        # A snapshot has only live files.
         version, timestamp_ms = stated or (None, None)
         return renderer.adds(items, version, timestamp_ms)  # type: ignore[arg-type]
     lines = []
@@ -367,7 +367,7 @@ def _render(renderer: Renderer, items: Sequence[Item], stated: tuple[int, int | 
 
 
 def _page_end(items: Sequence[Item], start: int, limit: int | None) -> int:
-    """Return where the page that begins at ``start`` ends: after ``limit`` files; other lines do not count."""
+    """Return the end of the page that starts at ``start``: after ``limit`` files; other lines do not count."""
     if limit is None:
         return len(items)
     if start < len(items) and isinstance(items[start], AddFile):

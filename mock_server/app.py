@@ -1,6 +1,6 @@
-"""The server as an ASGI application: routes of the REST API, data files, and what tests and benchmarks need.
+"""The server as an ASGI application: routes of the REST API, data files, and endpoints for tests and benchmarks.
 
-Paths are taken apart before they are percent-decoded, so that a name may hold a slash.
+Paths are split before they are percent-decoded, so that a name may contain a slash.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _Result = TypeVar("_Result")
 def create_app(config: ServerConfig) -> SharingServer:
     """Return the server for ``config``; ``mock_server.running`` and ``python -m mock_server`` run it with uvicorn.
 
-    `ConfigError` if a table has no Delta log where it is said to lie.
+    `ConfigError` if a table has no Delta log at its location.
     """
     return SharingServer(config)
 
@@ -115,7 +115,7 @@ class SharingServer(Starlette):
                 Exception: _unexpected,
             },
         )
-        # An address with one slash too many is none; a redirect would be made of the request's own Host header.
+        # A path with an extra slash is a 404; a redirect would use the request's own Host header.
         self.router.redirect_slashes = False
         self._delivery = Delivery(
             self._dispatch,
@@ -127,7 +127,7 @@ class SharingServer(Starlette):
         )
 
     def close(self) -> None:
-        """Remove what the server has put on this machine's disk; it answers nothing after that."""
+        """Remove the server's files from disk; no requests are served after that."""
         self._s3.close()
 
     def _prepared(self, catalog: Catalog) -> Catalog:
@@ -142,7 +142,7 @@ class SharingServer(Starlette):
             await self._delivery(scope, receive, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Data files do not pass through the router: thousands of range requests a second should cost little.
+        # Data files bypass the router, because thousands of range requests per second should be fast.
         if _is_data(scope["raw_path"]):
             await self._files(scope, receive, send)
         else:
@@ -225,7 +225,7 @@ class SharingServer(Starlette):
         table = self._answers.table(entry)
         version = table.latest_version()
         snapshot = table.snapshot(version)
-        # What the format cannot carry is refused now rather than after the polls.
+        # Unsupported formats are refused now rather than after the polls.
         choose_format(caller.capabilities, [(snapshot.protocol, snapshot.metadata)], entry.full_name, self.faults)
         query = self._queries.submit(entry, parameters, caller.capabilities, caller.file_id_hash, version)
         return _pending(query_status_line(query.id, "pending"), query.version)
@@ -255,7 +255,7 @@ class SharingServer(Starlette):
         return JSONResponse(content)
 
     async def _control_endpoint(self, request: Request) -> Response:
-        """Take ``{"fault": text}``, ``{"clear": name or null}`` or ``{"expire_urls": true}``."""
+        """Handle ``{"fault": text}``, ``{"clear": name or null}`` or ``{"expire_urls": true}``."""
         check_bearer(request.headers.get("authorization"), self.config.token)
         try:
             content: object = json.loads(await _read_body(request))
@@ -273,7 +273,7 @@ class SharingServer(Starlette):
 
 
 _TABLE = ("shares", "*", "schemas", "*", "tables", "*")
-# Each API by its method and its path, in which * is a name: what ``_respond`` goes by, and requests are counted by.
+# Each API by its method and its path, in which * is a name; used by ``_respond`` and for counting requests.
 _APIS: dict[tuple[str, ...], str] = {
     ("GET", "shares"): "shares",
     ("GET", "shares", "*"): "share",
@@ -291,13 +291,13 @@ _APIS: dict[tuple[str, ...], str] = {
 
 
 def _kind(method: str, segments: list[str]) -> str:
-    """Return which API a request means; every second segment of a path is a name."""
+    """Return the API of a request; every second segment of a path is a name."""
     shape = ("*" if index % 2 else segment for index, segment in enumerate(segments))
     return _APIS.get((method, *shape), "other")
 
 
 async def _read_body(request: Request) -> bytes:
-    """Return the body of a request; one that is larger than a request of the protocol can be is a 413."""
+    """Return the body of a request; 413 if it is too large."""
     declared = request.headers.get("content-length", "0")
     if declared.isascii() and declared.isdigit() and len(declared.lstrip("0")) > len(str(MAX_BODY_BYTES)):
         raise too_large(MAX_BODY_BYTES)
@@ -317,7 +317,7 @@ def _text(value: object) -> str:
 
 
 def _named(find: Callable[..., _Result], *names: str) -> _Result:
-    """Look up names; if that fails, once more with each + read as a space, as the JVM client writes them."""
+    """Look up names; if that fails, once more with + decoded as a space, as the JVM client encodes them."""
     try:
         return find(*names)
     except ApiError as error:
@@ -356,7 +356,7 @@ def _answer(answer: Answer, caller: Caller) -> Response:
 
 
 def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Put chunks together to pieces worth a packet, so that a small answer is one of them."""
+    """Join chunks to the size of a packet, so that a small response is one."""
     waiting: list[bytes] = []
     size = 0
     for chunk in chunks:
@@ -381,11 +381,11 @@ def _json(content: dict[str, Any]) -> Response:
 
 
 def _error(request: Request, error: ApiError) -> Response:
-    # ASCII: a message may quote half a surrogate pair, which has no other form in JSON.
+    # ASCII: a message may quote half a surrogate pair, which JSON can only escape.
     body = b"" if request.method == "HEAD" else json.dumps({"errorCode": error.code, "message": error.message}).encode()
     response = Response(body, status_code=error.status, headers=error.headers, media_type=_JSON)
     if error.status == 413:
-        response.headers["connection"] = "close"  # the rest of the body is not waited for
+        response.headers["connection"] = "close"  # do not wait for the rest of the body
     return response
 
 

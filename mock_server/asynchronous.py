@@ -1,4 +1,4 @@
-"""Asynchronous queries: accepted at once, polled until their result is there (capability ``asyncquery=true``)."""
+"""Asynchronous queries: accepted immediately, polled until their result is ready (capability ``asyncquery=true``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEPT_QUERIES = 10_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PendingQuery:
-    """A query that was accepted: for which table and version, with which capabilities it was asked."""
+    """An accepted query: its table and version, and the capabilities of its request."""
 
     id: str
     entry: TableEntry
@@ -27,14 +27,14 @@ class PendingQuery:
 
     @property
     def pinned(self) -> int | None:
-        """The version of a query of the latest snapshot; ``None`` for one that says itself which version it wants."""
+        """The version of a query of the latest snapshot; ``None`` for one that states its version."""
         request = self.request
         points = (request.version, request.timestamp_ms, request.starting_version)
         return self.version if all(point is None for point in points) else None
 
 
 class AsyncQueries:
-    """The queries that were accepted last, a bounded number of them. Safe to use from several threads."""
+    """A bounded number of accepted queries. Thread-safe."""
 
     def __init__(self, polls: int) -> None:
         self._polls = polls
@@ -51,9 +51,9 @@ class AsyncQueries:
         file_id_hash: FileIdHash | None,
         version: int,
     ) -> PendingQuery:
-        """Accept a query; the same idempotency key on the same table gives the same query again.
+        """Accept a query; the same idempotency key on the same table returns the same query.
 
-        A missing key, or a key that comes back with other parameters, is a 400.
+        A missing key, or a key with other parameters than before, is a 400.
         """
         if not request.idempotency_key:
             raise invalid("'idempotencyKey' must be provided for an async query.")
@@ -73,7 +73,7 @@ class AsyncQueries:
             return query
 
     def poll(self, entry: TableEntry, query_id: str, polls: int | None = None) -> tuple[PendingQuery, bool]:
-        """Return the query and whether its result is there; it is, after ``polls`` polls. 404 if it is unknown."""
+        """Return the query and whether its result is ready, which it is after ``polls`` polls. 404 if it is unknown."""
         with self._lock:
             query = self._by_id.get(query_id)
             if query is None or query.entry.id != entry.id:

@@ -1,4 +1,4 @@
-"""Who may ask: the bearer token of the profile (protocol, "REST APIs")."""
+"""Authorization: the bearer token of the profile (protocol, "REST APIs")."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import UNAUTHENTICATED, ApiError
 
 
 def check_bearer(header: str | None, token: Secret) -> None:
-    """Refuse a request whose ``Authorization`` header does not carry ``token``: 401."""
+    """Refuse a request without ``token`` in its ``Authorization`` header: 401."""
     scheme, _, given = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not given.strip():
         raise _refused("The request has no bearer token: the header 'Authorization: Bearer <token>' was expected.")

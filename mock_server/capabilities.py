@@ -24,9 +24,9 @@ class FileIdHash(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a client says it can do; everything in lower case.
+    """The capabilities of a client, in lower case.
 
-    ``formats`` is ``(PARQUET,)`` if the header or its ``responseformat`` is absent.
+    ``formats`` is ``(PARQUET,)`` if the header or its ``responseformat`` is missing.
     """
 
     formats: tuple[Format, ...] = (Format.PARQUET,)
@@ -36,7 +36,7 @@ class Capabilities:
 
 
 def parse_capabilities(header: str | None) -> Capabilities:
-    """Read the header; unknown keys are ignored, a ``responseformat`` of only unknown values is a 400."""
+    """Parse the header; unknown keys are ignored, a ``responseformat`` with only unknown values is a 400."""
     values: dict[str, list[str]] = {}
     for part in (header or "").lower().split(";"):
         key, equals, value = part.strip().partition("=")
@@ -56,7 +56,7 @@ def parse_capabilities(header: str | None) -> Capabilities:
 
 
 def parse_file_id_hash(header: str | None) -> FileIdHash | None:
-    """Read the ``fileidhash`` header; anything but ``parquet`` and ``delta`` is a 400."""
+    """Parse the ``fileidhash`` header; anything but ``parquet`` and ``delta`` is a 400."""
     if header is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""What is shared: shares, schemas and tables, and where the tables lie on disk.
+"""The shared objects: shares, schemas and tables, and the locations of the tables.
 
-A catalog comes from a directory of Delta tables, where tables may come and go while the server runs, or from the
-reference server's YAML, which stays as it is. Names are case-insensitive, as in the protocol.
+A catalog is a directory of Delta tables, which may be added and removed while the server runs, or the reference
+server's YAML, which is fixed. Names are case-insensitive, as in the protocol.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class TableEntry:
     """One shared table.
 
     ``history_shared`` allows time travel and the change feed; versions before ``start_version`` are not shared.
-    ``location`` is where its log lies on this machine. ``storage`` is the address that clients are told for directory
-    access, and ``auxiliary`` are those of files that lie elsewhere; ``modes`` are the ways in which it may be read,
-    ``None`` for all that are possible.
+    ``location`` is the location of its log on this machine. ``storage`` is the location for clients with directory
+    access, and ``auxiliary`` are those of other files; ``modes`` are the allowed access modes, ``None`` for all that
+    are possible.
     """
 
     share: str
@@ -47,7 +47,7 @@ class TableEntry:
 
     @property
     def access_modes(self) -> tuple[str, ...]:
-        """``url`` and ``dir``, as far as they are offered; who has the directory has the history, too."""
+        """``url`` and ``dir``, if they are offered; directory access includes the history."""
         whole = self.storage is not None and self.history_shared and self.start_version == 0
         possible = (URL_ACCESS, DIRECTORY_ACCESS) if whole else (URL_ACCESS,)
         return possible if self.modes is None else tuple(mode for mode in possible if mode in self.modes)
@@ -65,10 +65,10 @@ class TableEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Catalog:
-    """All shared tables, in the order in which they are listed, and the shares and schemas that hold them.
+    """All shared tables in listing order, and their shares and schemas.
 
-    ``schemas`` keeps schemas without tables too: a share or a schema may be empty. ``about_shares`` has what else is
-    told of a share: ``displayName``, ``comment`` and ``properties``.
+    ``schemas`` includes schemas without tables, because a share or a schema may be empty. ``about_shares`` has other
+    fields of a share: ``displayName``, ``comment`` and ``properties``.
     """
 
     tables: tuple[TableEntry, ...]
@@ -80,20 +80,20 @@ class Catalog:
         return _unique([*(share for share, _ in self.schemas), *(table.share for table in self.tables)])
 
     def share(self, name: str) -> str:
-        """Return the share's own spelling of ``name``; 404 if there is none."""
+        """Return the share's own spelling of ``name``; 404 if it does not exist."""
         for share in self.shares():
             if share.lower() == name.lower():
                 return share
         raise not_found(f"Share {shown(name)} not found.")
 
     def schemas_of(self, share: str) -> list[str]:
-        """Names of the schemas of ``share``; 404 if there is no such share."""
+        """Names of the schemas of ``share``; 404 if it does not exist."""
         found = self.share(share)
         declared = [schema for name, schemas in self.schemas if name == found for schema in schemas]
         return _unique([*declared, *(table.schema for table in self.tables if table.share == found)])
 
     def schema(self, share: str, name: str) -> tuple[str, str]:
-        """Return share and schema in their own spelling; 404 if there is none."""
+        """Return share and schema in their own spelling; 404 if they do not exist."""
         for schema in self.schemas_of(share):
             if schema.lower() == name.lower():
                 return self.share(share), schema
@@ -115,7 +115,7 @@ class Catalog:
         raise not_found(f"Table {shown(f'{share}/{schema}/{name}')} not found.")
 
     def require_locations(self) -> None:
-        """Refuse tables without a Delta log where they are said to lie: `ConfigError` names the first."""
+        """Refuse tables without a Delta log at their location: `ConfigError` names the first."""
         for table in self.tables:
             if not (table.location / "_delta_log").is_dir():
                 raise ConfigError(
@@ -124,9 +124,9 @@ class Catalog:
 
 
 class LiveCatalog:
-    """The catalog as it is now: that of a directory is looked up again when it is asked for, once a second at most.
+    """The current catalog: that of a directory is read again on demand, at most once per second.
 
-    ``prepare`` makes a catalog ready to be served. Safe to use from several threads.
+    ``prepare`` prepares a catalog for serving. Thread-safe.
     """
 
     def __init__(self, start: Catalog, directory: Path | None, prepare: Callable[[Catalog], Catalog]) -> None:
@@ -138,7 +138,7 @@ class LiveCatalog:
         self.last = prepare(start)
 
     def now(self) -> Catalog:
-        """Return the catalog with the tables that have come, and without those that have gone."""
+        """Return the catalog with added tables and without removed ones."""
         if self._directory is not None and time.monotonic() - self._looked_at > _LOOK_AGAIN_SECONDS:
             with self._lock, contextlib.suppress(ConfigError, OSError):
                 self._looked_at = time.monotonic()
@@ -149,17 +149,17 @@ class LiveCatalog:
 
 
 def share_id(share: str) -> str:
-    """Return the id of a share: the same one at every start of the server."""
+    """Return the id of a share: the same after every start of the server."""
     return str(uuid.uuid5(_NAMESPACE, share.lower()))
 
 
 def table_id(share: str, schema: str, name: str) -> str:
-    """Return the id of a table that has none of its own: the same one at every start of the server."""
+    """Return the id of a table without its own: the same after every start of the server."""
     return str(uuid.uuid5(_NAMESPACE, "\0".join((share, schema, name)).lower()))
 
 
 def entry(share: str, schema: str, name: str, location: str | os.PathLike[str]) -> TableEntry:
-    """Return a table that is shared with its whole history: a directory of this machine, or an address in S3."""
+    """Return a table that is shared with its whole history: a local directory, or an address in S3."""
     address = os.fspath(location)
     if "://" in address:
         return TableEntry(share, schema, name, Path(), table_id(share, schema, name), storage=address.rstrip("/"))
@@ -171,7 +171,7 @@ def build(
     schemas: Iterable[tuple[str, tuple[str, ...]]] = (),
     about_shares: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Catalog:
-    """Return a catalog of ``tables``; two tables of one name are a `ConfigError`."""
+    """Return a catalog of ``tables``; `ConfigError` for two tables with one name."""
     result = tuple(tables)
     seen: dict[str, TableEntry] = {}
     for table in result:
@@ -189,11 +189,11 @@ def from_mapping(tables: Mapping[str, str | os.PathLike[str]]) -> Catalog:
 
 
 def from_directory(root: str | os.PathLike[str]) -> Catalog:
-    """Return the tables under ``root``: every folder that holds a ``_delta_log``.
+    """Return the tables under ``root``: every folder with a ``_delta_log``.
 
-    ``<root>/<share>/<schema>/<table>`` gives all three names and ``<root>/<table>`` lies in share "default", schema
-    "default". A table's folder may lie deeper than that: ``<root>/<table>/data`` is still ``<table>`` as long as it
-    is the only table in there; several tables ``<root>/<folder>/...`` make the folder a schema of share "default".
+    ``<root>/<share>/<schema>/<table>`` has all three names; ``<root>/<table>`` is in share "default", schema "default".
+    A table's folder may be deeper: ``<root>/<table>/data`` is still ``<table>`` if it is the only table in there;
+    several tables ``<root>/<folder>/...`` make the folder a schema of share "default".
     """
     base = Path(root)
     if not base.is_dir():

@@ -1,4 +1,4 @@
-"""The command line of the server: what ``python -m mock_server`` understands and does."""
+"""The command line of the server, ``python -m mock_server``."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def serve(
 
 @contextlib.contextmanager
 def _exit_codes() -> Iterator[None]:
-    """End with 2 and a sentence where the server cannot start, with 130 where Ctrl-C ends it before it serves."""
+    """Exit with 2 and a sentence if the server cannot start, with 130 if Ctrl-C ends it before it serves."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
@@ -110,7 +110,7 @@ def _exit_codes() -> Iterator[None]:
 def _config(tables: Path | None, config_file: Path | None, given: dict[str, Any]) -> Iterator[ServerConfig]:
     if config_file is not None:
         settings = config.from_yaml(config_file)
-        # A token on the command line means that it is to be asked for.
+        # With a token on the command line it is checked.
         yield dataclasses.replace(settings, **given, check_token=settings.check_token or "token" in given)
     elif tables is not None:
         yield ServerConfig(catalog=catalog.from_directory(tables), directory=tables, **given)
@@ -128,7 +128,7 @@ def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool
             profile_out = Path(directory) / "profile.share"
         if not profile_out.parent.is_dir():
             raise ConfigError(f"The profile cannot be written: '{profile_out.parent}' is not a directory.")
-        listening.listen(1024)  # whoever reads the profile may connect, even before the first loop turn
+        listening.listen(1024)  # clients may connect as soon as the profile exists, even before the first loop turn
         files = None
         if settings.tls is not None:
             keys = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mock-server-")))
@@ -143,7 +143,7 @@ def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool
         if files is not None and files.authority is not None:
             typer.echo(f"certificate to trust: export REQUESTS_CA_BUNDLE={files.authority.resolve()}")
         running = uvicorn.Server(uvicorn_config(server, files))
-        # Until uvicorn listens to signals itself, and when it raises them again after its orderly end.
+        # Until uvicorn handles signals itself, and when it raises them again after its shutdown.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: setattr(running, "should_exit", True))
         running.run(sockets=[listening])

@@ -1,4 +1,4 @@
-"""How the server runs: one frozen value, and the reference server's YAML read into it."""
+"""The server's configuration: one frozen value, and the reference server's YAML parsed into it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .faults import Fault
 from .s3 import S3Settings, is_s3
 from .tls import Tls
 
-# Keys of the reference server that mean nothing here: what they tune does not exist, or is always so.
+# Keys of the reference server without effect here.
 _WITHOUT_EFFECT = frozenset({"deltaTableCacheSize", "stalenessAcceptable", "requestTimeoutSeconds"})
 
 
@@ -32,46 +32,46 @@ def _new_token() -> Secret:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerConfig:
-    """Everything the server is told at its start.
+    """The configuration of the server.
 
     Parameters
     ----------
     catalog:
         What is shared.
     token:
-        The bearer token that every request must carry.
+        The bearer token for every request.
     check_token:
         Whether it is checked; a YAML file without ``authorization`` leaves the server open.
     prefix:
         Path prefix of the REST API.
     url_ttl:
-        Seconds for which a data URL is valid, at least.
+        Minimum seconds for which a data URL is valid.
     latency:
-        Seconds by which every answer is delayed.
+        Seconds by which every response is delayed.
     bandwidth:
-        Bytes per second that all answers together may use; ``None`` for no limit.
+        Bytes per second for all responses together; ``None`` for no limit.
     faults:
-        What goes wrong on purpose (``mock_server.faults``).
+        Simulated faults (``mock_server.faults``).
     sql_hints, json_hints, json_hints_v2:
         Whether ``predicateHints``, ``jsonPredicateHints`` on partition columns, and those on file statistics are used.
     page_size_limit:
-        Most files on one page of a query that asks for pages.
+        Maximum number of files on one page of a query that asks for pages.
     page_token_ttl, refresh_token_ttl:
         Seconds for which these tokens are valid.
     async_polls:
-        How often a poll of an asynchronous query is answered with ``pending`` first.
+        How many polls of an asynchronous query return ``pending`` first.
     directory:
-        Where the catalog was read from; tables that come or go there later are served, or no longer.
+        The directory of the catalog; later changes in it are served.
     local_directories:
-        Whether tables on this machine's disk are offered for directory access, to its own users.
+        Whether local tables offer directory access, to users of this machine.
     credentials_ttl:
-        Seconds after which temporary credentials are said to expire.
+        Seconds after which temporary credentials expire.
     tls:
         The certificate for HTTPS; ``None`` for HTTP.
     s3:
-        How the tables in S3 are reached.
+        Settings for tables in S3.
     vendors:
-        What makes temporary credentials for the addresses of other stores, by scheme (``abfss``, ``gs``).
+        Creates temporary credentials for the locations of other stores, by scheme (``abfss``, ``gs``).
     """
 
     catalog: Catalog
@@ -210,7 +210,7 @@ def _catalog(top: _Node, base: Path) -> Catalog:
 
 
 def _check_lengths(share: _Node, told: Mapping[str, object]) -> None:
-    """Raise `ConfigError` for more than recipients must keep (protocol, "List Shares")."""
+    """Raise `ConfigError` for more than the protocol allows (protocol, "List Shares")."""
     properties = told["properties"] if isinstance(told["properties"], dict) else {}
     lengths = [("displayName", told["displayName"], 255), ("comment", told["comment"], 65_536)]
     lengths += [(f"the key {key[:20]!r} of properties", key, 255) for key in properties]
@@ -270,7 +270,7 @@ def _named(nodes: list[_Node]) -> list[_Node]:
 
 
 class _Node:
-    """A mapping of the file, with the place to name in errors."""
+    """A mapping of the file, with its place for errors."""
 
     def __init__(self, where: str, content: object) -> None:
         if not isinstance(content, dict):
@@ -287,7 +287,7 @@ class _Node:
         return name
 
     def refuse_unknown(self) -> None:
-        """Refuse the keys that were not asked for: a misspelt one would silently leave its default in force."""
+        """Refuse unused keys, because a misspelled one would silently have no effect."""
         for key in self._content:
             if key not in self._known:
                 near = difflib.get_close_matches(str(key), self._known, 1)
@@ -325,7 +325,7 @@ class _Node:
         return value
 
     def all_texts(self) -> dict[str, str]:
-        """Return all of a mapping whose keys are free."""
+        """Return all of a mapping with arbitrary keys."""
         for key in self._content:
             self.text(key, None)
         return dict(self._content)

@@ -1,4 +1,4 @@
-"""The HTTP/1.1 connection: uvicorn's, plus what an ASGI application otherwise cannot do.
+"""The HTTP/1.1 connection: uvicorn's, plus features that ASGI lacks.
 
 Data files go from the page cache to the socket without a copy (ASGI's ``http.response.zerocopysend``), and faults can
 end a connection in the middle of a body.
@@ -23,7 +23,7 @@ _FALLBACK_BYTES = 1 << 20
 
 
 class Connection:
-    """The socket behind a request, as the application sees it."""
+    """The socket of a request."""
 
     def __init__(self, protocol: H11Protocol) -> None:
         self._protocol = protocol
@@ -31,7 +31,7 @@ class Connection:
     async def send_file(self, file: int, offset: int, count: int) -> None:
         """Send ``count`` bytes of the open file as part of the body; the headers must have been sent.
 
-        Raises `ConnectionError` if the client is gone or the file ended early.
+        Raises `ConnectionError` if the client is gone or the file ends early.
         """
         protocol, loop = self._protocol, asyncio.get_running_loop()
         if protocol.cycle.disconnected or protocol.transport.is_closing():
@@ -45,7 +45,7 @@ class Connection:
                 sent = await loop.sendfile(protocol.transport, stream, offset, count, fallback=False)
             except (NotImplementedError, asyncio.SendfileNotAvailableError):
                 sent = await self._copy_file(file, offset, count)
-            except RuntimeError as error:  # asyncio's way of saying that the transport is closing
+            except RuntimeError as error:  # asyncio raises it if the transport is closing
                 raise ConnectionResetError("the client has closed the connection") from error
         if sent != count:
             raise ConnectionError("the file became shorter while it was sent")
@@ -80,7 +80,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close the connection after what was written, wherever the response stands."""
+        """Close the connection after what was written, wherever the response is."""
         self._protocol.cycle.disconnected = True
         self._protocol.transport.close()
 
@@ -97,7 +97,7 @@ class Connection:
 
 
 class ServingProtocol(H11Protocol):
-    """uvicorn's h11 protocol, handing a `Connection` to the application in ``scope["extensions"]``."""
+    """uvicorn's h11 protocol; passes a `Connection` to the application in ``scope["extensions"]``."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class ServingProtocol(H11Protocol):
 
 
 class _Length:
-    """Stands for a body of known length that h11 does not get to see."""
+    """Represents a body of known length that h11 does not see."""
 
     def __init__(self, length: int) -> None:
         self._length = length

@@ -1,4 +1,4 @@
-"""The way of every answer to the wire: latency, bandwidth, counting, and the faults of its status and body."""
+"""Sends every response: latency, bandwidth, counting, and the faults of its status and body."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _REASONS = {200: b"OK", 206: b"Partial Content"}
 
 
 class Delivery:
-    """Wraps an ASGI application; one for the REST API and the data files together.
+    """Wraps an ASGI application; one instance for the REST API and the data files.
 
-    ``describe`` gives the kind of a request for the statistics, and the data file it names, if any.
+    ``describe`` returns the kind of a request for the statistics, and its data file, if any.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Delivery:
 
 
 class _Answer:
-    """One answer on its way: counts it, slows it down and spoils its body."""
+    """One response: counts it, delays it and damages its body."""
 
     def __init__(self, scope: Scope, send: Send, faults: FaultSet, target: Target, throttle: Throttle | None) -> None:
         self.status = 0
@@ -131,7 +131,7 @@ class _Answer:
                 await self._send_pieces(body, message.get("more_body", False))
 
     async def _write(self, body: bytes) -> None:
-        """Account for ``body``: it is about to be sent."""
+        """Count ``body``, which is about to be sent."""
         if self._throttle is not None and body:
             await self._throttle.wait(len(body))
         self.sent += len(body)
@@ -162,7 +162,7 @@ class _Answer:
 
 
 class _SpoiltBody:
-    """Collects a body that a fault will spoil, and sends what is to arrive of it."""
+    """Collects a body with a fault, and sends the part that should arrive."""
 
     def __init__(self, faults: dict[str, float]) -> None:
         self.start: Message = {}
@@ -171,14 +171,14 @@ class _SpoiltBody:
 
     @classmethod
     def take(cls, faults: FaultSet, target: Target) -> _SpoiltBody | None:
-        """Return the spoiler of this answer, or ``None`` if no fault of the body is in force."""
+        """Return the fault's handler for this response, or ``None``."""
         names = ("truncate-body", "cut-connection-after", "wrong-content-length", "close-delimited", "lose-lines",
                  "corrupt-body", "gzip", "cut-gzip", "cut-chunked", "trickle")  # fmt: skip
         found = {name: fault.value for name in names if (fault := faults.take(name, target)) is not None}
         return cls(found) if found else None
 
     async def add(self, message: Message, connection: Connection, account: Callable[[bytes], Awaitable[None]]) -> None:
-        """Take one more message of the body; at the last one, send the whole answer and end the connection."""
+        """Take the next message of the body; at the last one, send the response and end the connection."""
         if message["type"] == "http.response.zerocopysend":
             self._body += os.pread(message["file"], message["count"], message["offset"])
         else:
@@ -231,7 +231,7 @@ class _SpoiltBody:
 
 
 def _gzip(body: bytes, kept: float | None) -> bytes:
-    """Return ``body`` compressed; with ``kept``, only this fraction of its lines, whole ones, and no trailer."""
+    """Return ``body`` compressed; with ``kept``, only this fraction of its lines, and no trailer."""
     packer = zlib.compressobj(wbits=31)
     lines = body.splitlines(keepends=True)
     if kept is None:

@@ -1,8 +1,8 @@
-"""Sample tables with a story, for ``--demo``: written anew at every start, always the same.
+"""Sample tables with a history, for ``--demo``: written at every start, always the same.
 
-``demo.shop.orders`` has been through what tables go through: created, a column renamed, rows inserted, deleted and
-updated by deletion vectors, files compacted. ``demo.shop.products`` and ``demo.weather.readings`` are plain tables that
-the parquet response format can carry; the latter has its change data feed on.
+``demo.shop.orders`` has a typical history: created, a column renamed, rows inserted, deleted and updated with deletion
+vectors, files compacted. ``demo.shop.products`` and ``demo.weather.readings`` are plain tables that the parquet
+response format can represent; the latter has a change data feed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _orders(root: Path) -> None:
 
 
 class _OrdersTable:
-    """Writes the table of orders version by version; rows keep their ids through all of it (row tracking)."""
+    """Writes the table of orders version by version; rows keep their ids (row tracking)."""
 
     _COLUMNS = ("order_id", "customer", "country", "ordered_at", "amount", "status")
     _PROPERTIES = {  # noqa: RUF012
@@ -141,7 +141,7 @@ class _OrdersTable:
         return self._mark_deleted(lambda rows: pc.equal(rows["status"], "cancelled"), list(self._live), day)
 
     def _mark_deleted(self, condition: Callable[[pa.Table], Any], countries: Sequence[str], day: int) -> list[Action]:
-        """Delete rows by deletion vectors; a file's earlier vector is part of its new one."""
+        """Delete rows with deletion vectors; a file's earlier vector is part of its new one."""
         deleted: list[tuple[AddFile, list[int]]] = []
         for country in countries:
             for add, rows in self._live[country]:
@@ -161,7 +161,7 @@ class _OrdersTable:
         return pa.array([position in gone for position in range(rows.num_rows)], pa.bool_())
 
     def _correct_amounts(self, country: str, day: int) -> list[Action]:
-        """Double the large amounts of a country: old rows marked deleted, new ones in a file, both as change data."""
+        """Double the large amounts of a country: old rows deleted, new ones in a file, both as change data."""
 
         def large(rows: pa.Table) -> Any:
             return pc.and_(pc.greater(rows["amount"], 150), pc.not_equal(rows["status"], "cancelled"))
@@ -175,7 +175,7 @@ class _OrdersTable:
         actions = self._mark_deleted(large, [country], day)
         amounts = pc.multiply(before["amount"], 2.0)
         after = before.set_column(before.schema.get_field_index("amount"), "amount", amounts)
-        # The update is the last change of these rows: their commit version is the file's, not the one they had.
+        # The update is the last change of these rows: their commit version is the file's.
         stored = after.set_column(
             after.schema.get_field_index(_ROW_VERSION), _ROW_VERSION, pa.nulls(after.num_rows, pa.int64())
         )
@@ -188,14 +188,14 @@ class _OrdersTable:
         return [*actions, added, self._writer.change_file(changes, {"country": country})]
 
     def _compact(self, country: str, day: int) -> list[Action]:
-        """Put the files of a country into one, without the deleted rows; no data changes, no row loses its id."""
+        """Compact the files of a country into one, without deleted rows; no data changes, and rows keep their ids."""
         files, self._live[country] = self._live[country], []
         kept = [self._with_lineage(add, rows).filter(pc.invert(self._deleted_mask(add, rows))) for add, rows in files]
         removed = [remove(add, _day(day), data_change=False) for add, _ in files]
         return [*removed, self._add(country, pa.concat_tables(kept), day, data_change=False)]
 
     def _with_lineage(self, add: AddFile, rows: pa.Table) -> pa.Table:
-        """Return rows with their ids and commit versions written out, as a copy of them must have it."""
+        """Return rows with materialized ids and commit versions, as a copy must have them."""
         assert add.base_row_id is not None
         ids = pa.array(range(add.base_row_id, add.base_row_id + rows.num_rows), pa.int64())
         versions = pa.array([add.default_row_commit_version] * rows.num_rows, pa.int64())

@@ -1,4 +1,4 @@
-"""The error answers of the server: an HTTP status, an ``errorCode`` and one sentence (protocol, "REST APIs")."""
+"""The error responses of the server: an HTTP status, an ``errorCode`` and one sentence (protocol, "REST APIs")."""
 
 from __future__ import annotations
 
@@ -25,22 +25,14 @@ _ADVICE = re.compile(
 
 
 class ConfigError(Exception):
-    """A configuration, folder or option that the server cannot start with; the message is one clear sentence."""
+    """A configuration, folder or option with which the server cannot start; the message is one sentence."""
 
 
 class ApiError(Exception):
-    """A request that is answered with an error.
+    """A request that gets an error response.
 
-    Parameters
-    ----------
-    status:
-        HTTP status code.
-    code:
-        The protocol's ``errorCode``.
-    message:
-        What was wrong with the request, for a person.
-    headers:
-        Further response headers, such as ``Retry-After``.
+    ``status`` is the HTTP status code, ``code`` the protocol's ``errorCode``, ``message`` the problem with the request
+    for a person, ``headers`` are further response headers, such as ``Retry-After``.
     """
 
     def __init__(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:
@@ -52,49 +44,49 @@ class ApiError(Exception):
 
 
 def invalid(message: str) -> ApiError:
-    """Return the 400 of a parameter whose value cannot be used."""
+    """Return the 400 for a parameter with an invalid value."""
     return ApiError(400, INVALID_PARAMETER_VALUE, message)
 
 
 def malformed(message: str) -> ApiError:
-    """Return the 400 of a request that cannot be parsed."""
+    """Return the 400 for a request that cannot be parsed."""
     return ApiError(400, MALFORMED_REQUEST, message)
 
 
 def unsupported(message: str) -> ApiError:
-    """Return the 400 of something this server or this response format does not offer."""
+    """Return the 400 for something that this server or this response format does not support."""
     return ApiError(400, UNSUPPORTED_OPERATION, message)
 
 
 def not_found(message: str) -> ApiError:
-    """Return the 404 of a share, schema, table or query that is not there."""
+    """Return the 404 for a share, schema, table or query that does not exist."""
     return ApiError(404, RESOURCE_DOES_NOT_EXIST, message)
 
 
 def data_lost(message: str) -> ApiError:
-    """Return the 400 of a version or file of the table's log that no longer exists.
+    """Return the 400 for a version or file of the table's log that no longer exists.
 
-    The reference server answers this with 400, not 404: the table is there, its data is not.
+    Like the reference server, 400 and not 404: the table exists, its data does not.
     """
     return ApiError(400, RESOURCE_DOES_NOT_EXIST, message)
 
 
 def too_large(limit: int) -> ApiError:
-    """Return the 413 of a request body of more than ``limit`` bytes."""
+    """Return the 413 for a request body of more than ``limit`` bytes."""
     return ApiError(413, MALFORMED_REQUEST, f"The request body must not be larger than {limit} bytes.")
 
 
 def shown(value: object) -> str:
-    """Return what a request said, in quotation marks, for a message: shortened, and without control characters."""
+    """Quote a part of a request for a message: shortened, and without control characters."""
     text = str(value)[: _SHOWN_CHARACTERS + 1]
     text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
     return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
 
 
 def from_table_error(error: DeltaSharingError) -> ApiError:
-    """Return the answer for an error raised while a table's log was read: the fact, as this server met it.
+    """Return the response for an error while reading a table's log.
 
-    What the library would advise its caller to do is left out: it is not the caller of this server who reads the log.
+    Advice for a caller of the library is omitted, because the client of this server does not read the log.
     """
     about = f" '{error.table}'" if error.table else ""
     if isinstance(error, UnsupportedFeatureError):
