@@ -4,7 +4,8 @@ The tests are collected once. Each mutant is tried in a child that is forked off
 functions that exist already, runs the tests that reach the changed statement, those of its own module and the quick
 ones first, and ends at the first that fails. Tests that start processes of their own do not see the change there.
 
-What each test reaches is kept in ``.mutate_cache`` until it, or a file that it reached, is another.
+What each test reaches is kept in ``.mutate_cache`` until it, or a file that it reached, is another. So is that it
+failed, perhaps because of the load: without the folder, all are tried again.
 """
 
 from __future__ import annotations
@@ -237,8 +238,7 @@ class Mutate:
         for item, (seconds, failed, lines) in zip(items, found, strict=False):
             paths = [os.path.relpath(item.path, ROOT), *lines]
             cached[item.nodeid] = {
-                # What fails, perhaps because of the load, is tried again in the next run.
-                "hashes": {"": "failed"} if failed else {path: digest(path) for path in paths},
+                "hashes": {path: digest(path) for path in paths},
                 "seconds": seconds,
                 "failed": failed,
                 "lines": lines,
