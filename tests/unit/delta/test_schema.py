@@ -153,7 +153,14 @@ def test_a_timestamp_in_nanoseconds_is_that_of_arrow(name: str, arrow: tuple[str
     assert to_arrow_schema(found).field("t").type == pa.timestamp(*arrow)
 
 
-@pytest.mark.parametrize("name", ["bigint", "time(6)", "interval", "interval second to day", "udt", "char", ""])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bigint", "time(6)", "udt", "char", ""),
+        *("interval", "interval second to day", "interval day to day", "interval day of hour", "interval day to"),
+        *("period day", "period day to hour", "interval year to day", "interval day to year", "interval week"),
+    ],
+)
 def test_an_unknown_type_leaves_out_its_column_alone(name: str) -> None:
     nested = {"type": "struct", "fields": [_field("inner", name), _field("other", "long")]}
     alone = {"type": "array", "elementType": {"type": "struct", "fields": [_field("inner", name)]}}

@@ -21,6 +21,7 @@ from delta_sharing_client.predicates.tree import (
     Column,
     Comparison,
     Expression,
+    Like,
     Literal,
     Not,
     NullSafeEqual,
@@ -175,6 +176,20 @@ def test_mask_of_two_columns_is_the_reference_for_every_pair_of_types(data):
             pa.array([19_700 * 86_400_000_000 + 1], pa.timestamp("us")),
             -1,
         ),
+        (pa.array([1_000], pa.timestamp("us")), pa.array([1_000_001], pa.timestamp("ns")), -1),
+        (pa.array([2_000], pa.timestamp("us", "UTC")), pa.array([2_000_000], pa.timestamp("ns", "UTC")), 0),
+        # The year 9999 has more nanoseconds than 64 bits.
+        (pa.array([253_402_300_799_999_999], pa.timestamp("us")), pa.array([2**63 - 1], pa.timestamp("ns")), 1),
+        *(
+            (pa.array([day], pa.int32()).cast(pa.date32()), pa.array([count], pa.timestamp(unit)), order)
+            for unit, a_second in (("s", 1), ("ms", 1000), ("us", 1_000_000), ("ns", 1_000_000_000))
+            for day, count, order in (
+                (10_000, 10_000 * 86_400 * a_second, 0),
+                (-3, -3 * 86_400 * a_second - 1, 1),
+                (2**31 - 1, 5, 1),
+                (-(2**31), 5, -1),
+            )
+        ),
         (pa.array([False]), pa.array([True]), -1),
         (pa.array([b"a"]), pa.array([b"\xff"]), -1),
     ],
@@ -187,6 +202,18 @@ def test_two_columns_have_one_order(left, right, order):
             assert mask(expression, batch).to_pylist() == [op.holds(sign)], (op, first)
     equal = bind(NullSafeEqual(Column(("a",)), Column(("b",))), batch.schema)
     assert mask(equal, batch).to_pylist() == [order == 0]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["a%", "%a", "%a%", "a", "", "%", "%%", "_", "a_", "_%", "a%a", "%a%b%", r"a\%", r"%\%", r"\_%", r"\\%", "%é"],
+)
+def test_patterns_match_what_the_reference_matches(pattern):
+    texts = ["", "a", "aa", "ab", "ba", "aba", "xax", "%", "a%", "_x", "\\x", "é", "aé", "\n", "a\n", "a\nb", None]
+    batch = table({"text": texts}, pa.schema({"text": pa.string()}))
+    expression = Like(Column(("text",)), pattern)
+    expected = [evaluate(expression, {"text": text}) is True for text in texts]
+    assert mask(bind(expression, batch.schema), batch).to_pylist() == expected
 
 
 def test_nulls_of_two_columns_are_equal_only_where_that_is_asked_for():
