@@ -55,7 +55,7 @@ def coalesce(
     needed = merge(ranges)
     if len(needed) < 2:
         return needed
-    budget = max(waste_floor, int(waste_share * sum(item.length for item in needed)))
+    budget = max(waste_floor, waste_share * sum(item.length for item in needed))
     closed: set[int] = set()
     gaps = sorted((right.start - left.stop, index) for index, (left, right) in enumerate(itertools.pairwise(needed)))
     for width, index in gaps:

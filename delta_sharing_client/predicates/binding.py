@@ -276,10 +276,6 @@ def _solved(bound: Expression) -> Expression:
             return bound if interval is None else _within(op, operand, *interval(value))
         case In(child=Call(arguments=(Column(),)) as child, values=values) if functions.ROWS[child.name].interval:
             return any_of(UNKNOWN if item.value is None else _solved(Comparison(Op.EQ, child, item)) for item in values)
-        case And(children=children):
-            return And(tuple(map(_solved, children)))
-        case Not(child=inner):
-            return Not(_solved(inner))
     return bound
 
 

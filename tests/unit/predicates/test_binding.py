@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,10 +10,16 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind, is_exact
+from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Op, col
-from tests.unit.predicates.strategies import SCHEMA
+from delta_sharing_client.predicates.values import Day, Moment, Zone
+from tests.unit.predicates.strategies import SCHEMA, table
+
+# Nanoseconds: a day and a microsecond, what lies between two, and what lies beyond all that 64 bits of them hold.
+FAR = (0, 1, 500, 1000, 86_400_000_000_000, 86_400_000_000_001, 1 << 80, -(1 << 80))
 
 
 def bound(given: object, schema: pa.Schema = SCHEMA) -> str:
@@ -214,3 +221,33 @@ def test_empty_schema_is_said():
 )
 def test_a_test_is_exact_if_nobody_has_to_convert_a_constant(text: str, expected: bool) -> None:
     assert is_exact(parse_filter(text), SCHEMA) is expected
+
+
+@pytest.mark.parametrize(
+    ("data_type", "stored", "constants"),
+    [
+        (pa.int8(), [-128, 0, 127, None], [-129, -128, -127.5, 0.5, 127, 127.5, 128, 1e300, -1e300]),
+        (pa.float32(), [0.5, -1.5, None], [0.5, 0.1, 3.5e38, -3.5e38, 1e300, -1e300]),
+        (pa.decimal128(3, 2), [Decimal("-9.99"), Decimal("9.99"), None], [Decimal("9.995"), 10, -10, Decimal("-9.99")]),
+        (pa.date32(), [Day(-(2**31)), Day(0), Day(2**31 - 1), None], [Moment(at, Zone.LOCAL) for at in FAR]),
+        (
+            pa.timestamp("us"),
+            [Moment(at, Zone.LOCAL) for at in (-1000, 0, 1000)],
+            [Moment(at, Zone.LOCAL) for at in FAR],
+        ),
+        (pa.int64(), [2**53, 2**53 + 1, 2**63 - 1, None], [2.0**53, 2.0**63, -(2.0**64), 2**53 + 1]),
+    ],
+    ids=str,
+)
+def test_constants_at_and_beyond_the_ends_of_a_type_compare_as_the_reference_does(
+    data_type: pa.DataType, stored: list[Any], constants: list[Any]
+) -> None:
+    schema = pa.schema({"c": data_type})
+    batch = table({"c": stored}, schema)
+    for constant in constants:
+        for op in Op:
+            expression = Comparison(op, Column(("c",)), Literal(constant))
+            expected = [evaluate(expression, {"c": value}) is True for value in stored]
+            assert mask(bind(expression, schema), batch).to_pylist() == expected, (op, constant)
+            bound = [evaluate(bind(expression, schema), {"c": value}) is True for value in stored]
+            assert bound == expected, (op, constant)

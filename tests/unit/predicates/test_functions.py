@@ -43,7 +43,7 @@ from delta_sharing_client.predicates.tree import (
     fixed,
     has_calls,
 )
-from delta_sharing_client.predicates.values import Day, Kind, current_moment, normalise
+from delta_sharing_client.predicates.values import Day, Kind, Moment, current_moment, normalise
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.predicates.strategies import PATHS, SCHEMA, batch_of, constants, rows
@@ -517,9 +517,7 @@ class Exactly:
             return ColumnBounds(None, None, 1, 1)
         if isinstance(value, float) and math.isnan(value):
             return ColumnBounds(None, None, 0, 1)
-        plain = getattr(value, "days", None)
-        plain = getattr(value, "nanoseconds", 0) // 1000 if plain is None and hasattr(value, "nanoseconds") else plain
-        found = value if plain is None else plain
+        found = value.days if isinstance(value, Day) else value.nanoseconds if isinstance(value, Moment) else value
         return ColumnBounds(found, found, 0, 1)
 
 
