@@ -42,7 +42,7 @@ class SharingClient:
     """
 
     def __init__(self, profile: ProfileSource = None, options: ReadOptions | None = None) -> None:
-        self.rest = RestClient(Profile.load(profile), options)
+        self.rest = RestClient(Profile.load(profile, options), options)
 
     def __repr__(self) -> str:
         return f"SharingClient({self.rest.profile.endpoint!r})"

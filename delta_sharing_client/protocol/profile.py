@@ -16,9 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any, Union
 from urllib.parse import urlsplit
 
-from delta_sharing_client.errors import ProfileError
+from delta_sharing_client import optional
+from delta_sharing_client.errors import ProfileError, UsageError
 from delta_sharing_client.instants import parse_instant
-from delta_sharing_client.network import unfetchable
+from delta_sharing_client.network import Network, proxy_headers, redirected, unfetchable
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import Secret, safe_url, told
 
 ENVIRONMENT_VARIABLE = "DELTA_SHARING_PROFILE"
@@ -34,6 +36,9 @@ _NUMBER, _WORD, _ALGORITHM, _TIME = r"\d{1,4}", r"[a-z_]{1,40}", r"[A-Z]{1,5}\d{
 _OTHER_URL = r"(?:ftp|s3|file|abfss?|gs)://[a-z.]{0,40}/?"
 _JWT_ALGORITHMS = ("RS256", "ES256")
 _MAX_SECRET_BYTES = 1 << 20
+_MAX_PROFILE_BYTES = 1 << 20
+_MOST_REDIRECTS = 5
+_CLOUDS = ("s3://", "gs://", "abfs://", "abfss://")
 
 _log = logging.getLogger(__name__)
 
@@ -187,7 +192,7 @@ class Profile:
         return self.credentials.expires if isinstance(self.credentials, BearerToken) else None
 
     @classmethod
-    def load(cls, source: ProfileSource = None) -> Profile:
+    def load(cls, source: ProfileSource = None, options: ReadOptions | None = None) -> Profile:
         """Read a profile.
 
         Parameters
@@ -200,6 +205,8 @@ class Profile:
             environment variable ``DELTA_SHARING_PROFILE``. In a mapping, a token, an assertion or a private key may be
             a
             function.
+        options:
+            Proxy, certificates and timeouts for a profile that is at an https URL.
 
         Raises
         ------
@@ -219,12 +226,12 @@ class Profile:
                     f"No profile was given and the environment variable '{ENVIRONMENT_VARIABLE}' is not set; "
                     "pass the path of the profile file that the data provider sent."
                 )
-            return _from_path(path, f" (from {ENVIRONMENT_VARIABLE})")
+            return _from_path(path, f" (from {ENVIRONMENT_VARIABLE})", options)
         if isinstance(source, (str, os.PathLike)):
             path = os.fspath(source)
             if not isinstance(path, str):
                 raise ProfileError("Expected the path of a profile file as text, found bytes.")
-            return _from_path(path)
+            return _from_path(path, options=options)
         if hasattr(source, "read"):
             return _from_text(source.read(), "in the given file object")
         raise ProfileError(
@@ -251,11 +258,11 @@ class Profile:
         return fresh if fresh.endpoint == self.endpoint else self
 
 
-def _from_path(path: str, origin: str = "") -> Profile:
+def _from_path(path: str, origin: str = "", options: ReadOptions | None = None) -> Profile:
     if path.lstrip().startswith("{"):
         return _from_text(path, f"in JSON text{origin}")  # not shown, because it contains the token
     if _URL.match(path):
-        return _from_text(read_profile(path), _shown(path) + origin)
+        return _from_text(read_profile(path, options), _shown(path) + origin)
     full = os.path.abspath(os.path.expanduser(path))
     stamp = _stamp(full)  # before reading, so that a change in between is found later
     profile = _from_text(read_profile(path), _shown(path) + origin)
@@ -270,14 +277,13 @@ def _stamp(path: str) -> _Stamp | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def read_profile(path: str) -> bytes:
+def read_profile(path: str, options: ReadOptions | None = None) -> bytes:
     """Return the content of a path or URL; ``ProfileError`` if it cannot be read."""
     try:
+        if path.lower().startswith(("https://", "http://")):
+            return _download(path, options or ReadOptions())
         if _URL.match(path):
-            import fsspec  # for URLs only, because the import takes longer than reading a profile
-
-            with fsspec.open(path, "rb") as file:
-                return bytes(file.read())
+            return _opened(path)
         with open(os.path.expanduser(path), "rb") as file:
             return file.read()
     except FileNotFoundError:
@@ -296,24 +302,91 @@ def read_profile(path: str) -> bytes:
         raise ProfileError(f"The profile file {_shown(path)} cannot be read: {reason}.") from None
 
 
+def _opened(url: str) -> bytes:
+    """Return the content of what fsspec opens, or, in the clouds, obstore."""
+    import fsspec  # for URLs only, because the import takes longer than reading a profile
+
+    try:
+        with fsspec.open(url, "rb") as file:
+            return bytes(file.read())
+    except ImportError:
+        if not url.lower().startswith(_CLOUDS):
+            raise
+    try:
+        obstore = optional.load("obstore", "storage")
+        folder, _, name = url.rpartition("/")
+        store = optional.load("obstore.store", "storage").from_url(folder)
+        return bytes(obstore.get(store, name).bytes())
+    except UsageError as error:
+        raise ProfileError(f"The profile {_shown(url)} cannot be read. {error.message}") from None
+
+
+def _download(url: str, options: ReadOptions) -> bytes:
+    """Return the content of an https URL, by the options' proxy and certificates."""
+    import urllib3
+
+    network = Network.of(options)
+    timeout = urllib3.Timeout(connect=options.connect_timeout, read=options.read_timeout)
+    settings: dict[str, Any] = {"timeout": timeout, "retries": urllib3.Retry(2, redirect=False, backoff_factor=0.2)}
+    for _ in range(_MOST_REDIRECTS + 1):
+        if (reason := unfetchable(url, allow_http=False)) is not None:
+            raise ProfileError(f"The profile {_shown(url)} cannot be downloaded: its URL has {reason}.")
+        proxy = network.proxy_for(url)
+        settings["ssl_context"] = network.tls()
+        found = urllib3.PoolManager(**settings)
+        if proxy is not None:
+            found = urllib3.ProxyManager(proxy, proxy_headers=proxy_headers(proxy), **settings)
+        try:
+            with found as pool:
+                answer = pool.request("GET", url, redirect=False, preload_content=False, decode_content=True)
+                content = answer.read(_MAX_PROFILE_BYTES + 1)
+        except urllib3.exceptions.HTTPError as error:
+            cause = getattr(error, "reason", None) or error
+            why = "the certificate is not trusted" if "CERTIFICATE_VERIFY" in str(cause) else type(cause).__name__
+            raise ProfileError(f"The profile {_shown(url)} cannot be downloaded: {why}.") from None
+        if answer.status == 404:
+            raise FileNotFoundError
+        location = answer.headers.get("Location")
+        if location is None or not 300 < answer.status < 400:
+            break
+        url = redirected(url, location)
+    if answer.status != 200 or len(content) > _MAX_PROFILE_BYTES:
+        why = f"the server answers with HTTP status {answer.status}" if answer.status != 200 else "it is too long"
+        raise ProfileError(f"The profile {_shown(url)} cannot be downloaded: {why}.")
+    return content
+
+
 def _from_text(content: object, where: str) -> Profile:
-    fields, reason = None, None
+    fields, reason = None, _what_else(content)
     try:
         text = content.decode("utf-8-sig") if isinstance(content, (bytes, bytearray)) else content
         text = text.removeprefix("\ufeff") if isinstance(text, str) else text
         fields = json.loads(text) if isinstance(text, str) else None
     except json.JSONDecodeError as error:
-        reason = f"is not valid JSON (line {error.lineno}, column {error.colno})"
+        reason = reason or f"is not valid JSON (line {error.lineno}, column {error.colno})"
     except ValueError:  # not UTF-8, or a number with more digits than Python parses
-        reason = "is not valid JSON"
+        reason = reason or "is not valid JSON"
     except RecursionError:
         reason = "nests too deep"
     if reason is not None:
         # Raised here; otherwise the decoder's error, with the text and its token, would be in its context.
-        raise ProfileError(f"The profile {where} {reason}; download it again from the provider.")
+        comma = "" if reason.endswith(" or") else ";"
+        raise ProfileError(f"The profile {where} {reason}{comma} download it again from the provider.")
     if not isinstance(fields, dict):
         raise ProfileError(f"The profile {where} is not a JSON object; download it again from the provider.")
     return _from_fields(fields, where)
+
+
+def _what_else(content: object) -> str | None:
+    """Return what a file is that was taken for a profile, where that can be told."""
+    start = content[:200] if isinstance(content, (bytes, bytearray)) else str(content)[:200].encode()
+    if not bytes(start).strip(b"\xef\xbb\xbf \t\r\n"):
+        return "is empty"
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in start:
+        return "is UTF-16 text, and UTF-8 was expected; save it as UTF-8, or"
+    if start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<":
+        return "is an HTML page, such as a page for signing in, and not JSON"
+    return None
 
 
 def _from_fields(fields: Mapping[str, object], where: str) -> Profile:

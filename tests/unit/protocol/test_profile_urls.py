@@ -1,0 +1,159 @@
+"""Profiles at URLs: fetched by our own HTTP, whatever else is installed."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import pytest
+import trustme
+
+from delta_sharing_client import ReadOptions
+from delta_sharing_client.errors import ProfileError
+from delta_sharing_client.protocol.profile import Profile
+
+PROFILE = {"shareCredentialsVersion": 1, "endpoint": "https://h/api/", "bearerToken": "planted"}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        content = json.dumps(PROFILE).encode()
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        path = self.path.partition("?")[0].rpartition("://")[2]
+        name = path.rpartition("/")[2]
+        status = {"moved": 302, "away": 302, "around": 302, "gone": 404, "shut": 403}.get(name, 200)
+        if name == "long":
+            content = b" " * (1 << 20) + content
+        self.send_response(status)
+        location = {
+            "moved": "my.share?sig=planted",
+            "away": "http://example.com/x?sig=planted",
+            "around": "around",
+        }.get(name)
+        if location:
+            self.send_header("Location", location)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def start() -> Iterator[Any]:
+    running: list[http.server.ThreadingHTTPServer] = []
+
+    def begin(context: ssl.SSLContext | None = None) -> Any:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.asked = []  # type: ignore[attr-defined]
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        running.append(server)
+        return server
+
+    yield begin
+    for server in running:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _no_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any, **__: Any) -> Any:
+        raise ImportError("Install something to access this.")
+
+    monkeypatch.setattr(fsspec, "open", missing)
+
+
+def test_profile_at_an_https_url_needs_no_other_package(start: Any, tmp_path: Any) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    url = f"https://127.0.0.1:{start(context).server_port}/my.share"
+    trusting = ReadOptions(ca_bundle=str(tmp_path / "ca.pem"))
+    assert Profile.load(url, trusting).endpoint == "https://h/api"
+    with pytest.raises(ProfileError, match="the certificate is not trusted"):
+        Profile.load(url)
+
+
+def test_redirects_are_followed_and_judged(start: Any) -> None:
+    server = start()
+    base = f"http://127.0.0.1:{server.server_port}"
+    assert Profile.load(f"{base}/moved").endpoint == "https://h/api"
+    with pytest.raises(ProfileError, match=r"http to host 'example\.com'") as caught:
+        Profile.load(f"{base}/away")
+    assert "planted" not in str(caught.value)
+    with pytest.raises(ProfileError, match="HTTP status 302"):
+        Profile.load(f"{base}/around")
+    assert server.asked[-1] == "/around"
+
+
+def test_proxy_of_the_options_is_used(start: Any) -> None:
+    server, proxy = start(), start()
+    options = ReadOptions(proxy=f"http://127.0.0.1:{proxy.server_port}")
+    assert Profile.load(f"http://127.0.0.1:{server.server_port}/my.share", options).endpoint == "https://h/api"
+    assert (len(server.asked), len(proxy.asked)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("gone", "There is no profile file at"), ("shut", "HTTP status 403"), ("long", "it is too long")],
+)
+def test_answers_that_are_no_profile(start: Any, name: str, said: str) -> None:
+    with pytest.raises(ProfileError, match=said) as caught:
+        Profile.load(f"http://127.0.0.1:{start().server_port}/{name}?sig=planted")
+    assert "planted" not in str(caught.value)
+
+
+def test_profile_with_a_token_is_not_fetched_in_clear_text_from_elsewhere() -> None:
+    with pytest.raises(ProfileError, match=r"its URL has http to host 'example\.com'"):
+        Profile.load("http://example.com/my.share")
+
+
+def test_nobody_at_that_port(start: Any) -> None:
+    server = start()
+    url = f"http://127.0.0.1:{server.server_port}/my.share"
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(ProfileError, match="cannot be downloaded: NewConnectionError"):
+        Profile.load(url)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "abfss"])
+def test_profile_in_a_cloud_is_read_by_the_extra_or_names_it(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    obstore, store = pytest.importorskip("obstore"), pytest.importorskip("obstore.store")
+    memory = store.MemoryStore()
+    obstore.put(memory, "my.share", json.dumps(PROFILE).encode())
+    folders = []
+    monkeypatch.setattr(store, "from_url", lambda url: folders.append(url) or memory)
+    assert Profile.load(f"{scheme}://bucket/profiles/my.share").endpoint == "https://h/api"
+    assert folders == [f"{scheme}://bucket/profiles"]
+    monkeypatch.setitem(__import__("sys").modules, "obstore", None)
+    with pytest.raises(ProfileError, match=r"pip install \"delta-sharing-client\[storage\]\""):
+        Profile.load(f"{scheme}://bucket/profiles/my.share")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"\xef\xbb\xbf\r\n", "is empty"),
+        (json.dumps(PROFILE).encode("utf-16"), "is UTF-16 text, and UTF-8 was expected; save it as UTF-8"),
+        (json.dumps(PROFILE).encode("utf-16-le"), "is UTF-16 text"),
+        (b"\n<!DOCTYPE html><html>planted</html>", "is an HTML page"),
+        (b'{"shareCredentialsVersion": 1,', r"is not valid JSON \(line 1"),
+    ],
+)
+def test_files_that_are_no_profiles_are_told_apart(tmp_path: Any, content: bytes, said: str) -> None:
+    (tmp_path / "my.share").write_bytes(content)
+    with pytest.raises(ProfileError, match=said) as caught:
+        Profile.load(tmp_path / "my.share")
+    assert "download it again" in str(caught.value)
+    assert "planted" not in str(caught.value)
