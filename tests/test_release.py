@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +184,31 @@ def test_forms_for_issues_have_what_a_forge_asks_for(name: str) -> None:
     assert len({field["id"] for field in fields}) == len(fields)
     assert all(field["attributes"]["label"] for field in fields)
     assert any(field.get("validations", {}).get("required") for field in fields)
+
+
+def test_the_tests_of_the_sdist_import_what_their_environment_has() -> None:
+    """``.ci/wheels`` runs them with these extras and the group ``test``."""
+    extras = re.search(r'install "\$work/tests" .*\[(.*)\]', (ROOT / ".ci" / "wheels").read_text())
+    assert extras is not None
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    lines = list(PROJECT["dependencies"])
+    for extra in extras[1].split(","):
+        lines += PROJECT["optional-dependencies"][extra]
+    for entry in groups["test"]:
+        lines += [entry] if isinstance(entry, str) else groups[entry["include-group"]]
+    installed = {Requirement(line).name.lower() for line in lines}
+    # What comes with these, and what pytest brings.
+    installed |= {"numpy", "packaging", "pluggy"}
+
+    missing = {}
+    homes = metadata.packages_distributions()
+    tests = ROOT / "tests"
+    for path in [*tests.glob("*.py"), *(tests / "unit").glob("*.py"), *(tests / "unit" / "delta").rglob("*.py")]:
+        for node in ast.parse(path.read_text()).body:
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                for distribution in homes.get(name.partition(".")[0], ()):
+                    if distribution.lower() not in installed | {"delta-sharing-client"}:
+                        missing[f"{path.name}: {name}"] = distribution
+    assert missing == {}
