@@ -1,6 +1,7 @@
 """A sharing server whose tables list as many files as their name says, line by line, as long as somebody reads.
 
 ``share.schema.files-1000000`` has a million files, and a change feed in which each of them is added, some in a version.
+``share.schema.signed-1000000`` has as many, whose names, ids and URLs are as long and as random as those of S3.
 A line is made when it is sent, so the server holds none of them, and it counts what it sent. All files are the same few
 rows. For benchmarks and tests of long listings, on the loopback
 interface only: ``python -m benchmarks.long_listing --profile-out FILE``.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import http.server
 import io
 import json
@@ -29,6 +31,10 @@ ROWS = 10
 FIRST_COMMIT = 1_700_000_000_000
 """The time of version 0 in epoch milliseconds; each later one comes a millisecond after the one before."""
 _HEAD_BYTES = 64 * 1024
+_SIGNING = (
+    "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20260101%2Fus-east-1%2Fs3%2Faws4_request"
+    "&X-Amz-Date=20260101T000000Z&X-Amz-Expires=3600&X-Amz-SignedHeaders=host"
+)
 _SCHEMA = json.dumps(
     {
         "type": "struct",
@@ -121,9 +127,16 @@ class LongListing:
             return [{"protocol": protocol}, {"metaData": {"deltaMetadata": table}}]
         return [{"protocol": {"minReaderVersion": 1}}, {"metaData": table}]
 
-    def line(self, number: int, version: int | None = None) -> bytes:
+    def line(self, number: int, version: int | None = None, *, signed: bool = False) -> bytes:
         """Return the line of a file; in a feed, of its addition in ``version``."""
-        url, size = f"{self.endpoint}/files/part-{number:08d}.parquet?X-Amz-Signature=secret", len(self.file)
+        url, size, name = f"{self.endpoint}/files/part-{number:08d}.parquet", len(self.file), f"{number:032x}"
+        if signed:
+            random = hashlib.sha512(str(number).encode()).hexdigest()
+            url = f"{self.endpoint}/files/part-{number % 200:05d}-{random[:32]}-c000.snappy.parquet"
+            name = hashlib.sha256(url.encode()).hexdigest()
+            url += f"?{_SIGNING}&X-Amz-Signature={random[64:]}"
+        else:
+            url += "?X-Amz-Signature=secret"
         stats = f'{{\\"numRecords\\":{ROWS},\\"minValues\\":{{\\"id\\":0}},\\"maxValues\\":{{\\"id\\":{ROWS - 1}}}}}'
         about = f'"partitionValues":{{"number":"{number}"}},"size":{size},"stats":"{stats}"'
         if version is not None:
@@ -131,11 +144,11 @@ class LongListing:
         if self.delta:
             dated = "" if version is None else f'"version":{version},"timestamp":{FIRST_COMMIT + version},'
             add = f'{{"add":{{"path":"{url}",{about},"modificationTime":0,"dataChange":true}}}}'
-            return f'{{"file":{{{dated}"id":"{number:032x}","size":{size},"deltaSingleAction":{add}}}}}\n'.encode()
+            return f'{{"file":{{{dated}"id":"{name}","size":{size},"deltaSingleAction":{add}}}}}\n'.encode()
         kind = "file" if version is None else "add"
-        return f'{{"{kind}":{{"url":"{url}","id":"{number:032x}",{about}}}}}\n'.encode()
+        return f'{{"{kind}":{{"url":"{url}","id":"{name}",{about}}}}}\n'.encode()
 
-    def chunks(self, files: int, first: int, *, is_feed: bool = False) -> Iterator[bytes]:
+    def chunks(self, files: int, first: int, *, is_feed: bool = False, signed: bool = False) -> Iterator[bytes]:
         """Yield the body of an answer from file ``first`` up to ``files``, a chunk whenever there is enough for one."""
         stop = files if self.page is None or is_feed else min(files, first + self.page)
         made = [json.dumps(line).encode() + b"\n" for line in self.head()]
@@ -148,7 +161,7 @@ class LongListing:
             self.before(number)
             if number == stop:
                 break
-            made.append(self.line(number, number // self.files_a_version) if is_feed else self.line(number))
+            made.append(self.line(number, number // self.files_a_version if is_feed else None, signed=signed))
             size += len(made[-1])
             lines += 1
             if size >= _HEAD_BYTES:
@@ -217,10 +230,11 @@ def _handler(listing: LongListing) -> type[http.server.BaseHTTPRequestHandler]:
             asked = json.loads(body)
             with listing.lock:
                 listing.queries.append(asked)
-            self._answer(listing.chunks(self._files(), int(asked.get("pageToken") or 0)))
+            signed = "/tables/signed-" in self.path
+            self._answer(listing.chunks(self._files(), int(asked.get("pageToken") or 0), signed=signed))
 
         def _files(self) -> int:
-            return int((re.search(r"/tables/files-(\d+)/", self.path) or [0, 0])[1])
+            return int((re.search(r"/tables/[a-z]+-(\d+)/", self.path) or [0, 0])[1])
 
         def _answer(self, chunks: Iterator[bytes], version: int = 3) -> None:
             listing.add(answers=1)

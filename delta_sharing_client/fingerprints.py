@@ -50,6 +50,11 @@ class Fingerprints:
             self._grow(part)
         return 0
 
+    def get(self, first: int) -> int:
+        """Return the number stored for the hash ``first``, 0 without one."""
+        words = self._parts[first & (_PARTS - 1)]
+        return words[_place(words, first) + 1]
+
     def __contains__(self, item: Fingerprint) -> bool:
         words = self._parts[item[0] & (_PARTS - 1)]
         return words[_place(words, item[0]) + 1] == item[1]

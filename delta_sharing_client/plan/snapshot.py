@@ -182,7 +182,7 @@ class FilePlanner:
 
 _NO_VALUES: PartitionValues = {}
 # The number of partitions that are cached.
-_REMEMBERED = 1 << 16
+_REMEMBERED = 1 << 14
 # After the limit is reached, this many more files are read before the listing is cancelled.
 _LISTED_IN_VAIN = 1000
 

@@ -39,7 +39,7 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 PARQUET_FORMAT_VERSION = 1
 MAX_COLUMNS = 100_000
 _FEATURES_VERSION = 3
-_INTERNED = 1 << 16
+_INTERNED = 1 << 14
 _MAX_BLANK_LINES = 10_000
 _MOST_AT_ONCE = 4 * 1024 * 1024
 _ERROR_CODES = (b'"errorCode"', b'"error_code"')

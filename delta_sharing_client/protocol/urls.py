@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -11,11 +12,14 @@ from typing import NamedTuple, Union
 from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, unversioned, url_key
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
+from delta_sharing_client.fingerprints import Fingerprints
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, TableAnswer, query_changes, query_table
 from delta_sharing_client.protocol.rest import RestClient
 
 _MARGIN_MS = 60_000
+# Files whose URLs are compressed together, and how many such blocks are kept as objects: files are read in order.
+_BLOCK, _UNPACKED = 4096, 4
 
 TableQuery = Union[QueryRequest, ChangesQuery]
 
@@ -38,7 +42,7 @@ class RefreshingUrls:
         self._answer: TableAnswer | None = answer
         self._known_token: str | None = None
         self._lock = threading.Lock()
-        self._urls: dict[str, _Url] = {}
+        self._urls = _KnownUrls()
         self._failures = 0
         self._failure: DeltaSharingError | None = None
 
@@ -50,7 +54,7 @@ class RefreshingUrls:
         return {**{name: getattr(self, name) for name in names}, "_known_token": self._token, "_answer": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _urls={}, _failures=0, _failure=None)
+        vars(self).update(state, _lock=threading.Lock(), _urls=_KnownUrls(), _failures=0, _failure=None)
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
         """Return a URL for ``key`` (``delta.paths.url_key``, or that and ``#dv``) that is not ``rejected``.
@@ -84,7 +88,7 @@ class RefreshingUrls:
     def _token(self, token: str | None) -> None:
         self._known_token, self._answer = token, None
 
-    def _fetch(self) -> dict[str, _Url]:
+    def _fetch(self) -> _KnownUrls:
         answer = self._ask()
         if answer.head.response_format is not self._format:
             answer.close()
@@ -92,9 +96,10 @@ class RefreshingUrls:
         if self._is_snapshot and answer.head.version != self._version:
             answer.close()
             raise self._changed(f"it is at version {answer.head.version} now")
-        urls = dict(self._named_urls(answer))
-        least = answer.min_url_expiration  # for files without an own expiration; known at the end of the response
-        urls = {name: url if url.expires_ms else url._replace(expires_ms=least) for name, url in urls.items()}
+        urls = _KnownUrls()
+        for name, url in self._named_urls(answer):
+            urls.put(name, url)
+        urls.least_expires_ms = answer.min_url_expiration  # known at the end of the answer
         if answer.refresh_token is not None:
             self._token = answer.refresh_token
         return urls
@@ -162,3 +167,48 @@ class _Url(NamedTuple):
 
     def is_old(self) -> bool:
         return self.expires_ms is not None and time.time() * 1000 >= self.expires_ms - _MARGIN_MS
+
+
+class _KnownUrls:
+    """The URLs of a listing by name. Those of very many files are compressed: as objects they take gigabytes.
+
+    ``least_expires_ms`` is for files that state no expiration themselves.
+    """
+
+    def __init__(self) -> None:
+        self.least_expires_ms: int | None = None
+        self._last: dict[str, _Url] = {}
+        self._blocks: list[tuple[bytes, int]] = []
+        self._block_of = Fingerprints()
+        self._unpacked: dict[int, dict[str, _Url]] = {}
+
+    def put(self, name: str, url: _Url) -> None:
+        self._last[name] = url
+        if len(self._last) == _BLOCK:
+            self._pack()
+
+    def get(self, name: str) -> _Url | None:
+        found = self._last.get(name)
+        block = 0 if found is not None else self._block_of.get(hash(name))
+        if block:
+            found = self._block(block - 1).get(name)
+        return found if found is None or found.expires_ms else found._replace(expires_ms=self.least_expires_ms)
+
+    def _pack(self) -> None:
+        import pyarrow as pa  # a short listing needs none of it
+
+        plain = pickle.dumps(self._last, pickle.HIGHEST_PROTOCOL)
+        self._blocks.append((pa.compress(plain, "zstd").to_pybytes(), len(plain)))
+        for name in self._last:
+            self._block_of.add((hash(name), len(self._blocks)))
+        self._last = {}
+
+    def _block(self, number: int) -> dict[str, _Url]:
+        import pyarrow as pa
+
+        if number not in self._unpacked:
+            if len(self._unpacked) == _UNPACKED:
+                del self._unpacked[next(iter(self._unpacked))]
+            packed, length = self._blocks[number]
+            self._unpacked[number] = pickle.loads(pa.decompress(packed, length, "zstd"))
+        return self._unpacked[number]

@@ -18,7 +18,9 @@ from delta_sharing_client.plan.tasks import FileTask
 
 MANY_FILES = 20_000
 """Plans of more files are packed."""
-_FILES = 250
+MOST_PARTS = 10_000
+"""Parts of a packed plan: each task takes memory and time of the driver as well."""
+_FILES = 1000
 _CODEC = "zstd"
 
 
@@ -59,14 +61,16 @@ class PackedTasks:
 
 
 def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most: int) -> PackedTasks:
-    """Return ``tasks`` in chunks that ``cost`` at most ``most`` each, except for a single file."""
+    """Return ``tasks`` in chunks that ``cost`` at most ``most`` each, or a share of ``MOST_PARTS``, or one file."""
     chunks: list[Chunk] = []
     waiting: list[FileTask] = []
-    waiting_cost = 0
+    waiting_cost = total = 0
     for task in tasks:
         added = cost(task)
-        if waiting and (len(waiting) == _FILES or waiting_cost + added > most):
+        # Large chunks take less, and no part is smaller than its share of what there is so far.
+        if waiting and (len(waiting) == _FILES or waiting_cost + added > max(most, total // MOST_PARTS)):
             chunks.append(_chunk(waiting, waiting_cost))
+            total += waiting_cost
             waiting, waiting_cost = [], 0
         waiting.append(task)
         waiting_cost += added
@@ -88,7 +92,7 @@ def _chunk(tasks: list[FileTask], cost: int) -> Chunk:
     plain = pickle.dumps(tasks, pickle.HIGHEST_PROTOCOL)
     rows = [task.live_records for task in tasks]
     return Chunk(
-        packed=pa.compress(plain, _CODEC, asbytes=True),
+        packed=pa.compress(plain, _CODEC).to_pybytes(),
         length=len(plain),
         files=len(tasks),
         bytes=sum(max(0, task.size) for task in tasks),

@@ -29,13 +29,11 @@ from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
 from delta_sharing_client.read.file import together
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, execute
-from delta_sharing_client.run.packed import PackedTasks
+from delta_sharing_client.run.packed import MOST_PARTS, PackedTasks
 
 OPEN_COST = 2 * 1024 * 1024
 """Bytes that a file counts in addition to its own: what could be read in the time that opening one takes."""
 UNKNOWN_SIZE = 64 * 1024 * 1024
-MOST_PARTS = 10_000
-"""Of a plan of very many files: each task takes memory and time of the driver as well."""
 _FOOTERS_AT_A_TIME = 16
 _KEPT_SOURCES = 64
 _LOG = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import signal
 import sys
 from types import ModuleType
 
-from tests.soak import early_ends, engines, faults, follow, listing, positions, spark_kills, streams, urls
+from tests.soak import early_ends, engines, faults, follow, listing, positions, spark_kills, spark_large, streams, urls
 
 # A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 SOAKS: dict[str, ModuleType] = {
@@ -18,6 +18,7 @@ SOAKS: dict[str, ModuleType] = {
     "listing": listing,
     "positions": positions,
     "spark-kills": spark_kills,
+    "spark-large": spark_large,
     "streams": streams,
     "urls": urls,
 }

@@ -45,7 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
     names = arguments.only or ["many_files", *sorted(SCENARIOS)]
     chosen = [name for name in names if name in SCENARIOS]
     wrong = 0
-    with tempfile.TemporaryDirectory(prefix="streams-") as folder, session(Path(folder)) as spark:
+    with (
+        tempfile.TemporaryDirectory(prefix="streams-") as folder,
+        forked_workers(Path(folder)),
+        session(Path(folder)) as spark,
+    ):
         for number in range(arguments.rounds if chosen else 0):
             place = Path(folder) / str(number)
             place.mkdir()
@@ -112,19 +116,18 @@ def _tell(what: str, began: float) -> None:
 
 
 @contextlib.contextmanager
-def session(folder: Path) -> Iterator[Any]:
-    """Make a session as the tests have it, with Python workers that begin quickly."""
+def session(folder: Path, **settings: str) -> Iterator[Any]:
+    """Make a session as the tests have it, without the zipped PySpark, which each Python worker would compile."""
     from pyspark.sql import SparkSession
 
     os.environ["SPARK_HOME"] = str(make_spark_home(folder / "spark"))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    builder: Any = SparkSession.builder.master("local[2]").appName("streams")
-    for name, value in SETTINGS.items():
+    builder: Any = SparkSession.builder.master("local[2]").appName("soak")
+    for name, value in {**SETTINGS, **settings}.items():
         builder = builder.config(name, value)
-    with forked_workers(folder):
-        spark = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
-        spark.sparkContext.setLogLevel("OFF")
-        try:
-            yield spark
-        finally:
-            spark.stop()
+    spark = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield spark
+    finally:
+        spark.stop()

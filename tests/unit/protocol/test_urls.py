@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import random
 import threading
 import time
+import tracemalloc
 
 import pytest
 
 from delta_sharing_client.delta.paths import url_key
 from delta_sharing_client.errors import AuthError, DataError, RequestError
 from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol import urls as protocol_urls
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_changes, query_table
 from delta_sharing_client.protocol.urls import RefreshingUrls
 
@@ -281,3 +284,35 @@ def test_files_without_an_expiration_of_their_own_have_that_of_their_answer(
         assert urls.url_for(url_key(files["a"]))
 
     assert len(server.seen) == queries
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 100])
+def test_urls_of_very_many_files_are_compressed_and_found_in_any_order(
+    server, rest, table, signing, monkeypatch, block
+):
+    monkeypatch.setattr(protocol_urls, "_BLOCK", block)
+    names = [f"file-{number}" for number in range(23)]
+    server.on("POST", QUERY, signing(*names))
+    urls, files = read(rest, table)
+
+    order = random.Random(block).sample(names, len(names))
+    found = {name: urls.url_for(url_key(files[name]), rejected=files[name].path) for name in [*order, *names]}
+
+    assert found == {name: f"https://x/{name}?1" for name in names}
+    vectors = {urls.url_for(url_key(file) + "#dv", rejected="https://x/dv?0") for file in files.values()}
+    assert vectors == {"https://x/dv?1"}
+    assert len(server.seen) == 2
+    with pytest.raises(DataError, match="does not list the file"):
+        urls.url_for("another")
+
+
+def test_urls_of_very_many_files_take_little_memory():
+    known = protocol_urls._KnownUrls()
+    tracemalloc.start()
+    for number in range(50_000):
+        name = f"{number:032x}"
+        known.put(name, protocol_urls._Url(f"https://storage.example/{name}?X-Amz-Expires=3600&{'x' * 200}", None))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 80 * 50_000
+    assert known.get(f"{7:032x}").url.startswith("https://storage.example/0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import pytest
@@ -25,7 +26,7 @@ def task(number: int, size: int = 100, rows: int | None = 7) -> FileTask:
 
 
 @meets(several=2, unknown=2)
-@given(st.lists(st.integers(-1, 1000), max_size=70).map(lambda sizes: sizes * 50), st.integers(1, 20_000))
+@given(st.lists(st.just(-1) | st.integers(0, 1000), max_size=70).map(lambda sizes: sizes * 50), st.integers(1, 20_000))
 def test_what_is_packed_comes_out_as_it_was(sizes: list[int], most: int) -> None:
     met("several", len(sizes) > 250)
     met("unknown", -1 in sizes)
@@ -36,7 +37,20 @@ def test_what_is_packed_comes_out_as_it_was(sizes: list[int], most: int) -> None
     assert found.bytes == sum(max(0, size) for size in sizes)
     assert found.rows == 7 * len(tasks)
     assert sum(chunk.cost for chunk in found.chunks) == sum(size + 10 for size in sizes)
-    assert all(chunk.files == 1 or (chunk.cost <= most and chunk.files <= 250) for chunk in found.chunks)
+    assert all(chunk.files == 1 or (chunk.cost <= most and chunk.files <= 1000) for chunk in found.chunks)
+
+
+def test_chunks_grow_with_the_plan_but_not_beyond_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "MOST_PARTS", 10)
+    found = pack_tasks((task(number) for number in range(20_000)), lambda _: 1, 5)
+    assert max(chunk.files for chunk in found.chunks) == 1000
+    assert all(chunk.files <= max(5, before // 10) for chunk, before in zip(found.chunks, _sums(found), strict=True))
+    assert len(found.chunks) < 100
+    assert [one.key for one in found] == [str(number) for number in range(20_000)]
+
+
+def _sums(found: PackedTasks) -> list[int]:
+    return list(itertools.accumulate((chunk.files for chunk in found.chunks), initial=0))[:-1]
 
 
 def test_rows_are_unknown_where_one_file_does_not_tell() -> None:
