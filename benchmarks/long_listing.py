@@ -32,7 +32,7 @@ FIRST_COMMIT = 1_700_000_000_000
 """The time of version 0 in epoch milliseconds; each later one comes a millisecond after the one before."""
 _HEAD_BYTES = 64 * 1024
 _SIGNING = (
-    "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20260101%2Fus-east-1%2Fs3%2Faws4_request"
+    "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=an-access-key-of-20%2F20260101%2Fus-east-1%2Fs3%2Faws4_request"
     "&X-Amz-Date=20260101T000000Z&X-Amz-Expires=3600&X-Amz-SignedHeaders=host"
 )
 _SCHEMA = json.dumps(
