@@ -94,7 +94,7 @@ FAULTS: tuple[FaultKind, ...] = (
     FaultKind("wrong-size", "the sizes of the files are VALUE bytes too large", Target.API, 1),
     FaultKind("empty-partition-nulls", 'null partition values are sent as ""'),
     # --- the protocol ---
-    FaultKind("wrong-format", "the response has the wrong response format"),
+    FaultKind("wrong-format", "the response has another response format than requested"),
     FaultKind("drop-end-stream", "the EndStreamAction is missing although it was requested"),
     FaultKind("error-in-stream", "after VALUE files, an EndStreamAction with an errorMessage ends the response",
               Target.API, 1),
