@@ -89,9 +89,13 @@ class TableDetails:
             "reader features": self.protocol.reader_features,
             "response format": self.response_format.value,
         }
-        columns = [(field.name, field.type, "" if field.nullable else "never null") for field in self.schema]
+        comments = {field.name: field.metadata.get("comment") for field in parse_schema(self.schema_string).fields}
+        columns = [
+            (field.name, field.type, "" if field.nullable else "never null", comments.get(field.name) or "")
+            for field in self.schema
+        ]
         about = html_facts(self.name or self.id, facts)
-        return about + html_rows(f"{len(columns)} columns", ["column", "type", ""], columns)
+        return about + html_rows(f"{len(columns)} columns", ["column", "type", "", "comment"], columns)
 
 
 @dataclasses.dataclass(frozen=True)

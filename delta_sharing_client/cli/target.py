@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import difflib
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.table import SharedTable
 
 # sqlglot underlines the wrong word with escape sequences.
+_MISSING = re.compile(r"Table with name (\S+) does not exist")
 _UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -35,11 +37,28 @@ def open_table(profile: str | None, text: str) -> SharedTable:
     from delta_sharing_client.protocol.names import parse_table_url
 
     if "#" not in text:
-        return open_client(profile).table(text)
+        client = open_client(profile)
+        try:
+            return client.table(text)
+        except UsageError as error:
+            error.message += _full_names(client, text)
+            raise
     named, table = parse_table_url(text)
     if named is not None and profile is not None and named != profile:
         raise UsageError(f"Two profiles were given, {profile!r} and {named!r}; give one of them.")
     return open_client(named or profile).table(str(table))
+
+
+def _full_names(client: SharingClient, part: str) -> str:
+    """Return a sentence with the shared tables that ``part`` may stand for, "" if none is near."""
+    try:
+        tables = client.list_all_tables()
+    except DeltaSharingError:
+        return ""
+    part = part.lower().rpartition(".")[2]
+    near = difflib.get_close_matches(part, {table.name.lower() for table in tables}, n=3)
+    found = sorted(f"'{table}'" for table in tables if table.name.lower() in near)[:3]
+    return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
 def names_of_tables(context: typer.Context, incomplete: str) -> list[str]:
@@ -94,6 +113,15 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
         try:
             relation = connection.sql(query)
             yield reader_of(relation)
+        except duckdb.CatalogException as error:
+            missing = _MISSING.search(str(error))
+            if missing is None:
+                raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
+            # What DuckDB finds near the name are tables of its own.
+            raise UsageError(
+                f"The SQL names the table '{missing[1]}', and a shared table is named in full, as share.schema.table."
+                f"{_full_names(client, missing[1])}"
+            ) from None
         except duckdb.Error as error:
             raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
 
