@@ -307,3 +307,20 @@ def test_parquet_written_by_pyarrow_round_trips_through_the_checks() -> None:
         check = checker(column.type)
         for chunk in column.chunks if check is not None else ():
             check(chunk)
+
+
+def test_a_chunk_may_end_where_the_footer_begins_and_not_behind() -> None:
+    blob = parquet_bytes(ROWS)
+    footer = parse_footer(pa.py_buffer(blob), len(blob)).data
+    leaves = range(len(ROWS.schema))
+
+    def end(chunks: Chunks) -> int:
+        return max(found.start + found.length for found in (chunks.get(0, leaf) for leaf in leaves))
+
+    last = end(Chunks(footer, leaves, len(blob)))
+    exact = Chunks(footer, leaves, last)
+    assert not exact.is_decoded
+    assert end(exact) == last
+    assert exact.is_decoded
+    with pytest.raises(DataError, match=f"to {last}, outside of the file"):
+        Chunks(footer, leaves, last - 1).get(0, 0)
