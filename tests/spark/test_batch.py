@@ -335,7 +335,7 @@ def test_where_history_is_not_shared_a_table_that_moved_on_is_refused(spark: Any
         assert (frame.count(), frame.where("id = 1").count()) == (2, 1)
         frame = loaded()
         writer.insert(rows_of([3], v="a", p="p"))
-        with pytest.raises(Exception, match=r"moved on from version 1.*to 2.*Load it again"):
+        with pytest.raises(Exception, match=r"changed from version 1.*to 2.*Load it again"):
             frame.where("id = 3").count()
         assert loaded().count() == 3
         frame = loaded()
