@@ -62,6 +62,23 @@ def wide_table(
     return _made(name, write)
 
 
+def fifty_columns() -> pathlib.Path:
+    """Return a table of 50 columns and 2 million rows, some 800 MB: ``b`` ascends, the others are random."""
+
+    def write(root: pathlib.Path) -> None:
+        random, rows = np.random.default_rng(SEED), 100_000
+        adds = []
+        for first in range(0, 2_000_000, rows):
+            columns = {"a": random.integers(0, 2**40, rows), "b": np.arange(first, first + rows)}
+            columns |= {f"c{number:02}": random.integers(-(2**62), 2**62, rows) for number in range(48)}
+            path, batch = root / f"part-{first:07d}.parquet", pa.table(columns)
+            pq.write_table(batch, path, compression="snappy")
+            adds.append(add(path, rows, {"b": (first, first + rows - 1)}))
+        commit(root, 0, [*head(batch.schema), *adds])
+
+    return _made("fifty-columns", write)
+
+
 def text_table(name: str, files: int, rows: int, distinct: int) -> pathlib.Path:
     """Return a table of few wide columns: texts of 50 to 350 bytes; contents repeat past ``distinct`` files."""
 
