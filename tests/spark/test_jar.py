@@ -127,7 +127,7 @@ def test_a_stream_and_errors(added: Any, lake: Any, url: str, tmp_path: pathlib.
         added.read.format("deltaSharing").load(lake.url("none"))
     with pytest.raises(Exception, match="Did you mean 'versionAsOf'"):
         added.read.format("deltaSharing").option("versionAsOff", "1").load(url)
-    with pytest.raises(Exception, match="does not (support batch write|allow)"):
+    with pytest.raises(Exception, match=r"does not (support batch write|allow)"):
         added.range(1).write.format("deltaSharing").mode("append").save(url)
 
 
