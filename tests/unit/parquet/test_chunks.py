@@ -324,3 +324,17 @@ def test_a_chunk_may_end_where_the_footer_begins_and_not_behind() -> None:
     assert exact.is_decoded
     with pytest.raises(DataError, match=f"to {last}, outside of the file"):
         Chunks(footer, leaves, last - 1).get(0, 0)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2500, 4997])
+def test_a_character_that_two_of_many_texts_share_is_no_text(place: int) -> None:
+    """All bytes together are UTF-8; no text of their own are those of the two."""
+    check = checker(pa.string())
+    assert check is not None
+    whole = [b"a", b"", "é".encode(), b""] * 1250
+    for start in (0, 3):
+        check(pa.array([b"x"] * start + whole, pa.binary()).view(pa.string()).slice(start))
+        halves = [b"x"] * start + whole
+        halves[start + place : start + place + 2] = [b"\xc3", b"\xa9"]
+        with pytest.raises(pa.ArrowInvalid):
+            check(pa.array(halves, pa.binary()).view(pa.string()).slice(start))
