@@ -79,6 +79,9 @@ class Function:
 
 
 def format_call(name: str, arguments: Sequence[object]) -> str:
+    if name == "current_date" and arguments:
+        days = str(arguments[0])
+        return f"(current_date() {'-' if days.startswith('-') else '+'} {days.lstrip('-')})"
     if name.isidentifier():
         return f"{name}({', '.join(map(str, arguments))})"
     return f"(- {arguments[0]})" if len(arguments) == 1 else f"({f' {name} '.join(map(str, arguments))})"

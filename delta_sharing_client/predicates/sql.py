@@ -18,6 +18,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS
 from delta_sharing_client.predicates.tree import (
     And,
+    Call,
     Column,
     Comparison,
     Expression,
@@ -33,7 +34,16 @@ from delta_sharing_client.predicates.tree import (
     call,
     membership,
 )
-from delta_sharing_client.predicates.values import Moment, Value, Zone, as_float, is_number, parse_date, parse_moment
+from delta_sharing_client.predicates.values import (
+    Day,
+    Moment,
+    Value,
+    Zone,
+    as_float,
+    is_number,
+    parse_date,
+    parse_moment,
+)
 
 _SUPPORTED = (
     "comparisons (= <> < <= > >= <=>), AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, startswith(), IS [NOT] NULL, IS [NOT]"
@@ -206,6 +216,8 @@ def _operand(node: exp.Expression) -> Operand:
     if isinstance(node, exp.Neg):
         inner = _operand(_only(node, "this"))
         return _negated(inner.value, node) if isinstance(inner, Literal) else call("-", inner)
+    if isinstance(node, (exp.Add, exp.Sub, exp.TsOrDsAdd)) and (day := _shifted_date(node)) is not None:
+        return day
     kind = type(node).__name__
     name = next((name for name, row in ROWS.items() if kind in row.sql), None)
     if name in OPERATORS:
@@ -218,6 +230,53 @@ def _operand(node: exp.Expression) -> Operand:
         inner = _operand(_part(node, "this"))
         return Literal(_cast(inner.value, node.to)) if isinstance(inner, Literal) else _cast_of(inner, node)
     return _constant(node)
+
+
+# Dates this far from now still have four digits in their year.
+_MOST_DAYS = 700_000
+
+
+def _shifted_date(node: exp.Expression) -> Operand | None:
+    """Return a constant date or ``current_date()``, plus or minus days; ``None`` if ``node`` is something else."""
+    first, second = _sides_of_shift(node)
+    if first is None or second is None:
+        return None
+    days = int(second) if isinstance(node, (exp.Add, exp.TsOrDsAdd)) else -int(second)
+    if abs(days) > _MOST_DAYS:
+        raise UsageError(f"At most {_MOST_DAYS} days can be added to a date or subtracted; found {abs(days)}.")
+    if isinstance(first, Literal):
+        assert isinstance(first.value, Day)
+        return Literal(Day(first.value.days + days))
+    return call("current_date", Literal(days))
+
+
+def _sides_of_shift(node: exp.Expression) -> tuple[Operand | None, int | None]:
+    day = node.this
+    if not isinstance(day, (exp.CurrentDate, exp.Cast)):
+        return None, None
+    first = _operand(day)
+    if not (isinstance(first, Call) and first.name == "current_date" and not first.arguments) and not (
+        isinstance(first, Literal) and isinstance(first.value, Day)
+    ):
+        return None, None
+    return first, _days(node.args.get("expression"))
+
+
+def _days(node: Any) -> int | None:
+    """Return a whole number of days: a number, or an interval of days."""
+    if isinstance(node, exp.Interval):
+        unit = str(node.args.get("unit") or "").upper()
+        text = _unshield(str(node.this.this)) if isinstance(node.this, exp.Literal) else ""
+        is_whole = isinstance(text, str) and re.fullmatch(r"-?[0-9]{1,9}", text)
+        return int(text) if is_whole and unit in ("DAY", "DAYS") else None
+    if isinstance(node, exp.Mul):  # date_sub, as sqlglot has it
+        days = _days(node.this)
+        return -days if days is not None and node.expression == exp.Neg(this=exp.Literal.number(1)) else None
+    if isinstance(node, exp.Neg):
+        days = _days(node.this)
+        return None if days is None else -days
+    is_number = isinstance(node, exp.Literal) and not node.is_string and re.fullmatch(r"[0-9]{1,9}", node.this)
+    return int(node.this) if is_number else None
 
 
 def _sides(node: exp.Expression) -> tuple[Operand, Operand]:

@@ -597,9 +597,13 @@ def fixed(expression: Expression, now: Moment) -> Expression:
 def _fixed_operand(operand: Operand, now: Moment) -> Operand:
     if not isinstance(operand, Call):
         return operand
+    if operand.name == "current_date":
+        # Its argument is a number of days that are added.
+        days = [item.value for item in operand.arguments if isinstance(item, Literal)]
+        return Literal(Day(now.nanoseconds // NANOS_PER_DAY + sum(days)))  # type: ignore[arg-type]
     if operand.arguments:
         return call(operand.name, *(_fixed_operand(item, now) for item in operand.arguments))
-    return Literal(now if operand.name == "now" else Day(now.nanoseconds // NANOS_PER_DAY))
+    return Literal(now)
 
 
 def has_calls(expression: Expression) -> bool:

@@ -43,7 +43,7 @@ from delta_sharing_client.predicates.tree import (
     fixed,
     has_calls,
 )
-from delta_sharing_client.predicates.values import Day, Kind, Moment, current_moment, normalise
+from delta_sharing_client.predicates.values import Day, Kind, Moment, Zone, current_moment, normalise
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.predicates.strategies import PATHS, SCHEMA, batch_of, constants, rows
@@ -699,3 +699,39 @@ def test_a_function_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _may_match(bind(parse_filter("reverse(text) = 'ED'"), SCHEMA), One(_bounds("DE", "DE", 0, 10)))
     assert _may_match(bind(parse_filter("reverse(text) = 'fr'"), SCHEMA), One(_bounds("DE", "DX", 0, 10)))
     assert weaken(bind(parse_filter("reverse(text) = 'fr' AND i32 > 1"), SCHEMA)) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("day >= current_date() - 7", "2024-02-24"),
+        ("day >= current_date - INTERVAL 7 DAY", "2024-02-24"),
+        ("day >= current_date() - INTERVAL '7' DAYS", "2024-02-24"),
+        ("day >= current_date() + -7", "2024-02-24"),
+        ("day >= date_sub(current_date(), 7)", "2024-02-24"),
+        ("day >= date_add(current_date(), 1)", "2024-03-03"),
+        ("current_date() + INTERVAL 1 DAY <= day", "2024-03-03"),
+        ("day >= DATE '2024-03-02' - 2", "2024-02-29"),
+        ("day >= CAST('2023-12-31' AS DATE) + INTERVAL 1 DAY", "2024-01-01"),
+    ],
+)
+def test_days_are_added_to_the_date_when_the_read_begins(text: str, day: str) -> None:
+    now = Moment(1_709_381_000 * 10**9, Zone.UTC)  # 2024-03-02, a little after noon
+    parsed = parse_filter(text)
+    assert parse_filter(str(parsed)) == parsed
+    assert f"DATE '{day}'" in str(fixed(parsed, now))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "day > current_date() - 700001",
+        "day > current_date() - 1.5",
+        "day > current_date() - INTERVAL 1 MONTH",
+        "day > current_date() - '7'",
+        "day > 7 - current_date()",
+    ],
+)
+def test_what_is_no_number_of_days_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        fixed(parse_filter(text), Moment(1_709_381_000 * 10**9, Zone.UTC))
