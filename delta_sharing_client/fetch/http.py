@@ -81,9 +81,10 @@ class _Patience:
         await self._timeout.__aenter__()
 
     async def __aexit__(self, *exc: Any) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        # The request's context lives as long as its connection, and must not keep the task.
+        # The connection keeps the request's context, and so does the timer; neither must keep the task.
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         timeout, self._timeout = self._timeout, None
         assert timeout is not None
         await timeout.__aexit__(*exc)
@@ -92,6 +93,7 @@ class _Patience:
         if self._due > self._loop.time():
             self._timer = self._loop.call_at(self._due, self._look)
         elif self._timeout is not None:
+            self._timer = None
             self._timeout.reschedule(self._loop.time())
 
 

@@ -143,9 +143,9 @@ async def _read(
     error: BaseException | None = None
     is_cancelled = False
     ends = [begin() for begin in meanwhile]
-    handed = _Handed(tell)
+    handed = _Handed()
     try:
-        put = handed.put if ends else tell
+        put = (lambda item: tell(handed.counted(item))) if ends else tell
         await ScanRun(plan, listing, report, taken, put, eager=eager).read()
         # What shows the read shows it until the consumer has the last row, not until the last row is here.
         await handed.taken()
@@ -167,19 +167,20 @@ async def _read(
 class _Handed:
     """Counts the items that the consumer has not finished yet; on the loop."""
 
-    def __init__(self, put: Callable[[Item], None]) -> None:
-        self._put = put
+    def __init__(self) -> None:
         self._count = 0
         self._news = asyncio.Event()
 
-    def put(self, item: Item) -> None:
+    def counted(self, item: Item) -> Item:
+        """Count ``item``, which goes to the consumer, until it is released."""
+
         def release() -> None:
             self._count -= 1
             self._news.set()
             item.release()
 
         self._count += 1
-        self._put(item._replace(release=release))
+        return item._replace(release=release)
 
     async def taken(self) -> None:
         """Wait until the consumer has finished all of them."""

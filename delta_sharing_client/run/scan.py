@@ -187,6 +187,8 @@ class ScanRun:
                 slot.drop()
             self._slots.clear()
             self._over = None
+            # As do the items that nobody took, and this object to whoever holds them.
+            self._put = _put_nowhere
 
     async def _open_all(self, tasks: set[asyncio.Task[None]]) -> None:
         shared = await self._begin()
@@ -333,4 +335,8 @@ class ScanRun:
 
 
 def _nothing() -> None:
+    pass
+
+
+def _put_nowhere(item: Item) -> None:
     pass
