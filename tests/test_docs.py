@@ -243,7 +243,8 @@ def test_an_example_needs_nothing_of_a_clone(example: Example) -> None:
 def test_examples_are_of_no_other_kind() -> None:
     kinds = {example.kind for example in examples()}
 
-    assert kinds == {"here", "spark", "delta-sharing", "JVM connector"}
+    # No server of Postgres is at hand here.
+    assert kinds == {"here", "spark", "delta-sharing", "JVM connector", "psycopg"}
 
 
 # Lines of blocks without a language that no test runs as they stand, and what does instead.

@@ -311,8 +311,8 @@ def test_a_file_that_is_listed_twice_is_read_once_or_refused(
     server, table = listed()
     line = server.line
 
-    def again(number: int) -> bytes:
-        found = line(0 if number == far else number)
+    def again(number: int, version: int | None = None, *, signed: bool = False) -> bytes:
+        found = line(0 if number == far else number, version, signed=signed)
         vector = b'{"storageType":"i","pathOrInlineDv":"x","offset":0,"sizeInBytes":4,"cardinality":1}'
         if number == far and other == "vector":
             return found.replace(b'"add":{', b'"add":{"deletionVector":' + vector + b",")
