@@ -1,6 +1,6 @@
 """The meaning of exceptions of HTTP libraries: which failures are temporary, and their messages.
 
-Imported when something fails (``retry.library_errors``).
+Imported when something fails (``protocol.watch.library_errors``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import requests.exceptions
 import urllib3.exceptions
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.network import is_loopback
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
 # The base classes of exceptions from requests, urllib3 and the standard library. A RequestException is an OSError; a
@@ -31,21 +32,37 @@ LIBRARY_ERRORS = (
     aiohttp.ClientError,
 )
 
+# Nothing listens at this port, which is probably the wrong one. Seconds for retries: a server may be restarting.
+_REFUSED = 5.0
+_REFUSED_HERE = 0.0
+
 
 def translated(
-    error: Exception, doing: str, table: str | None, *, url: str | None = None, receiving: bool = False
+    error: Exception,
+    doing: str,
+    table: str | None,
+    *,
+    url: str | None = None,
+    receiving: bool = False,
+    refused_briefly: bool = False,
 ) -> Transient | DeltaSharingError:
     """Translate one of ``LIBRARY_ERRORS``: to a ``Transient`` if a retry may help, otherwise to an error.
 
     ``doing`` describes the request ("Listing the shares"). ``url`` is its URL, of which only the host is shown;
-    ``receiving``: the request was sent, and the response is the problem. Texts of the library are not used, because
-    they may contain a URL.
+    ``receiving``: the request was sent, and the response is the problem. ``refused_briefly``: a refused connection is
+    not retried for long. Texts of the library are not used, because they may contain a URL.
     """
     causes = _causes(error)
-    reason, may_pass = _verdict(causes, _host(causes, url), receiving)
+    host = _host(causes, url)
+    reason, may_pass = _verdict(causes, host, receiving)
     kind = ProtocolError if _find(causes, zlib.error, urllib3.exceptions.DecodeError) else TransportError
     problem = kind(f"{doing} failed: {reason}.", table=table)
-    return Transient(problem) if may_pass else problem
+    if not may_pass:
+        return problem
+    if refused_briefly and _find(causes, ConnectionRefusedError):
+        hosts = (host, host.rpartition(":")[0])
+        return Transient(problem, patience=_REFUSED_HERE if any(map(is_loopback, hosts)) else _REFUSED)
+    return Transient(problem)
 
 
 def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[str, bool]:

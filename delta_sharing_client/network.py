@@ -19,7 +19,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import certifi
 
-from delta_sharing_client.errors import DeltaSharingError, TransportError, UsageError
+from delta_sharing_client.errors import TransportError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.retry import Transient
 
@@ -249,23 +249,3 @@ class Throughput:
 
     def slow(self, reason: str) -> Transient:
         return Transient(TransportError(f"{self._doing} failed: {reason}.", table=self._table))
-
-
-# === Failures ===
-
-
-def library_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of the HTTP libraries, for ``except``, which evaluates it only after a failure."""
-    # Imported after a failure, because it imports all of these libraries.
-    from delta_sharing_client import failures
-
-    return failures.LIBRARY_ERRORS
-
-
-def network_failure(
-    error: Exception, doing: str, table: str | None, *, url: str | None = None, receiving: bool = False
-) -> Transient | DeltaSharingError:
-    """Like ``failures.translated``."""
-    from delta_sharing_client import failures
-
-    return failures.translated(error, doing, table, url=url, receiving=receiving)

@@ -38,13 +38,14 @@ T = TypeVar("T")
 
 class Transient(Exception):
     """A temporary failure. ``error`` is raised if the retries fail, ``after`` is the server's ``Retry-After`` in
-    seconds.
+    seconds. ``patience`` limits the seconds of the retries, if that is less than the options do.
     """
 
-    def __init__(self, error: DeltaSharingError, after: float | None = None) -> None:
+    def __init__(self, error: DeltaSharingError, after: float | None = None, patience: float = math.inf) -> None:
         super().__init__(error.message)
         self.error = error
         self.after = after
+        self.patience = patience
 
 
 class Deadline:
@@ -111,7 +112,7 @@ class _Policy:
         return {
             "retry": tenacity.retry_if_exception_type(Transient),
             "wait": lambda state: wait_before(state.attempt_number + 1, _failure(state).after),
-            "stop": lambda state: limits(state) or self._is_late(state),
+            "stop": lambda state: limits(state) or self._is_late(state) or _is_hopeless(state),
             "before_sleep": self._say,
             "retry_error_callback": self._give_up,
         }
@@ -148,6 +149,10 @@ class _Policy:
         elif self._is_late(state):
             error.add(f"The {self._deadline.seconds:g} seconds of 'total_timeout' leave no time for another attempt.")
         raise error
+
+
+def _is_hopeless(state: tenacity.RetryCallState) -> bool:
+    return (state.seconds_since_start or 0.0) + state.upcoming_sleep > _failure(state).patience
 
 
 def _failure(state: tenacity.RetryCallState) -> Transient:

@@ -299,7 +299,7 @@ def _span(answer: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> Spa
     length = headers.get("Content-Length", "")
     known = int(length) if length.isascii() and length.isdigit() and len(length) <= _LONGEST_NUMBER else None
     if answer.status == 200:
-        return Span(0, known, known)
+        return Span(0, known, known, is_html=headers.get("Content-Type", "").lower().startswith("text/html"))
     match = _CONTENT_RANGE.match(headers.get("Content-Range", "").strip())
     if match is None or wanted is None:
         raise DataError(

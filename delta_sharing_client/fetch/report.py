@@ -141,12 +141,12 @@ class ScanReport:
             if field.type == "int" and getattr(self, field.name)
         }
         longest = max(self.seconds.values(), default=0.0) or 1.0
-        stages = [(name, f"{value:.3f}", Bar(value / longest)) for name, value in self.seconds.items()]
+        stages = [(_stage(name), f"{value:.3f}", Bar(value / longest)) for name, value in self.seconds.items()]
         notes = {"note": " ".join(self.notes)} if self.notes else {}
         return html_facts("What the read cost", {**counts, **notes}) + html_rows("Seconds", ["stage", "", ""], stages)
 
     def __str__(self) -> str:
-        seconds = ", ".join(f"{name} {value:.3f} s" for name, value in self.seconds.items())
+        seconds = ", ".join(f"{_stage(name)} {value:.3f} s" for name, value in self.seconds.items())
         pages = f", {self.pages_skipped} pages skipped" if self.pages_skipped else ""
         notes = "".join(f"\n{note}" for note in self.notes)
         return (
@@ -154,3 +154,8 @@ class ScanReport:
             f"groups ({self.row_groups_skipped} skipped){pages}; {self.requests} requests, {self.bytes} bytes, "
             f"{self.retries} retries, {self.cache_hits} from cache" + (f"; {seconds}" if seconds else "") + notes
         )
+
+
+def _stage(name: str) -> str:
+    # Requests and threads run at the same time: such a sum may exceed the total.
+    return f"{name} (sum)" if name in ("fetch", "decode") else name

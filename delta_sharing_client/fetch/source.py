@@ -65,11 +65,15 @@ class Version(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """The content of a response: bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None`` if not stated)."""
+    """The content of a response: bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None`` if not stated).
+
+    ``is_html``: it says that it is a page for people.
+    """
 
     start: int
     stop: int | None
     total: int | None
+    is_html: bool = False
 
 
 class Body(Protocol):
@@ -234,7 +238,13 @@ class RemoteFile:
             if self._renewing is not None and self._renewing.done():
                 self._renewing = None
 
-    def check_total(self, total: int | None) -> None:
+    def check_total(self, total: int | None, *, is_html: bool = False) -> None:
+        if is_html and self.size >= 0 and total != self.size:
+            raise self.error(
+                DataError,
+                f"expected a file of {self.size} bytes, found a page of HTML; a proxy or a sign-in page seems to "
+                "answer in place of the storage",
+            )
         if total is not None and self.size >= 0 and total != self.size:
             raise self.error(DataError, f"expected a file of {self.size} bytes, the storage has {total}")
 
@@ -329,7 +339,7 @@ class _Transfer:
 
     async def take(self, body: Body) -> None:
         """Read a response."""
-        self.file.check_total(body.span.total)
+        self.file.check_total(body.span.total, is_html=body.span.is_html)
         self.file.check_version(body.version)
         # Status 200: the storage ignores ranges and sends everything.
         await self.receive(body, skip=max(0, self.wanted.start + self.filled - body.span.start))

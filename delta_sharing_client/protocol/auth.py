@@ -25,7 +25,7 @@ import msgspec
 
 from delta_sharing_client import optional
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError
-from delta_sharing_client.network import Network, library_errors, network_failure
+from delta_sharing_client.network import Network
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks
 from delta_sharing_client.protocol.messages import error_of
@@ -38,7 +38,7 @@ from delta_sharing_client.protocol.profile import (
     Profile,
     check_sendable,
 )
-from delta_sharing_client.protocol.watch import Watch, sending
+from delta_sharing_client.protocol.watch import Watch, library_errors, network_failure, sending
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.retry import (
     RETRIED_STATUSES,

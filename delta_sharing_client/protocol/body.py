@@ -18,8 +18,9 @@ from delta_sharing_client.errors import (
     RequestError,
     TransportError,
 )
-from delta_sharing_client.network import content_codings, library_errors, network_failure
+from delta_sharing_client.network import content_codings
 from delta_sharing_client.protocol.messages import error_of
+from delta_sharing_client.protocol.watch import library_errors, network_failure
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import Transient
 

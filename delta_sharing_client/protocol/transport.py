@@ -29,8 +29,6 @@ from delta_sharing_client.network import (
     MAX_REDIRECTS,
     REDIRECTS,
     Network,
-    library_errors,
-    network_failure,
     redirected,
     unfetchable,
 )
@@ -38,7 +36,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.auth import make_auth
 from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, start_of_body
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.watch import Interrupt, Watch, sending
+from delta_sharing_client.protocol.watch import Interrupt, Watch, library_errors, network_failure, sending
 from delta_sharing_client.redact import printable, safe_url
 from delta_sharing_client.retry import (
     RETRIED_STATUSES,

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
+from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.network import Throughput
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.retry import Deadline
+from delta_sharing_client.retry import Deadline, Transient
 
 # SO_LINGER with a timeout of zero.
 _RESET = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
@@ -126,3 +127,22 @@ class _Sending(threading.local):
 
 
 under_way = _Sending()
+
+
+# === Failures of the libraries, which are imported after one ===
+
+
+def library_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of the HTTP libraries, for ``except``, which evaluates it only after a failure."""
+    from delta_sharing_client import failures
+
+    return failures.LIBRARY_ERRORS
+
+
+def network_failure(
+    error: Exception, doing: str, table: str | None, *, url: str | None = None, receiving: bool = False
+) -> Transient | DeltaSharingError:
+    """Like ``failures.translated``; an endpoint that refuses connections is probably wrong."""
+    from delta_sharing_client import failures
+
+    return failures.translated(error, doing, table, url=url, receiving=receiving, refused_briefly=True)

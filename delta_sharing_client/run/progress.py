@@ -32,6 +32,8 @@ Draw = Callable[[State, threading.Event], None]
 _PATIENCE = 2.0
 _EVERY = 0.2
 _TOLD = 2.0
+# A rate over fewer seconds says nothing.
+_LEAST_SECONDS = 0.1
 # Seconds between two lines in a log.
 _EVERY_LINE = 10.0
 
@@ -195,9 +197,12 @@ def one_line(title: str, progress: Progress | None, seconds: float) -> str:
     if progress is None:
         return f"{title}: asking the server"
     done, whole = progress.bytes_fetched, progress.bytes_expected
-    rate = done / max(seconds, 1e-9)
+    found = f"{title}: {done / 1e6:,.1f} of {whole / 1e6:,.1f} MB"
+    if seconds < _LEAST_SECONDS:
+        return found
+    rate = done / seconds
     left = f", {(whole - done) / rate:.0f} s left" if done and seconds > 1 else ""
-    return f"{title}: {done / 1e6:,.1f} of {whole / 1e6:,.1f} MB, {rate / 1e6:,.1f} MB/s{left}"
+    return f"{found}, {rate / 1e6:,.1f} MB/s{left}"
 
 
 def _way_to_draw() -> Draw:

@@ -91,6 +91,23 @@ def test_retry_after_beyond_the_limit_ends_it_at_once_and_is_told(sleeps: list[f
     assert sleeps == []
 
 
+@pytest.mark.parametrize(
+    ("host", "least", "most"), [("10.1.2.3", 1.0, 10.0), ("127.0.0.1", 0.0, 0.0), ("[::1]", 0.0, 0.0)]
+)
+def test_a_refused_connection_is_told_soon_and_on_this_machine_at_once(
+    sleeps: list[float], host: str, least: float, most: float
+) -> None:
+    def attempt() -> None:
+        error = ConnectionRefusedError(111, "refused")
+        failure = translated(error, "Asking", None, url=f"http://{host}:81/", refused_briefly=True)
+        assert isinstance(failure, Transient)
+        raise failure
+
+    with pytest.raises(TransportError, match="refuses the connection"):
+        Tries(ReadOptions()).call(attempt)
+    assert least <= sum(sleeps) <= most
+
+
 def test_no_try_is_made_after_the_time_limit(sleeps: list[float]) -> None:
     attempt = Failing(99)
 

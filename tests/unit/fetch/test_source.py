@@ -319,6 +319,23 @@ def test_the_tail_survives_a_storage_without_ranges_and_a_cut(remote: MakeRemote
 # === Redirects ===
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_page_of_html_in_place_of_a_file_is_named(remote: MakeRemote, storage: Storage, chunked: bool) -> None:
+    page = b"<html><title>Sign in</title></html>"
+
+    def sign_in(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/html; charset=utf-8")
+        handler.send_header(*(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", str(len(page)))))
+        handler.end_headers()
+        handler.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(page), page) if chunked else page)
+        return True
+
+    storage.faults["f"] = [sign_in]
+    with pytest.raises(DataError, match="found a page of HTML; a proxy"):
+        read(remote(), 5, 10)
+
+
 def redirect(location: str) -> Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]:
     return status(307, {"Location": location})
 

@@ -5,7 +5,6 @@ import importlib.util
 import io
 import logging
 import pickle
-import re
 import sys
 import threading
 import time
@@ -257,7 +256,7 @@ def test_a_notebook_without_widgets_gets_a_line(monkeypatch: pytest.MonkeyPatch)
     closed.set()
     on_one_line(lambda: ("t", Progress(0, 2, 0, 8_000_000, 0, 1_500_000, 4_000_000)), closed, out)
     lines = out.getvalue().split("\r")
-    assert re.fullmatch(r"t: 1\.5 of 4\.0 MB, [\d.,]+ MB/s", lines[1].rstrip())
+    assert lines[1].rstrip() == "t: 1.5 of 4.0 MB"
     assert lines[2].strip() == lines[3] == ""
 
 
@@ -265,6 +264,7 @@ def test_a_line_tells_rate_and_time_left() -> None:
     half = Progress(1, 2, 4_000_000, 8_000_000, 10, 2_000_000, 4_000_000)
     assert one_line("t", half, 4.0) == "t: 2.0 of 4.0 MB, 0.5 MB/s, 4 s left"
     assert one_line("t", None, 4.0) == "t: asking the server"
+    assert one_line("t", half, 1e-6) == "t: 2.0 of 4.0 MB"
 
 
 @pytest.mark.parametrize(
