@@ -518,7 +518,7 @@ def follow_table(
     """Write a table's rows and then its changes, step by step, going on where the cursor is.
 
     Example: delta-sharing follow demo.shop.orders --cursor c --available-now
-    Example: delta-sharing follow demo.shop.orders --cursor c --to out --available-now
+    Example: delta-sharing follow demo.shop.orders --cursor c -o d --available-now
     """
     from delta_sharing_client.cli.following import store
 

@@ -23,8 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.retry import Deadline
 from delta_sharing_client.run.batches import execute
 from tests.versions import writer_settings
 
@@ -82,21 +83,28 @@ class _Memory:
 def storage_with(data: bytes) -> Iterator[None]:
     """Answer every range request with ``data`` for the time of the block."""
 
-    @asynccontextmanager
-    async def answer(self: Http, url: str, wanted: ByteRange | int | None, *_: object) -> AsyncIterator[Body]:
+    async def answer(
+        self: Http,
+        url: str,
+        wanted: ByteRange | int | None,
+        file_id: str | None,
+        deadline: Deadline,
+        version: Version | None,
+        take: Callable[[Body], Awaitable[None]],
+    ) -> None:
         if wanted is None:
             start, stop = 0, len(data)
         elif isinstance(wanted, ByteRange):
             start, stop = wanted.start, min(wanted.stop, len(data))
         else:
             start, stop = max(0, len(data) - wanted), len(data)
-        yield _Memory(data[start:stop], Span(start, stop, len(data)))
+        await take(_Memory(data[start:stop], Span(start, stop, len(data))))
 
-    real, Http.open = Http.open, answer  # type: ignore[method-assign]
+    real, Http.get = Http.get, answer  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Http.open = real  # type: ignore[method-assign]
+        Http.get = real  # type: ignore[method-assign]
 
 
 def read_file(data: bytes, read: int, schema: pa.Schema | None = None) -> bool:

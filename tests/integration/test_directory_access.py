@@ -303,7 +303,7 @@ def test_a_file_that_climbs_out_of_the_table_is_refused(local: Any, writer: Tabl
 
 @pytest.mark.parametrize(
     ("location", "message"),
-    [("file:///etc", "is a local directory"), ("ftp://host/t", "'ftp:', which is not read")],
+    [("file:///etc", "is a local directory"), ("ftp://host/t", "'ftp:', which directory access does not support")],
 )
 def test_what_no_server_elsewhere_may_name_is_refused(
     location: str, message: str, monkeypatch: pytest.MonkeyPatch

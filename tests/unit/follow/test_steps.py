@@ -7,6 +7,7 @@ import json
 import logging
 import pathlib
 import random
+import types
 from typing import Any
 
 import pyarrow as pa
@@ -195,7 +196,8 @@ def test_loop_waits_for_new_versions_and_ends_when_it_is_left(
             table.insert(rows_of([5]))
 
     clock = [0.0]
-    monkeypatch.setattr("delta_sharing_client.follow.steps.time.sleep", sleep)
+    # Only there: other threads sleep as well.
+    monkeypatch.setattr("delta_sharing_client.follow.steps.time", types.SimpleNamespace(sleep=sleep))
     monkeypatch.setattr(VersionClock.__init__, "__defaults__", (lambda: clock[0], 0))
     found = []
     for changes in shared(lake).follow(cursor, every=30):
