@@ -254,7 +254,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_garbage_collection")
 @pytest.mark.parametrize(
-    "end", ["closed", "error", pytest.param("interrupted", marks=pytest.mark.alone), "retried", "stale"]
+    "end", ["closed", "dropped", "error", pytest.param("interrupted", marks=pytest.mark.alone), "retried", "stale"]
 )
 def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, end: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {}
@@ -276,6 +276,9 @@ def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, e
             if end == "closed" and number == 2:
                 batches.close()
                 break
+            if end == "dropped" and number == 2:
+                time.sleep(0.3)  # until more is decoded than was taken
+                break
             if end == "interrupted" and number == 2:
                 timer = threading.Timer(0.02, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
                 timer.start()
@@ -285,6 +288,8 @@ def test_what_a_read_held_does_not_wait_for_a_garbage_collection(large: Table, e
     except (DataError, KeyboardInterrupt) as error:
         kept = error
         assert str(kept) or end == "interrupted"
+    if end == "dropped":
+        del batches
     nothing_is_left()
     # What a thread was decoding goes when that ends.
     wait_for(lambda: arrow_bytes() - before < 500_000)
