@@ -1,4 +1,4 @@
-"""Files that are whole or not there, also after a power cut."""
+"""Files that are complete or missing, even after a power failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def replace(temporary: Path, target: Path) -> None:
-    """Give a complete file its name; when this returns, neither its bytes nor its name can be lost.
+    """Rename a complete file; when this returns, its content and its name are on the disk.
 
     Raises
     ------
@@ -17,7 +17,7 @@ def replace(temporary: Path, target: Path) -> None:
     with temporary.open("r+b") as stream:
         os.fsync(stream.fileno())
     os.replace(temporary, target)
-    # Windows cannot open a folder, and keeps names by itself.
+    # Windows cannot open a directory, and writes names by itself.
     if os.name == "posix":
         folder = os.open(target.parent, os.O_RDONLY)
         try:

@@ -207,7 +207,7 @@ class Read(AsyncOutputs, abc.ABC):
         """
         return explain(self.plan())
 
-    def to_batches(self, *, eager: bool = True) -> Batches:
+    def to_batches(self, *, eager: bool = True, rows: int | None = None) -> Batches:
         """Return the rows as an iterator of Arrow record batches, in stable order and bounded memory.
 
         The first batches arrive while the server still lists files. The result is complete only if the iterator ends
@@ -220,9 +220,14 @@ class Read(AsyncOutputs, abc.ABC):
         eager:
             Whether all rows are probably wanted. ``False`` is for a consumer that may stop soon: the read begins with
             the first pages of the first file, and the more is taken, the more of the table is fetched ahead.
+        rows:
+            The rows of every batch but the last, as with ``chunksize`` of other libraries. By default, batches have the
+            rows of a file's row groups, at most ``ReadOptions.batch_rows``.
 
         Raises
         ------
+        UsageError
+            ``rows`` is not a whole number of 1 or more.
         DeltaSharingError
             As ``plan``, at once. From the iterator ``DataError``, ``TransportError`` and others: the rows before are
             right, and more are missing.
@@ -233,7 +238,9 @@ class Read(AsyncOutputs, abc.ABC):
         ...     sum(batch.num_rows for batch in batches)
         2755
         """
-        return self._run(self._stream(), eager=eager)
+        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+            raise UsageError(f"'rows' must be a whole number of 1 or more, found {rows!r}.")
+        return self._run(self._stream(), eager=eager, rows=rows)
 
     def partitions(self, count: int) -> list[Partition]:
         """Plan the read and split it into at most ``count`` parts, for an engine that distributes them.
@@ -564,10 +571,10 @@ to_pandas().
         """Return a copy with a changed request."""
         return dataclasses.replace(self, request=dataclasses.replace(self.request, **changes), _reports=[])
 
-    def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True) -> Batches:
+    def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True, rows: int | None = None) -> Batches:
         report = ScanReport(notes=plan.notes)
         self._reports[:] = [report]
-        batches = execute(plan, report, eager=eager)
+        batches = execute(plan, report, eager=eager, rows=rows)
         for begin in progress_of(report, title=f"reading {self.table}", wanted=plan.context.options.progress):
             batches.meanwhile(begin)
         return batches

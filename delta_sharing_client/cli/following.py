@@ -1,4 +1,4 @@
-"""The steps of ``delta-sharing follow``: each is a file of its own, or lines on stdout, before it is committed."""
+"""Stores the steps of ``delta-sharing follow``: each is written to a file, or to stdout, before it is committed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from delta_sharing_client.cli.program import Settings
     from delta_sharing_client.follow.steps import FollowedChanges
 
-# Of the cursor's id, enough to tell the files of two of them apart.
+# Enough characters of the cursor's id to distinguish the files of two cursors.
 _ID = 8
 _WRITTEN = re.compile(r"\d{8,}-(?:snapshot|changes)-\d+-\d+-([0-9a-f]{8})\.\w+")
 
 
 def store(changes: FollowedChanges, folder: Path | None, file_format: FileFormat | None, settings: Settings) -> None:
-    """Write a step into ``folder``, or to stdout if None, and say so; one that comes again replaces its file.
+    """Write a step into ``folder``, or to stdout if ``None``, and report it; a repeated step replaces its file.
 
     Raises
     ------
     UsageError
         The folder cannot be written, or has a file of another cursor under this name.
     DeltaSharingError
-        As ``Read.to_reader``; there is no file then.
+        As ``Read.to_reader``; no file is written then.
     """
     if folder is None and file_format not in (None, FileFormat.JSONL):
         raise UsageError(

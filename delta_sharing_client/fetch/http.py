@@ -21,7 +21,7 @@ import yarl
 
 from delta_sharing_client.errors import DataError, ProtocolError, TransportError
 from delta_sharing_client.failures import LIBRARY_ERRORS, translated
-from delta_sharing_client.fetch.source import Body, Refused, Span, Version
+from delta_sharing_client.fetch.source import Body, DataRequest, Refused, Span, Version
 from delta_sharing_client.network import (
     MAX_REDIRECTS,
     REDIRECTS,
@@ -135,53 +135,34 @@ class Http:
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", Network.of(self.options))
 
-    async def get(
-        self,
-        url: str,
-        wanted: ByteRange | int | None,
-        file_id: str | None,
-        deadline: Deadline,
-        version: Version | None,
-        take: Callable[[Body], Awaitable[None]],
-    ) -> None:
-        """Send one GET and pass the open response to ``take``.
-
-        Parameters
-        ----------
-        url:
-            Pre-signed URL; checked here, like every redirect.
-        wanted:
-            A range, a number of bytes from the end, or ``None`` for the whole file.
-        deadline:
-            That of the whole read.
-        version:
-            The wanted version. If storage has another one it responds with 412, or ignores this.
+    async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
+        """Send one GET and pass the open response to ``take``. The URL and all redirects are checked.
 
         Raises
         ------
         Refused
             A status other than 200 and 206.
         Transient
-            No response, or an incomplete one.
+            No response arrived, or not all of it.
         DataError, ProtocolError, TransportError
-            The response is encoded or has another range than requested; the URL is not allowed; no response is
-            possible.
+            The response is encoded, or has a range that was not requested; the URL is not allowed; no response can
+            arrive.
         """
-        headers = _headers(wanted, version)
         for _ in range(MAX_REDIRECTS + 1):
+            url, _, file_id, deadline, _ = request
             check_data_url(url, allow_http=self.allow_http, table=self.table, file_id=file_id)
             deadline.check(_DOING, self.table)
-            exchange = _Exchange(self, url, wanted, file_id)
+            exchange = _Exchange(self, request)
             try:
-                location = await exchange.run(headers, deadline, take)
+                location = await exchange.run(take)
             except LIBRARY_ERRORS as error:
                 failure = translated(error, _DOING, self.table, url=url, receiving=exchange.has_answer)
             else:
                 if location is None:
                     return
-                url = redirected(url, location)
+                request = request._replace(url=redirected(url, location))
                 continue
-            # Raised here: with the library's exception as its context it would keep the socket, and show the URL.
+            # Raised here: with the library's error as its context it would keep the socket, and show the URL.
             deadline.check(_DOING, self.table)
             raise failure
         raise TransportError(f"{_DOING} failed: the storage redirects in a circle.", table=self.table)
@@ -211,25 +192,21 @@ class Http:
 class _Exchange:
     """One request and its response."""
 
-    def __init__(self, http: Http, url: str, wanted: ByteRange | int | None, file_id: str | None) -> None:
+    def __init__(self, http: Http, request: DataRequest) -> None:
         self._http = http
-        self._url = url
-        self._wanted = wanted
-        self._file_id = file_id
+        self._request = request
         self.has_answer = False
 
-    async def run(
-        self, headers: dict[str, str], deadline: Deadline, take: Callable[[Body], Awaitable[None]]
-    ) -> str | None:
-        """Make ``take`` read the response; return the target of a redirect instead, if it is one."""
-        http = self._http
-        # Only this object refers to the timeout, which refers to the task: an exception's frames must not.
-        patience = _Patience(asyncio.timeout(None), deadline)
+    async def run(self, take: Callable[[Body], Awaitable[None]]) -> str | None:
+        """Have ``take`` read the response; return the target of a redirect instead, if it is one."""
+        http, request = self._http, self._request
+        # It alone refers to the timeout, and that to the task: an error's frames must not.
+        patience = _Patience(asyncio.timeout(None), request.deadline)
         _current.set((patience, 2 * http.options.read_timeout))
         try:
             async with patience:
                 patience.begin(http.options.connect_timeout)
-                answer = await http.send(self._url, headers)
+                answer = await http.send(request.url, _headers(request.wanted, request.version))
                 try:
                     location = answer.headers.get("Location")
                     if answer.status in REDIRECTS and location is not None:
@@ -238,7 +215,7 @@ class _Exchange:
                     await take(self._body(answer, patience))
                     return None
                 finally:
-                    # A response that was read to its end has returned its connection; otherwise this closes it.
+                    # Read to its end, it has returned its connection; otherwise this drops the connection.
                     answer.close()
         except TimeoutError:
             if patience.is_connecting:
@@ -249,9 +226,9 @@ class _Exchange:
         if answer.status not in (200, 206):
             raise Refused(answer.status, answer.headers.get("Retry-After"))
         try:
-            return _HttpBody(answer, _span(answer, self._wanted), self._http, patience)
+            return _HttpBody(answer, _span(answer, self._request.wanted), self._http, patience)
         except DataError as error:
-            error.table, error.file_id = self._http.table, self._file_id
+            error.table, error.file_id = self._http.table, self._request.file_id
             raise
 
 

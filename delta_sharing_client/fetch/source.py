@@ -76,6 +76,21 @@ class Span:
     is_html: bool = False
 
 
+class DataRequest(NamedTuple):
+    """One GET of a data file.
+
+    ``url`` is its pre-signed URL, or its address in a ``FileStore``. ``wanted`` is a range, a number of bytes from the
+    end, or ``None`` for the whole file. ``deadline`` is that of the read. A storage that has another version than
+    ``version`` refuses with status 412, or ignores it.
+    """
+
+    url: str
+    wanted: ByteRange | int | None
+    file_id: str | None
+    deadline: Deadline
+    version: Version | None = None
+
+
 class Body(Protocol):
     """An open response, positioned at its first byte."""
 
@@ -113,16 +128,8 @@ class FileStore(Protocol):
     def options(self) -> ReadOptions:
         """The limits of the read."""
 
-    async def get(
-        self,
-        url: str,
-        wanted: ByteRange | int | None,
-        file_id: str | None,
-        deadline: Deadline,
-        version: Version | None,
-        take: Callable[[Body], Awaitable[None]],
-    ) -> None:
-        """Like ``Http.get``; ``url`` is an address in the store. Credentials are renewed before."""
+    async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
+        """Like ``Http.get``. Credentials are renewed before."""
 
 
 class Stale(DataError):
@@ -335,7 +342,8 @@ class _Transfer:
 
     async def get(self, url: str, wanted: ByteRange | int | None) -> None:
         reader = self.file.reader
-        await reader.http.get(url, wanted, self.file.file_id, reader.deadline, self.file.version, self.take)
+        request = DataRequest(url, wanted, self.file.file_id, reader.deadline, self.file.version)
+        await reader.http.get(request, self.take)
 
     async def take(self, body: Body) -> None:
         """Read a response."""

@@ -1,4 +1,4 @@
-"""What of a table's waiting files one micro-batch takes: which files of a commit, in which order, and how many.
+"""Chooses the files of a micro-batch: which files of a commit, in which order, and how many.
 
 The rules are those of the JVM connector: a file is admitted while both budgets are above zero and only then counted, so
 at least one is always admitted and the last one may overshoot the bytes. Files of one *unit* are admitted together: the
@@ -20,7 +20,7 @@ BASE = -1
 
 
 class Position(NamedTuple):
-    """How far a stream has read: all of the versions before ``version``, and of that one the files up to ``place``."""
+    """How far a stream has read: all versions before ``version``, and the files of ``version`` up to ``place``."""
 
     version: int
     place: int = BASE
@@ -38,7 +38,7 @@ class VersionFiles:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Budget:
-    """What one micro-batch may take; ``None`` is no limit."""
+    """The limits of one micro-batch; ``None``: no limit."""
 
     files: int | None = None
     bytes: int | None = None
@@ -58,8 +58,8 @@ def admit(start: Position, offered: Iterable[VersionFiles], budget: Budget) -> P
 
     Returns
     -------
-    ``start`` where nothing is offered. After the last file of a version the position is the base of the next one;
-    versions without files are passed for free.
+    ``start`` if nothing is offered. After the last file of a version the position is the base of the next one;
+    versions without files do not count.
     """
     files_left, bytes_left = budget.files, budget.bytes
     position, open_unit = start, None
@@ -91,12 +91,12 @@ def appended_files(actions: Sequence[FileAction], version: int, on_change: OnCha
     version:
         Its version, for the error.
     on_change:
-        What to do where files are removed. ``IGNORE_CHANGES`` returns rewritten files whole, so rows come again.
+        What to do if files are removed. ``IGNORE_CHANGES`` returns rewritten files whole, so rows come again.
 
     Raises
     ------
     DataError
-        Files are removed and ``on_change`` does not allow it; names the version and the option that does.
+        Files are removed and ``on_change`` does not allow it. The message names the version and the option.
     """
     adds = [action for action in actions if isinstance(action, AddFile)]
     removes = [action for action in actions if isinstance(action, RemoveFile)]
@@ -126,7 +126,7 @@ def change_files(actions: Sequence[FileAction]) -> list[FileAction]:
 
 
 def units(files: Sequence[FileAction]) -> tuple[int, ...]:
-    """Return for each file of a change feed the unit that must stay in one micro-batch with it.
+    """Return the unit of each file of a change feed; the files of a unit must be in one micro-batch.
 
     Change files of a commit are one unit: they hold the pre-images and post-images of its updates. So are all files
     where a deletion vector is involved, because rows are found by comparing a removed file with the added one.

@@ -1,7 +1,7 @@
-"""The cursor file: how far one reader of one table has got, kept across crashes.
+"""The cursor file: how far one reader of one table has read. It survives crashes.
 
-A step is written down before its rows are handed out, with where it ends, and again when they are stored. So a reader
-that was ended in between gets the same step again, whatever the table has become meanwhile::
+The end of a step is saved before its rows are returned, and the step is saved as committed after they are stored. A
+reader that crashes in between gets the same step again, even if the table has changed::
 
     {"cursor": 1, "id": "5f3a...", "endpoint": "https://...", "table": "share.schema.table",
      "number": 4, "committed": {offset}, "begun": {offset} or null, "files": 2}
@@ -28,7 +28,7 @@ _FORM = 1
 
 
 def words_of(path: Path) -> Words:
-    """Return how messages speak of the cursor at ``path``."""
+    """Return the words of messages about the cursor at ``path``."""
     return Words(
         place=f"cursor '{path}'",
         anew=f"delete '{path}' or choose another cursor, and follow the table again",
@@ -41,9 +41,9 @@ def words_of(path: Path) -> Words:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class State:
-    """What a cursor says: ``number`` steps are committed, up to ``committed``; the next one reaches ``begun``.
+    """The content of a cursor: ``number`` steps are committed, up to ``committed``; the next one ends at ``begun``.
 
-    ``begun`` is ``None`` until the next step is handed out, which has ``files`` files. ``id`` tells cursors apart.
+    ``begun`` is ``None`` until the next step, with ``files`` files, is returned. ``id`` identifies the cursor.
     """
 
     id: str
@@ -64,12 +64,12 @@ class CursorFile:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep others from following with this cursor.
+        """Lock the cursor for this process.
 
         Raises
         ------
         UsageError
-            Somebody else follows with it, or no file can be written there.
+            Another program uses it, or the file cannot be written.
         """
         taken = (
             f"The cursor '{self.path}' is in use: another program follows the table with it. End that one, or choose "
@@ -81,12 +81,12 @@ class CursorFile:
             yield
 
     def read(self) -> State:
-        """Return what the cursor says; that of a new one, where there is no file.
+        """Return the state of the cursor, or a new one if there is no file.
 
         Raises
         ------
         UsageError
-            The file is no cursor, or one of another table or server.
+            The file is not a cursor, or belongs to another table or server.
         """
         try:
             text = self.path.read_bytes()
@@ -107,12 +107,12 @@ class CursorFile:
         return State(found["id"], found["number"], parse_offset(found["committed"], self.words), begun, found["files"])
 
     def write(self, state: State) -> None:
-        """Replace the cursor in one step that survives a power cut. Call it while the cursor is held.
+        """Replace the file atomically and durably. The caller must hold the cursor.
 
         Raises
         ------
         UsageError
-            The file cannot be written; the cursor is then what it was.
+            The file cannot be written; the old one remains.
         """
         content = {
             "cursor": _FORM,

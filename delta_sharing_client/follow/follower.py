@@ -1,7 +1,7 @@
-"""Where a stream stands and how far its next micro-batch reaches: offsets in, offsets and files out.
+"""Computes how far the next micro-batch of a stream reaches, and which files are between two offsets.
 
-Nothing here knows Spark's classes. Every answer is derived from the offsets given and from the server, never from what
-an earlier call left behind, because Spark replays batches in new processes; what is kept is only a cache.
+This module does not depend on Spark. Its results depend only on the given offsets and the server, because Spark replays
+batches in new processes; all state is a cache.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
@@ -45,9 +44,9 @@ class Selected:
 
 
 class VersionClock:
-    """The table's latest version, asked for at most once an interval, or frozen for a query that ends by itself.
+    """The table's latest version, requested at most once per interval, or frozen for a query that ends by itself.
 
-    A server that does not answer for less than ``patience`` seconds has nothing new.
+    While the server has not responded for less than ``patience`` seconds, the version stays the same.
     """
 
     def __init__(
@@ -68,18 +67,18 @@ class VersionClock:
         self.went_back = False
 
     def freeze(self) -> None:
-        """Ask once more and keep the answer."""
+        """Request the version once more and keep it."""
         self.known = self._ask()
         self._frozen = True
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the next question is due."""
+        """Seconds until the next request."""
         asked_at = self._now() if self._asked_at is None else self._asked_at
         return max(0.01, asked_at + self._interval - self._now())
 
     def latest(self) -> int:
-        """Return the latest version known; asks when the interval has passed. It never goes back."""
+        """Return the latest known version, requested if the interval has passed. It never decreases."""
         due = self._asked_at is None or self._now() - self._asked_at >= self._interval
         if self.known is None or (due and not self._frozen):
             try:
@@ -91,13 +90,13 @@ class VersionClock:
             self._asked_at = self._now()
             self.went_back = self.known is not None and found < self.known
             if self.went_back:
-                # A server that lags behind, or one of several: what was seen exists.
+                # The server lags behind, or is one of several: the newer version exists.
                 _LOG.warning("the server says version %d after it said %d; no older version is read", found, self.known)
             self.known = found if self.known is None else max(found, self.known)
         return self.known
 
     def _wait_for(self, error: RequestError | TransportError) -> None:
-        """Take note of a question without answer; raise ``error`` where the patience is at its end."""
+        """Handle a request without response; raise ``error`` if it has lasted for ``patience`` seconds."""
         self._asked_at = self._now()
         if self._silent_since is None:
             self._silent_since = self._asked_at
@@ -110,15 +109,16 @@ class VersionClock:
 
 
 def may_pass(error: DeltaSharingError) -> bool:
-    """Whether ``error`` says that the server is down or busy, and nothing about what was asked."""
+    """Whether ``error`` means that the server is down or busy, and not that the request is wrong."""
     if isinstance(error, RequestError):
         return error.status is not None and (error.status >= 500 or error.status in (408, 425, 429))
     return isinstance(error, TransportError)
 
 
 def with_way_out(error: DeltaSharingError, words: Words) -> DeltaSharingError:
-    """Return ``error`` as the stream that it stops should tell it: its message ends with what to do."""
-    if isinstance(error, UsageError) or re.search(f"{words.place}|{words.again}", error.message, re.I):
+    """Return ``error``, which stops a stream, with advice at the end of its message."""
+    told = error.message.lower()
+    if isinstance(error, UsageError) or words.place.lower() in told or words.again.lower() in told:
         return error
     if isinstance(error, DataError) and error.status == HTTPStatus.NOT_FOUND:
         error.message = (
@@ -156,25 +156,25 @@ class Follower:
         self._checked: set[tuple[str, str]] = set()
 
     def freeze(self) -> None:
-        """Let the table's version of now be the last one, for a query that reads what is there and ends."""
+        """Make the current version of the table the last one, for a query that ends there."""
         self.clock.freeze()
 
     def reported(self) -> Offset | None:
-        """Return the offset that a stream that has read all would have, as far as known; asks nothing."""
+        """Return the offset after the latest known version, ``None`` if none is known; sends no request."""
         if self.clock.known is None:
             return None
         return self._offset(Position(self.clock.known + 1), self.clock.known, from_snapshot=False)
 
     def budget(self) -> Budget:
-        """Return the limits that the options set for one batch."""
+        """Return the limits of one batch."""
         files, size = self._options.max_files, self._options.max_bytes
         return Budget(DEFAULT_MAX_FILES if files is None and size is None else files, size)
 
     def next_offset(self, start: AnyOffset, budget: Budget | None) -> AnyOffset:
-        """Return how far the batch after ``start`` reaches; an equal offset where there is nothing to read.
+        """Return the end of the batch after ``start``; an equal offset if there is nothing to read.
 
-        ``budget`` of ``None`` takes all that there is. A new stream's first answer is always another one than
-        ``start``: it holds where the stream begins, so that no restart chooses anew.
+        ``budget`` of ``None``: no limit. The first result of a new stream always differs from ``start``: it contains
+        the beginning of the stream, so that a restart does not choose another one.
         """
         resolved = self._resolve(start) if isinstance(start, Beginning) else start
         self.check(resolved)
@@ -184,7 +184,7 @@ class Follower:
         latest = self.clock.latest()
         if self.clock.went_back:
             self._check_same_table(resolved)
-        # A stream may begin at a version that is still to come; one that has read some cannot be ahead of the table.
+        # A stream may start at a future version; after it has read rows, it cannot be ahead of the table.
         if resolved.position.version > max(latest + 1, resolved.first_version):
             raise DataError(
                 f"The {self._words.place} is at version {resolved.position.version} of the table, whose latest "
@@ -206,11 +206,11 @@ class Follower:
         return current
 
     def files(self, start: AnyOffset, end: Offset) -> list[Selected]:
-        """Return the files between two offsets, in order. Needs nothing but the offsets."""
+        """Return the files between two offsets, in order. The offsets are enough."""
         return [selected for selected in self.selected(start, end) if selected.files]
 
     def selected(self, start: AnyOffset, end: Offset) -> list[Selected]:
-        """As ``files``, also of windows in which there are none."""
+        """Like ``files``, including windows without files."""
         begin = self._beginning_of(end) if isinstance(start, Beginning) else start
         check_order(begin, end, self._words)
         self.check(end)
@@ -219,7 +219,7 @@ class Follower:
         return list(self._between(begin, end))
 
     def forget_before(self, end: Offset) -> None:
-        """Drop what is cached of the versions before ``end``."""
+        """Drop cached versions before ``end``."""
         if self._window is not None and self._window.last < end.position.version:
             self._window = None
 
@@ -275,7 +275,7 @@ class Follower:
         return file_id(window.versions[position.version - window.first].files[position.place])
 
     def _between(self, start: Offset, end: Offset) -> Iterator[Selected]:
-        """Yield what lies between two offsets, window by window. An end at the base of a version excludes it."""
+        """Yield the files between two offsets by window. An end at the base of a version excludes it."""
         current = start
         if start.in_snapshot:
             window = self._snapshot_at(start.position.version, end.response_format)
@@ -313,7 +313,7 @@ class Follower:
 
     def _tail_at(self, start: Offset, latest: int, end_format: ResponseFormat | None = None) -> Window:
         first = start.position.version
-        # Within a version the order of files depends on the format; between versions any will do.
+        # The order of files in a version depends on the format; between versions, any format works.
         wanted = self._options.read.response_format
         if start.position.place != BASE:
             wanted = start.response_format
@@ -322,7 +322,7 @@ class Follower:
         last = min(latest, first + self._options.max_versions_per_rpc - 1)
         needed = first
         if end_format is not None and self._options.whole_versions:
-            # A step is of one answer.
+            # A step comes from one response.
             last = needed = latest
         held = self._window
         is_tail = held is not None and not held.is_snapshot
@@ -366,14 +366,14 @@ class Follower:
         )
 
     def check(self, offset: Offset) -> None:
-        """Check an offset against the table as it is now; once for each table and schema that offsets name.
+        """Check an offset against the current table, once for each table and schema.
 
         Raises
         ------
         UsageError
-            It belongs to another table, or to another kind of stream.
+            It belongs to another table, or another kind of stream.
         SchemaChangeError
-            Rows after it have no place in the schema of now, or the other way round.
+            Rows after it do not fit the current schema, or the other way round.
         """
         key = (offset.table_id, offset.schema_hash)
         check_restart(
@@ -386,12 +386,12 @@ class Follower:
         self._checked.add(key)
 
     def _check_same_table(self, offset: Offset) -> None:
-        """Versions went back: of a server that lags behind, or of a table that was created anew."""
+        """Check a table whose version decreased: the server may lag behind, or the table was created anew."""
         found = self._table.describe().metadata.id
         check_restart(offset, self._words, table_id=found, change_feed=self._options.read_change_feed)
 
     def _check_schema(self, offset: Offset) -> None:
-        """The table's description changed since the checkpoint was written: only additions let the stream go on."""
+        """Check a schema that changed since the offset was written: the stream continues only after additions."""
         position = offset.position
         version = position.version if offset.in_snapshot or position.place != BASE else position.version - 1
         if version < 0:

@@ -1,7 +1,7 @@
 """The position of a follower, as the JSON object that is written into Spark's checkpoint or a cursor.
 
-Spark compares offsets as text and replays ``partitions(start, end)`` in a new process without asking for offsets
-first, so an offset is complete, its keys keep their order, and two equal positions have equal text.
+Spark compares offsets as text and replays ``partitions(start, end)`` in a new process without a call for offsets
+before, so an offset is complete, its keys have a fixed order, and equal positions have equal text.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Offset:
 
 
 class Beginning:
-    """The position before anything was resolved: the same whenever it is asked for."""
+    """The position before the start is resolved. It is always the same."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the object for Spark's offset log."""
@@ -84,12 +84,12 @@ AnyOffset = Union[Offset, Beginning]
 
 
 def parse_offset(value: object, words: Words) -> AnyOffset:
-    """Read an offset from where it was kept.
+    """Parse a stored offset.
 
     Raises
     ------
     UsageError
-        It is not one of ours, or one of another version of this source.
+        It is not from this package, or from another version of it.
     """
     if not isinstance(value, Mapping):
         raise UsageError(f"Expected an offset of this package in the {words.place}, found {value!r}; {words.anew}.")
@@ -125,7 +125,7 @@ def parse_offset(value: object, words: Words) -> AnyOffset:
 
 
 def check_restart(offset: Offset, words: Words, *, table_id: str, change_feed: bool) -> None:
-    """Refuse to go on from ``offset`` with another table or another kind of read.
+    """Check that ``offset`` belongs to this table and kind of read.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def check_restart(offset: Offset, words: Words, *, table_id: str, change_feed: b
 
 
 def check_order(start: Offset, end: Offset, words: Words) -> None:
-    """Refuse a pair of offsets of which the second lies before the first, or belongs to another stream.
+    """Check that ``end`` is not before ``start`` and belongs to the same stream.
 
     Raises
     ------

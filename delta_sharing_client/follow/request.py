@@ -1,4 +1,4 @@
-"""What a follower is asked for: of which table, from where, how much at a time, and the words it speaks in."""
+"""The request of a follower: table, start, limits, and the words of its messages."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class OnChange(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """How messages name what keeps a follower's place, and what its user does about it.
+    """Words of messages, which differ between a checkpoint and a cursor.
 
-    ``place`` is the noun, ``anew`` the advice to begin again, ``again`` the advice to go on, ``batch`` what is read at
-    a time; ``starting_version`` names an option, and ``max_outage`` is a sentence about one.
+    ``place`` is what stores the position, ``anew`` the advice to start again, ``again`` the advice to continue, and
+    ``batch`` the unit of reading. ``starting_version`` names an option, and ``max_outage`` is a sentence about one.
     """
 
     place: str
@@ -52,12 +52,12 @@ CHECKPOINT = Words(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FollowRequest:
-    """What to follow, and how; the steps of a follower are derived from it and from what the server says.
+    """The table to follow, and how.
 
-    ``columns``, ``filter`` and ``response_format`` of ``read`` hold for all rows. ``max_files`` and ``max_bytes`` are
-    the limits of one batch, ``None`` where there is none. ``version_interval`` and ``max_outage`` are in seconds: how
-    often the latest version is asked for, and how long a server may be silent. With ``whole_versions`` no batch ends
-    within a version after the snapshot.
+    ``columns``, ``filter`` and ``response_format`` of ``read`` apply to all rows. ``max_files`` and ``max_bytes`` limit
+    one batch; ``None``: no limit. ``version_interval`` is the time between requests of the latest version, and
+    ``max_outage`` how long a server may not respond, both in seconds. With ``whole_versions``, a batch after the
+    snapshot contains whole versions.
     """
 
     table: TableName
@@ -75,12 +75,12 @@ class FollowRequest:
     words: Words = CHECKPOINT
 
     def waiting(self, options: ReadOptions) -> ReadOptions:
-        """Return ``options`` with which what a batch needs is tried again for ``max_outage``."""
+        """Return ``options`` that retry for ``max_outage``, for requests that a batch needs."""
         if not self.max_outage:
             return options
         seconds = max(options.max_retry_seconds, self.max_outage)
         return dataclasses.replace(options, max_attempts=_ENDLESS, max_retry_seconds=seconds)
 
     def polling(self, options: ReadOptions) -> ReadOptions:
-        """Return ``options`` for a question that is asked again anyway."""
+        """Return ``options`` for a request that is repeated anyway."""
         return dataclasses.replace(options, max_attempts=3, max_retry_seconds=10.0) if self.max_outage else options

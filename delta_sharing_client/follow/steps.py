@@ -1,4 +1,4 @@
-"""A table followed without Spark: its snapshot, then its changes, step by step, from a cursor on."""
+"""Follows a table without Spark: its snapshot, then its changes, in steps, from a cursor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ AVAILABLE_NOW = "available-now"
 
 @dataclasses.dataclass(frozen=True)
 class _Taken:
-    """One step: where it lies, and its files."""
+    """One step and its files."""
 
     steps: _Steps
     state: State
@@ -51,10 +51,10 @@ class _Taken:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class FollowedChanges(Read):
-    """What happened to a table in some versions, as ``SharedTable.follow`` hands it out; it has the outputs of a read.
+    """The changes of a table in some versions, from ``SharedTable.follow``, with the outputs of a read.
 
-    Rows have the table's columns, then ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. Those of the
-    snapshot are inserts of its version; their ``_commit_timestamp`` is that of 1970 where the server does not tell it.
+    Rows have the table's columns, then ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. Rows of the
+    snapshot are inserts of its version; their ``_commit_timestamp`` is in 1970 if the server does not send it.
     """
 
     request: ChangesRequest
@@ -62,46 +62,46 @@ class FollowedChanges(Read):
 
     @property
     def id(self) -> str:
-        """Names these changes among all of all cursors; those that come again have the same."""
+        """Identifies these changes among those of all cursors; repeated changes have the same id."""
         return f"{self._taken.state.id}-{self.number}"
 
     @property
     def number(self) -> int:
-        """How many steps of the cursor were before this one."""
+        """The number of steps of the cursor before this one."""
         return self._taken.state.number
 
     @property
     def start_version(self) -> int:
-        """The first version of which these are the changes; of a snapshot, its version."""
+        """The first version of these changes; for a snapshot, its version."""
         return self.request.starting_version or 0
 
     @property
     def end_version(self) -> int:
-        """The last version of which these are the changes."""
+        """The last version of these changes; for a snapshot, its version."""
         return self.request.ending_version or 0
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether these are rows of the table as it was when following began."""
+        """Whether these are rows of the initial snapshot."""
         return self._taken.window.is_snapshot
 
     @property
     def is_repeat(self) -> bool:
-        """Whether these were handed out before, and not committed."""
+        """Whether these were returned before and not committed."""
         return self._taken.is_repeat
 
     @property
     def completes_version(self) -> bool:
-        """Whether all of ``end_version`` is there once these are stored: not within a snapshot of several steps."""
+        """Whether these complete ``end_version``; false before the last step of a snapshot."""
         return self._taken.state.begun is not None and not self._taken.state.begun.in_snapshot
 
     def commit(self) -> None:
-        """Say that these changes are stored: they do not come again. A second time does nothing.
+        """Save in the cursor that these changes are stored, so they are not returned again. A second call does nothing.
 
         Raises
         ------
         UsageError
-            The cursor was moved on by somebody else, or cannot be written.
+            Another program moved the cursor, or it cannot be written.
         """
         self._taken.steps.commit(self._taken.state)
 
@@ -110,7 +110,7 @@ class FollowedChanges(Read):
         return taken.steps.plan(taken, as_of_now(self.request), options or self.options)
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> NoReturn:
-        """Refuse: Spark follows a table by itself.
+        """Not supported, because Spark follows a table with its own checkpoint.
 
         Raises
         ------
@@ -124,11 +124,11 @@ class FollowedChanges(Read):
 
 
 class Follow:
-    """The steps in which a table is followed; from ``SharedTable.follow``, for ``for`` and ``async for``.
+    """The steps of ``SharedTable.follow``, for ``for`` and ``async for``.
 
-    A loop goes on where the cursor is, and only one at a time can use it. It raises ``UsageError`` for a cursor that is
-    broken, in use or of another table; ``SchemaChangeError`` for a change of the schema other than columns that were
-    added and types that were widened; ``UnsupportedFeatureError`` for columns that cannot be read, unless the columns
+    A loop continues at the cursor, which only one loop can use at a time. It raises ``UsageError`` for a cursor that is
+    broken, in use or of another table; ``SchemaChangeError`` for a change of the schema other than added
+    columns and widened types; ``UnsupportedFeatureError`` for columns that cannot be read, unless the columns
     were named; ``DataError`` for versions that the provider has removed; and the errors of the server and the network.
 
     Examples
@@ -214,7 +214,7 @@ def follow(
 
 
 class _Steps:
-    """One loop over a table: the cursor as it is on the disk, and the next step."""
+    """One loop over a table: its cursor file and the next step."""
 
     def __init__(
         self, rest: RestClient, request: FollowRequest, options: ReadOptions, cursor: CursorFile, available_now: bool
@@ -225,21 +225,21 @@ class _Steps:
         self._cursor = cursor
         self._available_now = available_now
         self._held = contextlib.ExitStack()
-        # A loop may be closed on one thread while another one still asks for its next step.
+        # One thread may close a loop while another one waits for its next step.
         self._mutex = threading.RLock()
         self._is_closed = False
         self._repeats = False
         self.state: State
 
     def begin(self) -> None:
-        """Take the cursor, and ask what the table is."""
+        """Lock the cursor and request the metadata."""
         with self._mutex:
             if not self._is_closed:
                 self._held.enter_context(self._cursor.held())
         self.state = self._cursor.read()
         self._repeats = self.state.begun is not None
         request, options = self._request, self._options
-        # Where nobody answers at the first question, a wrong address is likelier than an outage.
+        # If the first request gets no response, a wrong address is more likely than an outage.
         with self._rest.about(request.table):
             self._head = self._describe(FollowedTable(self._rest, request, options, options))
         with self._telling():
@@ -249,7 +249,7 @@ class _Steps:
                 self._follower.freeze()
 
     def close(self) -> None:
-        """Let go of the cursor."""
+        """Unlock the cursor."""
         with self._mutex:
             self._is_closed = True
             self._held.close()
@@ -261,11 +261,11 @@ class _Steps:
 
     @property
     def wait(self) -> float:
-        """Seconds until it makes sense to ask again."""
+        """Seconds until the next request."""
         return self._follower.clock.seconds_left
 
     def next(self) -> FollowedChanges | None:
-        """Return the next step, ``None`` where there is nothing new."""
+        """Return the next step, ``None`` if there is nothing new."""
         with self._telling():
             if self.state.begun is not None and not self._repeats:
                 raise UsageError(
@@ -278,12 +278,12 @@ class _Steps:
             return self._handed_out(is_repeat)
 
     def commit(self, state: State) -> None:
-        """Write down that the step that began in ``state`` is stored."""
+        """Save that the step of ``state`` is stored."""
         with self._mutex:
             if not self._is_closed:
                 self._commit(state)
                 return
-        # The loop is over, and what it handed out last is stored after it.
+        # The loop has ended before its last step was stored.
         with self._cursor.held():
             self.state = self._cursor.read()
             self._commit(state)
@@ -300,26 +300,26 @@ class _Steps:
         head, read = table.describe(), self._request.read
         schema = parse_schema(head.metadata.schema_string)
         if read.columns is None:
-            # What a cursor keeps in step lasts.
+            # The copy that a cursor maintains is permanent.
             check_nothing_left_out(schema, f"A copy of '{self._request.table}'")
-        # Names that do not fit are told before a step has begun.
+        # Wrong names are reported before a step begins.
         ChangesRequest(starting_version=0, columns=read.columns, filter=read.filter).bound(schema)
         return head
 
     def _begin_step(self) -> bool:
-        """Write down where the next step ends; whether there is one."""
+        """Save the end of the next step; return whether there is one."""
         start = self.state.committed
         try:
             end = self._follower.next_offset(start, self._follower.budget())
         except SchemaChangeError:
-            # Columns that were added are no reason to stop: what follows has them.
+            # Added columns do not stop the loop: the next steps have them.
             self._head = self._describe(self._table)
             self._follower = Follower(self._table, self._head, self._follower.clock)
             end = self._follower.next_offset(start, self._follower.budget())
         if end == start or isinstance(end, Beginning):
             return False
         files = sum(len(selected.files) for selected in self._follower.selected(start, end))
-        # A table that is empty has a snapshot, too.
+        # An empty table has a snapshot too.
         is_step = files > 0 or (isinstance(start, Beginning) and end.from_snapshot)
         if is_step:
             self._save(dataclasses.replace(self.state, begun=end, files=files))
@@ -328,7 +328,7 @@ class _Steps:
         return is_step
 
     def _handed_out(self, is_repeat: bool) -> FollowedChanges:
-        """Return the step that the cursor says has begun."""
+        """Return the step that has begun according to the cursor."""
         start, end, state = self.state.committed, self.state.begun, self.state
         assert end is not None
         if isinstance(start, Offset):
@@ -383,7 +383,7 @@ class _Steps:
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        """Let what ends the loop end with what to do."""
+        """Add advice to errors that end the loop."""
         try:
             with self._rest.about(self._request.table):
                 yield

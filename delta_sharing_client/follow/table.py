@@ -1,4 +1,4 @@
-"""A shared table as a follower asks for it: its latest version, its descriptions, and windows of its versions."""
+"""Requests of a follower: the latest version of a table, its metadata, and windows of its versions."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.planning import live_files
 from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.lines import TableAction
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
@@ -55,7 +56,7 @@ from delta_sharing_client.protocol.urls import RefreshingUrls
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """The versions ``first`` to ``last`` as one answer of the server holds them; of a snapshot, one version."""
+    """The versions ``first`` to ``last`` in one response; for a snapshot, one version."""
 
     first: int
     last: int
@@ -68,7 +69,7 @@ class Window:
 
 
 class FollowedTable:
-    """A table behind a server, and what is asked of it. ``options`` are those of what its rows need."""
+    """A shared table. ``options`` are for requests that its rows need, ``polling`` for the latest version."""
 
     def __init__(
         self,
@@ -82,9 +83,9 @@ class FollowedTable:
         self.name = str(request.table)
         self.read_options = options
         self._operation = operation
-        # One query id for all that a follower asks.
+        # One query id for all requests of a follower.
         self._rest = rest.for_read(options)
-        # Asks again and again anyway, and must not keep a query that is stopped.
+        # Repeated anyway, and must not delay the end of a query.
         self._polling = self._rest.for_read(polling, self._rest.query_id)
 
     def close(self) -> None:
@@ -92,7 +93,7 @@ class FollowedTable:
         self._rest.close()
 
     def describe(self, version: int | None = None, timestamp: str | None = None) -> TableHead:
-        """Return protocol and metadata, of the latest version by default, checked to be readable."""
+        """Return protocol and metadata, by default of the latest version; raises if they are not supported."""
         response_format = self.request.read.response_format
         try:
             head = table_metadata(
@@ -106,7 +107,7 @@ class FollowedTable:
         except (RequestError, ProtocolError) as error:
             if version is None:
                 raise
-            # Not every server tells the metadata of a version by itself; a snapshot begins with it everywhere.
+            # Not every server has metadata by version, but every snapshot begins with it.
             query = QueryRequest(version=version, limit_hint=1)
             try:
                 with query_table(self._rest, self.request.table, query, response_format=response_format) as answer:
@@ -117,7 +118,7 @@ class FollowedTable:
         return head
 
     def metadata_at(self, version: int) -> Metadata | None:
-        """Return the metadata as of ``version``, ``None`` where the server cannot say."""
+        """Return the metadata at ``version``, ``None`` if the server does not have it."""
         try:
             return self.describe(version).metadata
         except RequestError:
@@ -145,7 +146,7 @@ class FollowedTable:
         Raises
         ------
         SchemaChangeError
-            The table's description at ``version`` does not fit ``stream``: it changed after the stream was loaded.
+            The metadata at ``version`` does not fit ``stream``: it changed after the stream was loaded.
         """
         query = QueryRequest(version=version, include_refresh_token=False)
         answer = query_table(self._rest, self.request.table, query, response_format=response_format)
@@ -160,15 +161,15 @@ class FollowedTable:
         return self._window(query, answer, [VersionFiles(version, files, tuple(range(len(files))))])
 
     def tail_window(self, first: int, last: int, stream: TableHead, response_format: ResponseFormat) -> Window:
-        """Return what happened in the versions ``first`` to ``last``, as a stream described by ``stream`` sees it.
+        """Return the files of the versions ``first`` to ``last`` for a stream with the metadata ``stream``.
 
-        A version that the stream cannot read has a ``problem`` instead of files; nothing is raised for it here,
-        because the versions before it can be read.
+        A version that the stream cannot read has a ``problem`` instead of files. It is not raised here, because the
+        versions before it can be read.
 
         Raises
         ------
         DataError
-            The server does not serve ``first`` any more.
+            The server no longer has ``first``.
         """
         query: QueryRequest | ChangesQuery
         try:
@@ -203,7 +204,7 @@ class FollowedTable:
         asked: ScanRequest | ChangesRequest,
         options: ReadOptions | None = None,
     ) -> ScanPlan:
-        """Plan the reading of ``files`` of ``window``, written under ``stream``: the columns, filter and limit of
+        """Plan the read of ``files`` of ``window`` with the metadata ``stream``, and the columns, filter and limit of
         ``asked``."""
         options = options or self.read_options
         table = TableState(
@@ -233,10 +234,10 @@ class FollowedTable:
     def schema_change(
         self, version: int, seen: Metadata, stream: TableHead, unread_from: int | None = None
     ) -> SchemaChangeError:
-        """Return the error for rows of ``version`` written under ``seen``, for which ``stream`` has no place.
+        """Return the error for rows of ``version`` with the metadata ``seen``, which do not fit ``stream``.
 
-        It tells what changed, in which version, and the way out, which depends on which of the two came later.
-        ``unread_from`` is the first version that the stream has not read, ``version`` by default.
+        Its message has the change, the version, and advice, which depends on which of the two is newer.
+        ``unread_from`` is the first version that the stream has not read, by default ``version``.
         """
         first = version if unread_from is None else unread_from
         if version > stream.version or self._is_newer(version, stream):
@@ -263,15 +264,14 @@ class FollowedTable:
         return SchemaChangeError(message, table=self.name, version=changed_in)
 
     def _is_newer(self, version: int, stream: TableHead) -> bool:
-        """Whether what an answer about ``version`` began with is newer than ``stream``: some servers send the "
-        "latest."""
+        """Whether the metadata sent for ``version`` is newer than ``stream``: some servers send the latest."""
         then = self.metadata_at(version)
         return then is not None and difference(then, stream.metadata) is None
 
     def _version_that_changed(self, seen: Metadata, low: int, high: int) -> int:
-        """Return a version after ``low`` that changed ``seen`` so that its rows have no place any more.
+        """Return a version after ``low`` that changed ``seen`` incompatibly.
 
-        ``high``, at which that is so, where the server does not tell.
+        It is ``high``, which is incompatible, if the server does not have the metadata in between.
         """
         while high - low > 1:
             middle = (low + high) // 2
@@ -285,7 +285,7 @@ class FollowedTable:
         return high
 
     def _versions(
-        self, first: int, last: int, answer: TableAnswer, actions: Sequence[object], stream: TableHead
+        self, first: int, last: int, answer: TableAnswer, actions: Sequence[TableAction], stream: TableHead
     ) -> list[VersionFiles]:
         by_version: dict[int, list[FileAction]] = {}
         problems: dict[int, DeltaSharingError] = {}
@@ -303,7 +303,7 @@ class FollowedTable:
             elif isinstance(action, VersionedProtocol):
                 check(action.version, action.protocol, None)
             else:
-                version = action.shared_version  # type: ignore[attr-defined]
+                version = action.shared_version
                 if version is None:
                     raise ProtocolError(
                         "The server sent a file of a range of versions without its version; a stream cannot place it. "
@@ -311,7 +311,7 @@ class FollowedTable:
                         table=self.name,
                     )
                 if first <= version <= last:
-                    by_version.setdefault(version, []).append(action)  # type: ignore[arg-type]
+                    by_version.setdefault(version, []).append(action)
         result = []
         for version in range(first, last + 1):
             files: Sequence[FileAction] = ()
@@ -322,7 +322,7 @@ class FollowedTable:
                 except DataError as error:
                     error.table = self.name
                     problem = error
-            # Only the changes of a commit belong together: the images of an update.
+            # Only the changes of one commit belong together, because of the images of an update.
             together = units(files) if self.request.read_change_feed else tuple(range(len(files)))
             if self.request.whole_versions:
                 together = (0,) * len(files)
@@ -369,7 +369,7 @@ class FollowedTable:
 
 
 def _as_insert(file: FileAction, version: int) -> FileAction:
-    # A file that OPTIMIZE wrote is a file of the snapshot like any other.
+    # In a snapshot, files written by OPTIMIZE count too.
     return msgspec.structs.replace(
         file, data_change=True, shared_version=version, shared_timestamp=file.shared_timestamp or 0
     )
@@ -377,9 +377,9 @@ def _as_insert(file: FileAction, version: int) -> FileAction:
 
 # === Whether files written under one schema can be read in a stream with another one ===
 
-# What was *seen* in the log must exist in the stream's schema, spelled the same, of the same type or a narrower one.
-# Columns that the stream has in addition are null in older files. Whether a column may hold nulls makes no difference:
-# the columns of a stream always may (the JVM connector refuses a column that became NOT NULL).
+# Each column in the log must be in the stream's schema, with the same spelling and the same type or a narrower one.
+# Additional columns of the stream are null in older files. Nullability does not matter, because all columns of a stream
+# are nullable (the JVM connector refuses a column that became NOT NULL).
 _BREAKS_A_STREAM = frozenset(
     set(Kind)
     - {Kind.ADDED, Kind.ADDED_NOT_NULL, Kind.NOT_NULL, Kind.ELEMENTS_NOT_NULL, Kind.VALUES_NOT_NULL, Kind.WIDENED}
@@ -387,16 +387,13 @@ _BREAKS_A_STREAM = frozenset(
 
 
 def difference(seen: Metadata, read: Metadata) -> str | None:
-    """Return what keeps a stream with the table description ``read`` from reading what was written under ``seen``.
-
-    ``None`` where nothing does.
-    """
+    """Return why a stream with the metadata ``read`` cannot read rows written with ``seen``, or ``None``."""
     found = first_difference(seen, read, _BREAKS_A_STREAM)
     return None if found is None else str(found)
 
 
 def fingerprint(metadata: Metadata) -> str:
-    """Return a short hash of what ``difference`` looks at; equal for equal descriptions."""
+    """Return a short hash of what ``difference`` compares."""
     content = [json.loads(metadata.schema_string), metadata.partition_columns, mapping_mode(metadata).value]
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -599,8 +599,9 @@ def _fixed_operand(operand: Operand, now: Moment) -> Operand:
         return operand
     if operand.name == "current_date":
         # Its argument is a number of days that are added.
-        days = [item.value for item in operand.arguments if isinstance(item, Literal)]
-        return Literal(Day(now.nanoseconds // NANOS_PER_DAY + sum(days)))  # type: ignore[arg-type]
+        values = [item.value for item in operand.arguments if isinstance(item, Literal)]
+        days = sum(value for value in values if isinstance(value, int))
+        return Literal(Day(now.nanoseconds // NANOS_PER_DAY + days))
     if operand.arguments:
         return call(operand.name, *(_fixed_operand(item, now) for item in operand.arguments))
     return Literal(now)

@@ -17,9 +17,9 @@ from typing import IO, Any, Union
 from urllib.parse import urlsplit
 
 from delta_sharing_client import optional
-from delta_sharing_client.errors import ProfileError, UsageError
+from delta_sharing_client.errors import DeltaSharingError, ProfileError, UsageError
 from delta_sharing_client.instants import parse_instant
-from delta_sharing_client.network import Network, proxy_headers, redirected, unfetchable
+from delta_sharing_client.network import unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import Secret, safe_url, told
 
@@ -37,7 +37,6 @@ _OTHER_URL = r"(?:ftp|s3|file|abfss?|gs)://[a-z.]{0,40}/?"
 _JWT_ALGORITHMS = ("RS256", "ES256")
 _MAX_SECRET_BYTES = 1 << 20
 _MAX_PROFILE_BYTES = 1 << 20
-_MOST_REDIRECTS = 5
 _CLOUDS = ("s3://", "gs://", "abfs://", "abfss://")
 
 _log = logging.getLogger(__name__)
@@ -212,8 +211,7 @@ class Profile:
         ------
         ProfileError
             It cannot be found or read, a field is missing, blank or malformed, its version is newer than this package,
-            or
-            its authentication is not supported. An expired token is an error only when it is used.
+            or its authentication is not supported. An expired token is an error only when it is used.
         """
         if isinstance(source, Profile):
             return source
@@ -322,38 +320,14 @@ def _opened(url: str) -> bytes:
 
 
 def _download(url: str, options: ReadOptions) -> bytes:
-    """Return the content of an https URL, by the options' proxy and certificates."""
-    import urllib3
+    """Return the content of an https URL."""
+    # Imported here, because requests takes longer than reading a profile.
+    from delta_sharing_client.protocol.sessions import download
 
-    network = Network.of(options)
-    timeout = urllib3.Timeout(connect=options.connect_timeout, read=options.read_timeout)
-    settings: dict[str, Any] = {"timeout": timeout, "retries": urllib3.Retry(2, redirect=False, backoff_factor=0.2)}
-    for _ in range(_MOST_REDIRECTS + 1):
-        if (reason := unfetchable(url, allow_http=False)) is not None:
-            raise ProfileError(f"The profile {_shown(url)} cannot be downloaded: its URL has {reason}.")
-        proxy = network.proxy_for(url)
-        settings["ssl_context"] = network.tls()
-        found = urllib3.PoolManager(**settings)
-        if proxy is not None:
-            found = urllib3.ProxyManager(proxy, proxy_headers=proxy_headers(proxy), **settings)
-        try:
-            with found as pool:
-                answer = pool.request("GET", url, redirect=False, preload_content=False, decode_content=True)
-                content = answer.read(_MAX_PROFILE_BYTES + 1)
-        except urllib3.exceptions.HTTPError as error:
-            cause = getattr(error, "reason", None) or error
-            why = "the certificate is not trusted" if "CERTIFICATE_VERIFY" in str(cause) else type(cause).__name__
-            raise ProfileError(f"The profile {_shown(url)} cannot be downloaded: {why}.") from None
-        if answer.status == 404:
-            raise FileNotFoundError
-        location = answer.headers.get("Location")
-        if location is None or not 300 < answer.status < 400:
-            break
-        url = redirected(url, location)
-    if answer.status != 200 or len(content) > _MAX_PROFILE_BYTES:
-        why = f"the server answers with HTTP status {answer.status}" if answer.status != 200 else "it is too long"
-        raise ProfileError(f"The profile {_shown(url)} cannot be downloaded: {why}.")
-    return content
+    try:
+        return download(url, options, f"Downloading the profile {_shown(url)}", limit=_MAX_PROFILE_BYTES)
+    except DeltaSharingError as error:
+        raise ProfileError(error.message) from None
 
 
 def _from_text(content: object, where: str) -> Profile:
@@ -379,7 +353,7 @@ def _from_text(content: object, where: str) -> Profile:
 
 def _what_else(content: object) -> str | None:
     """Return what a file is that was taken for a profile, where that can be told."""
-    start = content[:200] if isinstance(content, (bytes, bytearray)) else str(content)[:200].encode()
+    start = content[:200] if isinstance(content, (bytes, bytearray)) else str(content)[:200].encode("utf-8", "replace")
     if not bytes(start).strip(b"\xef\xbb\xbf \t\r\n"):
         return "is empty"
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in start:

@@ -19,8 +19,19 @@ import requests.adapters
 import urllib3
 import urllib3.connection
 
-from delta_sharing_client.network import proxy_headers
-from delta_sharing_client.protocol.watch import Watch, shut, under_way
+from delta_sharing_client.errors import ProtocolError, TransportError
+from delta_sharing_client.network import (
+    MAX_REDIRECTS,
+    REDIRECTS,
+    Network,
+    proxy_headers,
+    redirected,
+    unfetchable,
+)
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, body_chunks
+from delta_sharing_client.protocol.watch import Watch, library_errors, network_failure, sending, shut, under_way
+from delta_sharing_client.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
 # Limit of the headers, and of lines between two chunks of a body: chunk sizes and trailers.
@@ -206,3 +217,64 @@ class _TlsPool(urllib3.HTTPSConnectionPool):
 
 
 _POOLS = {"http": _Pool, "https": _TlsPool}
+
+
+# === A file, from anywhere ===
+
+
+def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes:
+    """Return the body of a GET of at most ``limit`` bytes, with the proxy, certificates, time limits and retries of
+    ``options``; ``doing`` describes it in messages. No credentials are sent.
+
+    Raises
+    ------
+    FileNotFoundError
+        Status 404.
+    ProtocolError, TransportError
+        The URL, or one that it redirects to, is not allowed (``network.unfetchable``); no complete response arrived.
+    """
+    deadline = Deadline(options.total_timeout)
+
+    def attempt() -> tuple[int, bytes]:
+        target = url
+        for _ in range(MAX_REDIRECTS + 1):
+            if (problem := unfetchable(target, allow_http=False)) is not None:
+                raise ProtocolError(f"{doing} failed: its URL has {problem}.")
+            response, body = _get(target, options, doing, deadline, limit)
+            location = response.headers.get("Location")
+            if response.status_code in REDIRECTS and location is not None:
+                target = redirected(target, location)
+                continue
+            if response.status_code in RETRIED_STATUSES:
+                problem = f"{doing} failed: the server answers with HTTP status {response.status_code}."
+                raise Transient(TransportError(problem), retry_after(response.headers.get("Retry-After")))
+            return response.status_code, body
+        raise TransportError(f"{doing} failed: the server redirects more than {MAX_REDIRECTS} times.")
+
+    status, body = Tries(options, deadline).call(attempt)
+    if status == 404:
+        raise FileNotFoundError
+    if status != 200:
+        raise TransportError(f"{doing} failed: the server answers with HTTP status {status}.")
+    return body
+
+
+def _get(url: str, options: ReadOptions, doing: str, deadline: Deadline, limit: int) -> tuple[requests.Response, bytes]:
+    deadline.check(doing)
+    try:
+        with (
+            sending(Watch(options, deadline, doing, None)),
+            Session() as session,
+            session.get(
+                url,
+                headers={"Accept-Encoding": ACCEPTED_ENCODINGS},
+                timeout=(deadline.within(options.connect_timeout), deadline.within(options.read_timeout)),
+                allow_redirects=False,
+                stream=True,
+                **Network.of(options).arguments(url),
+            ) as response,
+        ):
+            return response, b"".join(body_chunks(response, doing, limit=limit))
+    except library_errors() as error:
+        failure = network_failure(error, doing, None)
+    raise failure  # raised here, because the library's error contains the URL

@@ -378,6 +378,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     rows = layout.rows(group)
     wanted = max(1, min(rows, batch_rows))
     whole = max(layout.footer.metadata.row_group(group).total_byte_size, 1)
+    # Even if every row repeated all bytes of the row group, the batch would be small enough; a check takes longer.
     if not layout.leaves or (wanted * whole <= 3 * most and not layout.has_lists):
         return wanted
     bound = most // _BATCH_SHARE
@@ -388,9 +389,6 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     # for each: only texts need a check.
     plain = SHORTCUTS.texts_alone_measured and whole <= most and not layout.has_lists
     widths = {leaf: _PLAIN_WIDTHS.get(schema.column(leaf).physical_type) if plain else None for leaf in layout.leaves}
-    if plain and None in widths.values() and wanted * whole <= 4 * most:
-        # Decoding all rows in two batches is faster than checking their texts.
-        return -(-wanted // 2)
     chunks = layout.chunks_of(leaf for leaf, width in widths.items() if width is None)
     for leaf, width in widths.items():
         if width is not None:

@@ -57,7 +57,7 @@ _LARGEST_WHOLE = 32 * _MB
 _SMALL = 2 * _MB
 # Compressed bytes of row groups that are downloaded and decoded together.
 _UNIT = 16 * _MB
-# What has fewer compressed bytes is not cut into parts.
+# Row groups with fewer compressed bytes are not cut into parts.
 _LEAST_CUT = _MB
 # Units of one file in progress at a time; the budget limits their bytes.
 _UNITS_AHEAD = 16
@@ -85,7 +85,7 @@ class Sink(Protocol):
         """Wait until at most ``most`` of the sent items are not taken yet."""
 
     async def wanted(self) -> None:
-        """Wait until all that was sent is taken, unless the read is at its full pace."""
+        """Wait until all sent items are taken, unless the read has no limits any more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +123,8 @@ class _Decoded(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One of the parts of a row group: they share what is ``fetched``, and each says whether its pages and those of the
-    parts before it are what the page index says, as the part ``before`` does."""
+    """A part of a row group. The parts share ``fetched`` blocks. ``is_right``: whether the page index is correct for
+    the pages of this part and of those before it; ``before`` is the same for the previous part."""
 
     fetched: list[Block]
     before: asyncio.Future[bool] | None
@@ -238,7 +238,7 @@ class _FileRead:
 
     @property
     def _is_gentle(self) -> bool:
-        """Whether nobody knows yet how much of the file is wanted."""
+        """Whether the consumer may not want the whole file."""
         return not self._s.pace.is_full and (self._s.limit is None or self._filters)
 
     async def _keep_pace(self, rows: Sink) -> None:
@@ -335,7 +335,7 @@ class _FileRead:
         return layout
 
     async def _pieces(self, layout: Layout, selection: Selection, held: Block) -> AsyncIterator[_Piece]:
-        """Cut the file's row groups into units: joined where they are small, in parts where no more is wanted yet."""
+        """Cut the file's row groups into units: small ones are joined, large ones are cut while the limits are low."""
         left = deque(self._within_limit(layout, selection))
         while left:
             most = min(_UNIT, self._s.pace.piece) if self._is_gentle else _UNIT
@@ -351,7 +351,7 @@ class _FileRead:
             yield _Piece(layout, tuple(groups))
 
     async def _parts_of(self, layout: Layout, group: int, selection: Selection, held: Block) -> AsyncIterator[_Piece]:
-        """Cut one row group into units as far as its pages are known: ever larger ones, or up to the limit's row."""
+        """Cut one row group at its pages into growing units, or up to the last row of the limit."""
         pace, rows = self._s.pace, layout.rows(group)
         if group not in layout.index:
             ranges = coalesce(offset_ranges(layout, group), waste_floor=_INDEX_GAPS)
@@ -371,7 +371,7 @@ class _FileRead:
             start = stop
 
     def _wanted_rows(self, layout: Layout, group: int, selection: Selection) -> int:
-        """Return with how many rows of ``group``, of those that are needed, the file has all of the limit's."""
+        """Return the number of rows of ``group`` that complete the limit."""
         rows, first = layout.rows(group), layout.row_starts[group]
         if self._s.limit is None or self._filters:
             return rows
@@ -588,8 +588,8 @@ async def _believe(part: _Part, layout: Layout, groups: tuple[int, ...], read: R
 
 
 def _missing(ranges: list[ByteRange], held: Block, fetched: Sequence[Block] = ()) -> list[ByteRange]:
-    """Return those of ``ranges`` that ``held`` does not cover, without what was ``fetched``. One that ``held`` cuts in
-    two is fetched in one piece."""
+    """Return those of ``ranges`` that ``held`` does not cover, without ``fetched`` blocks. A range that ``held`` splits
+    is downloaded in one piece."""
     missing = [item for item in ranges if subtract([item], [ByteRange(held.start, held.stop)])]
     return subtract(missing, [ByteRange(block.start, block.stop) for block in fetched]) if fetched else missing
 

@@ -1,4 +1,4 @@
-"""How far a read may go ahead of its consumer."""
+"""Limits how far a read runs ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MB = 1024 * 1024
 
 
 class _Step(NamedTuple):
-    """Compressed bytes of the next piece of a file, bytes of the budget, files and pieces of one that are under way."""
+    """Limits: compressed bytes per piece of a file, bytes of the budget, files, and pieces per file in progress."""
 
     piece: int
     budget: int
@@ -25,7 +25,7 @@ _STEPS = (
 
 
 class Pace:
-    """Little at first, and more with everything that is taken; of a read that is wanted ``whole`` all at once.
+    """Limits that start small and grow with each item that the consumer takes; ``whole``: no limits from the start.
 
     For one event loop.
     """
@@ -35,26 +35,26 @@ class Pace:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing is held back."""
+        """Whether there are no limits any more."""
         return self._step == len(_STEPS) - 1
 
     @property
     def piece(self) -> int:
-        """About how many compressed bytes the next piece of a file shall have."""
+        """The approximate number of compressed bytes of the next piece of a file."""
         return _STEPS[self._step].piece
 
     def files(self, most: int) -> int:
-        """Return how many files may be under way where ``most`` are at full pace."""
+        """Return the number of files in progress, at most ``most``."""
         return min(most, _STEPS[self._step].files)
 
     def pieces(self, most: int) -> int:
-        """Return how many pieces of a file may be under way where ``most`` are at full pace."""
+        """Return the number of pieces of a file in progress, at most ``most``."""
         return min(most, _STEPS[self._step].pieces)
 
     def budget(self, most: int) -> int:
-        """Return how many bytes the read may hold where ``most`` are for the full pace."""
+        """Return the number of bytes in use, at most ``most``."""
         return min(most, _STEPS[self._step].budget)
 
     def grow(self) -> None:
-        """Take note that the consumer wants more."""
+        """The consumer has taken an item: raise the limits."""
         self._step = min(self._step + 1, len(_STEPS) - 1)

@@ -196,8 +196,12 @@ class Batches(Iterator[pa.RecordBatch]):
     second. Nothing is requested before the first batch.
     """
 
-    def __init__(self, plan: ScanPlan | ScanStream, report: ScanReport, *, eager: bool = True) -> None:
+    def __init__(
+        self, plan: ScanPlan | ScanStream, report: ScanReport, *, eager: bool = True, rows: int | None = None
+    ) -> None:
         self._read = _Read(plan, report, eager=eager)
+        self._rows = rows
+        self._left: list[pa.RecordBatch] = []
         self._process = os.getpid()
         self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
         self._taking = _thread.allocate_lock()
@@ -227,14 +231,14 @@ class Batches(Iterator[pa.RecordBatch]):
             self._read.cancel()
 
     def __next__(self) -> pa.RecordBatch:
-        if self._ended:
+        if self._ended and not self._left:
             raise StopIteration
         if self._process != os.getpid():
             raise self._read.refusal("it was begun by another process; begin it anew in this one")
         if not self._taking.acquire(False):
             raise self._read.refusal("another thread is taking a batch; take them one after the other")
         try:
-            return self._next()
+            return self._next() if self._rows is None else self._next_rows(self._rows)
         except StopIteration:
             raise
         except BaseException as error:
@@ -262,6 +266,25 @@ class Batches(Iterator[pa.RecordBatch]):
                 raise StopIteration
         return batch
 
+    def _next_rows(self, rows: int) -> pa.RecordBatch:
+        """Return the next ``rows`` rows, or the last ones of the read."""
+        if self._closed:
+            raise self._read.refusal("it was closed; begin a new one")
+        held, self._left = self._left, []
+        while not self._ended and sum(batch.num_rows for batch in held) < rows:
+            with contextlib.suppress(StopIteration):
+                held.append(self._next())
+        if not held:
+            raise StopIteration
+        table = pa.Table.from_batches(held)
+        # Arrow does not limit the length of a slice by that of a table without columns.
+        here = min(rows, table.num_rows)
+        # Several where text of more than 2 GB does not fit into one batch.
+        found, *more = table.slice(0, here).combine_chunks().to_batches()
+        rest = table.slice(here, table.num_rows - here).to_batches()
+        self._left = [batch for batch in (*more, *rest) if batch.num_rows]
+        return found
+
     def _wait(self) -> _News:
         while True:
             with contextlib.suppress(queue.Empty):
@@ -277,6 +300,7 @@ class Batches(Iterator[pa.RecordBatch]):
         self._read.wait()
         # This releases the memory of what was read ahead. The end stays, for waiting threads.
         self._read.forget()
+        self._left = []
         ends = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -414,7 +438,9 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
             read.drop()
 
 
-def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None, *, eager: bool = True) -> Batches:
+def execute(
+    plan: ScanPlan | ScanStream, report: ScanReport | None = None, *, eager: bool = True, rows: int | None = None
+) -> Batches:
     """Return the rows of ``plan``: files in plan order, rows in file order, batches of its ``output_schema``.
 
     Downloads and decoding run ahead, within the limits of the plan's options, and so does the listing of a plan that is
@@ -427,13 +453,15 @@ def execute(plan: ScanPlan | ScanStream, report: ScanReport | None = None, *, ea
         Takes the counts of this read.
     eager:
         ``False`` where the consumer may stop: what is read ahead of it begins small, and grows with what it takes.
+    rows:
+        The rows of every batch but the last; by default as the files have them.
 
     Raises
     ------
     DataError, TransportError, ProtocolError, UnsupportedFeatureError
         With table and file id.
     """
-    return Batches(plan, ScanReport() if report is None else report, eager=eager)
+    return Batches(plan, ScanReport() if report is None else report, eager=eager, rows=rows)
 
 
 class _Scope:

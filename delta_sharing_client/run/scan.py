@@ -188,7 +188,7 @@ class ScanRun:
             self._slots.clear()
             self._over = None
             # As do the items that nobody took, and this object to whoever holds them.
-            self._put = _put_nowhere
+            self._put = _nothing
 
     async def _open_all(self, tasks: set[asyncio.Task[None]]) -> None:
         shared = await self._begin()
@@ -334,9 +334,5 @@ class ScanRun:
             self._over.set_result(error)
 
 
-def _nothing() -> None:
-    pass
-
-
-def _put_nowhere(item: Item) -> None:
+def _nothing(*_: object) -> None:
     pass

@@ -113,27 +113,30 @@ def _is_classic(session: SparkSession) -> bool:
 
 def write_spark_jar(path: str | os.PathLike[str]) -> None:
     """Write the compiled classes and what names them; see ``loaders.write_spark_jar``."""
+    own: Any = None
     try:
-        from pyspark import SparkContext
         from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
 
-        gateway = SparkContext._gateway
-        running: Any = gateway or launch_gateway()  # type: ignore[no-untyped-call]
+        session = SparkSession.getActiveSession()
+        if session is None or not _is_classic(session):
+            own = launch_gateway()  # type: ignore[no-untyped-call]
+        jvm: Any = session.sparkContext._jvm if own is None and session is not None else own.jvm
     except Exception as error:  # PySpark has no one class for it
         raise UsageError(
             f"The jar cannot be compiled here, because Java or Spark's jars are missing ({type(error).__name__}). "
             "Write it where Spark is installed, and give its path."
         ) from None
     try:
-        parent = running.jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        codes = _compiled(running.jvm, parent).getBytecodes()
+        parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        codes = _compiled(jvm, parent).getBytecodes()
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as jar:
             for name in sorted(codes):
                 jar.writestr(name.replace(".", "/") + ".class", bytes(codes[name]))
             jar.writestr(f"META-INF/services/{_SERVICE}", FORMAT + "\n")
     finally:
-        if gateway is None:
-            running.shutdown()
+        if own is not None:
+            own.shutdown()
 
 
 def add_spark_jar(spark: SparkSession, jar: str | os.PathLike[str] | None = None) -> None:

@@ -37,7 +37,7 @@ from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.paths import canonical_path, is_absolute
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.fetch.source import Body, Refused, Version
+from delta_sharing_client.fetch.source import Body, DataRequest, Refused
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.changes import ChangeAction, plan_changes
@@ -47,8 +47,8 @@ from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.retry import Deadline, Transient, Tries
-from delta_sharing_client.storage.place import Place, StoredBody, Wanted, normalized, place_of
+from delta_sharing_client.retry import Transient, Tries
+from delta_sharing_client.storage.place import Place, StoredBody, normalized, place_of
 
 # The number of log files that are downloaded ahead.
 _AHEAD = 16
@@ -78,21 +78,13 @@ class TableFiles:
         """The table's name, for errors."""
         return str(self._name)
 
-    async def get(
-        self,
-        url: str,
-        wanted: Wanted,
-        file_id: str | None,
-        deadline: Deadline,
-        version: Version | None,
-        take: Callable[[Body], Awaitable[None]],
-    ) -> None:
+    async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
         """Like ``fetch.http.Http.get``, for the address of a file. The store is accessed in threads."""
-        deadline.check(f"Reading the files of {self.table}", self.table)
+        request.deadline.check(f"Reading the files of {self.table}", self.table)
 
         def ask() -> StoredBody:
-            place, key = self._find(url)
-            return place.get(key, wanted, version)
+            place, key = self._find(request.url)
+            return place.get(key, request.wanted, request.version)
 
         body = await asyncio.to_thread(ask)
         try:

@@ -36,13 +36,12 @@ from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.http import Http
-from delta_sharing_client.fetch.source import Body, Span, Version
+from delta_sharing_client.fetch.source import Body, DataRequest, Span, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.retry import Deadline
 from delta_sharing_client.run.batches import execute
 from tests.versions import writer_settings
 
@@ -83,15 +82,8 @@ class _Memory:
 def storage_with(data: bytes) -> Iterator[None]:
     """Answer every range request with ``data`` for the time of the block."""
 
-    async def answer(
-        self: Http,
-        url: str,
-        wanted: ByteRange | int | None,
-        file_id: str | None,
-        deadline: Deadline,
-        version: Version | None,
-        take: Callable[[Body], Awaitable[None]],
-    ) -> None:
+    async def answer(self: Http, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
+        wanted = request.wanted
         if wanted is None:
             start, stop = 0, len(data)
         elif isinstance(wanted, ByteRange):

@@ -39,7 +39,8 @@ def table(lake: Any) -> TableWriter:
 
 @pytest.fixture
 def cursor(tmp_path: pathlib.Path) -> pathlib.Path:
-    return tmp_path / "t.cursor"
+    # A name that is no pattern.
+    return tmp_path / "t (1) [copy.cursor"
 
 
 def shared(lake: Any, name: str = "t") -> ds.SharedTable:
@@ -374,7 +375,7 @@ def test_table_that_was_created_anew_is_refused(
     TableWriter(table.path, ID, properties=FEED).insert(rows_of([9]))
     if not running:
         steps = iter(shared(lake).follow(cursor))
-    with pytest.raises(ds.UsageError, match=r"belongs to the table with id .* created anew.*delete '.*t\.cursor'"):
+    with pytest.raises(ds.UsageError, match=r"belongs to the table with id .* created anew.*delete '.*copy\.cursor'"):
         next(steps)
 
 

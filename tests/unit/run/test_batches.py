@@ -223,6 +223,32 @@ def test_a_closed_read_gives_no_rows_and_says_so(large: Table) -> None:
         next(never_begun)
 
 
+@pytest.mark.parametrize("rows", [1_000_000_000, FILES * 100_000, 99_999, 5_000, 4_999])
+def test_batches_have_the_rows_that_are_asked_for(large: Table, rows: int) -> None:
+    plan = large.plan(columns=["id"], options=fast_options(batch_rows=5_000))
+    found = list(execute(plan, rows=rows))
+    whole, rest = divmod(FILES * 100_000, rows)
+    assert [batch.num_rows for batch in found] == [rows] * whole + [rest] * (rest > 0)
+    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(list(execute(plan))))
+    nothing_is_left()
+
+
+def test_batches_of_some_rows_end_as_others_do(large: Table) -> None:
+    large.storage.faults["part-7.parquet"] = [status(404)] * 5
+    with pytest.raises(DataError, match="gone"):
+        list(execute(large.plan(options=fast_options()), rows=30_000))
+    large.storage.faults.clear()
+    batches = execute(large.plan(options=fast_options()), rows=1)
+    assert [next(batches).num_rows for _ in range(3)] == [1] * 3
+    batches.close()
+    with pytest.raises(UsageError, match="it was closed"):
+        next(batches)
+    nothing_is_left()
+    without = execute(large.plan(columns=[], limit=70_000, options=fast_options()), rows=30_000)
+    assert [batch.num_rows for batch in without] == [30_000, 30_000, 10_000]
+    assert list(without) == []
+
+
 def test_the_end_of_the_rows_stays_the_end(large: Table) -> None:
     with begun(large) as batches:
         assert sum(batch.num_rows for batch in batches) == FILES * 100_000
