@@ -1,14 +1,15 @@
 """The places of a module where something can be changed, and the change of each.
 
 A mutant is one change inside of one function: a comparison, an operator, a constant, a condition, a keyword or a whole
-statement. What only people read (messages, docstrings, annotations) is left alone, and so are defaults and decorators,
-which run once when the module is imported.
+statement. Of the texts, keys and names are changed. What only people read (sentences, docstrings, annotations, what is
+raised or logged) is left alone, and so are defaults and decorators, which run once when the module is imported.
 """
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +41,10 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 # What makes the same values, in another form.
 COPIES = ("bytes", "dict", "frozenset", "iter", "list", "memoryview", "set", "str", "tuple")
+# What is told to people, or to the type checker.
+TOLD = re.compile(r"(^|\.)(cast|warn|debug|info|warning|\w+(Error|Warning))$")
+# A key, a name or a unit, not a sentence or a piece of one.
+NAME = re.compile(r"[A-Za-z_][\w.:=-]*")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -123,8 +128,9 @@ def _children(node: ast.AST) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None
         if field in once:
             continue
         places = enumerate(value) if isinstance(value, list) else [(None, value)]
+        told = isinstance(node, ast.Call) and field != "func" and TOLD.search(ast.unparse(node.func))
         for index, child in places:
-            if isinstance(child, ast.AST) and not _for_people(child):
+            if isinstance(child, ast.AST) and not _for_people(child) and not (told and isinstance(child, ast.Constant)):
                 yield child, _setter(node, field) if index is None else _setter(value, index)
 
 
@@ -196,6 +202,8 @@ def _constants(node: ast.Constant) -> Iterator[ast.AST]:
         yield ast.Constant(not value)
     elif isinstance(value, (int, float)):
         yield ast.Constant(value + 1)
+    elif isinstance(value, str) and NAME.fullmatch(value):
+        yield ast.Constant(f"{value}x")
 
 
 def _calls(node: ast.Call) -> Iterator[ast.AST]:

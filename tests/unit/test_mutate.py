@@ -15,6 +15,8 @@ def chosen(rows: int | None, *, most: int = 2) -> bool:
     """Not this text, nor 3."""
     if rows is None and most > 1:
         raise ValueError(f"{rows + 4} is no number")
+    warnings.warn("rows", stacklevel=2)
+    kind = KINDS.get("few", "It is none of them.")
     return min(rows, most) == 5
 '''
 
@@ -29,9 +31,20 @@ def test_every_change_is_one_program_of_its_own() -> None:
 
     assert len(set(found)) == len(found)
     assert ast.unparse(ast.parse(SOURCE)) not in found
-    for changed in ("rows is not None and", "rows is None or", "most >= 1", "max(rows", "!= 5", "== 6", "most > 2"):
+    for changed in (
+        "rows is not None and",
+        "rows is None or",
+        "most >= 1",
+        "max(rows",
+        "!= 5",
+        "== 6",
+        "most > 2",
+        "'fewx'",
+    ):
         assert any(changed in text for text in found), changed
     assert any("raise" not in text for text in found)
+    assert all("warn('rows'" in text or "pass" in text for text in found)
+    assert all("It is none of them." in text for text in found)
     assert all("LIMIT = 1" in text and "nor 3" in text and "most: int=2" in text for text in found)
 
 
