@@ -7,6 +7,7 @@ is linear in the bytes.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +20,7 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 _SIZES = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
 _DEEPEST = 32
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
-_LONGEST_PATTERN = 64
+_NUMBERS_AT_ONCE = 64
 _MOST_FIELDS = b"{0,100}"  # at a time: each of them takes memory until the match ends
 _SHORT_BINARY = 17
 
@@ -197,12 +198,16 @@ def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     if kind == _STRUCT:
         return skip_struct(data, at, depth + 1)
     if kind in (_LIST, _SET):
+        if depth > _DEEPEST:
+            raise ValueError("lists are nested too deep")
         count, kind, at = list_header(data, at)
-        if kind in _INTEGERS and count < _LONGEST_PATTERN:
-            numbers = _numbers(count).match(data, at)
-            if numbers is None:
-                raise ValueError("a list of numbers breaks off")
-            return numbers.end()
+        if kind in _INTEGERS:
+            for size in (*itertools.repeat(_NUMBERS_AT_ONCE, count // _NUMBERS_AT_ONCE), count % _NUMBERS_AT_ONCE):
+                numbers = _numbers(size).match(data, at)
+                if numbers is None:
+                    raise ValueError("a list of numbers breaks off")
+                at = numbers.end()
+            return at
         if kind in (_TRUE, _FALSE):
             return _inside(data, at + count)
         for _ in range(count):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import io
-import tracemalloc
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.footer import parse_footer
-from delta_sharing_client.parquet.thrift import list_of, number, read_struct, skip_struct
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.read.align import checker
 from tests.quota import meets, met
@@ -106,98 +104,6 @@ def test_any_damage_of_a_footer_is_read_or_refused(data: st.DataObject) -> None:
         return
     met("read")
     assert 0 <= found.start <= found.start + found.length <= 10_000
-
-
-def as_varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*found, number])
-
-
-def as_list(elements: tuple[int, list[bytes]]) -> bytes:
-    kind, items = elements
-    count = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + as_varint(len(items))
-    return count + b"".join(items)
-
-
-def as_struct(fields: list[tuple[int, tuple[int, bytes]]]) -> bytes:
-    """Write a struct; fields that step by 0 have their number in full, as steps of more than 15 have."""
-    written = [bytes([step << 4 | kind]) + (b"" if step else b"\x04") + value for step, (kind, value) in fields]
-    return b"".join(written) + b"\x00"
-
-
-NUMBERS = st.builds(as_varint, st.integers(0, 2**64 - 1) | st.integers(0, 200))
-BINARIES = st.builds(lambda value: as_varint(len(value)) + value, st.binary(max_size=20) | st.just(b"\0" * 130))
-VALUES = st.recursive(
-    st.tuples(st.sampled_from([4, 5, 6]), NUMBERS)
-    | st.tuples(st.sampled_from([1, 2]), st.just(b""))
-    | st.tuples(st.just(8), BINARIES)
-    | st.tuples(st.just(7), st.binary(min_size=8, max_size=8)),
-    lambda below: (
-        st.builds(lambda fields: (12, as_struct(fields)), st.lists(st.tuples(st.integers(0, 15), below), max_size=8))
-        | st.builds(lambda items: (9, as_list((5, items))), st.lists(NUMBERS, max_size=18))
-        | st.builds(lambda items: (9, as_list((8, items))), st.lists(BINARIES, max_size=4))
-        | st.builds(
-            lambda items: (9, as_list((12, [as_struct(fields) for fields in items]))),
-            st.lists(st.lists(st.tuples(st.integers(1, 15), below), max_size=4), max_size=5),
-        )
-    ),
-    max_leaves=40,
-)
-STRUCTS = st.builds(as_struct, st.lists(st.tuples(st.integers(0, 15), VALUES), max_size=120))
-
-
-@meets(fields=24, many=17)
-@given(STRUCTS, st.binary(max_size=9))
-def test_a_struct_is_skipped_to_its_end_and_no_further(struct: bytes, after: bytes) -> None:
-    met("fields", len(struct) > 1)
-    met("many", len(struct) > 100)
-    assert skip_struct(struct + after, 0) == len(struct)
-    assert read_struct(struct + after, 0)[1] == len(struct)
-
-
-@meets(refused=10, read=13)
-@given(st.binary(max_size=200) | STRUCTS, st.data())
-def test_skipping_a_damaged_struct_ends_where_reading_it_ends(struct: bytes, data: st.DataObject) -> None:
-    at = data.draw(st.integers(0, len(struct)))
-    damaged = struct[:at] + data.draw(st.binary(max_size=3)) + struct[at + data.draw(st.integers(0, 3)) :]
-    try:
-        expected = read_struct(damaged, 0)[1]
-    except (ValueError, IndexError):
-        met("refused")
-        with pytest.raises((ValueError, IndexError)):
-            skip_struct(damaged, 0)
-        return
-    met("read", expected > 1)
-    assert skip_struct(damaged, 0) == expected
-
-
-@pytest.mark.parametrize("around", [b"%s\x00", b"\x1c%s\x00\x00", b"\x19\x1c%s\x00\x00"])
-def test_millions_of_fields_are_skipped_without_memory(around: bytes) -> None:
-    """A pattern that repeats remembers each repetition: 20 MB of a footer once took 1.7 GB."""
-    footer = around % (b"\x15\x00" * 1_000_000)
-    tracemalloc.start()
-    try:
-        assert skip_struct(footer, 0) == len(footer)
-        assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    "other", [b"\x15\x02", b"\x11", b"\x18\x01a", b"\x1c\x00"], ids=["number", "bool", "binary", "struct"]
-)
-def test_what_is_no_list_where_one_must_be_is_damage(other: bytes) -> None:
-    with pytest.raises(ValueError, match="no list"):
-        read_struct(other + b"\x00", 0, lists={1: list_of(number)})
-
-
-def test_structs_nested_beyond_any_use_are_refused() -> None:
-    for walk in (read_struct, skip_struct):
-        with pytest.raises(ValueError, match="too deep"):
-            walk(b"\x1c" * 100_000, 0)
 
 
 # === What would end the process, were pyarrow asked ===
