@@ -138,7 +138,7 @@ class SparseFile(io.RawIOBase):
             if block.start <= at < block.stop:
                 part = block.data.slice(at - block.start, min(block.stop, start + length) - at)
                 found += memoryview(part)
-                at += int(part.size)
+                at += part.size
         if at == start + length:
             return pa.py_buffer(bytes(found))
         raise DataError(f"Bytes {start} to {start + length} of a data file are needed but were not planned to be read.")

@@ -81,6 +81,7 @@ class Mutate:
         self._choose = choose
         self._tell = tell
         self._failed = False
+        self._caches: list[functools._lru_cache_wrapper[Any]] = []
         self._killers: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -108,11 +109,14 @@ class Mutate:
             importlib.import_module(".".join(module.parts).removesuffix(".__init__"))
         gc.unfreeze()
         found = defaultdict(list)
+        self._caches = []
         for value in gc.get_objects():
             if type(value) is types.FunctionType and value.__code__.co_filename in self._files:
                 found[value.__code__.co_filename].append(value)
             elif isinstance(value, functools._lru_cache_wrapper):
                 value.cache_clear()
+                if value.__module__.startswith(self._root.name):
+                    self._caches.append(value)
         # A child that collects garbage would copy the memory that it looks at.
         gc.collect()
         gc.freeze()
@@ -219,6 +223,9 @@ class Mutate:
                     self._failed = False
                     for lines in reached.values():
                         lines.clear()
+                    # What one test leaves in a cache, the next would not reach.
+                    for cache in self._caches:
+                        cache.cache_clear()
                     begun = time.process_time()
                     signal.alarm(WAIT_SECONDS)
                     self._run(item, following)

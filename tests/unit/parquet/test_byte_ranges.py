@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import io
 import itertools
 
 import hypothesis.strategies as st
+import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce, merge, split, subtract
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, coalesce, merge, split, subtract
 from tests.quota import meets, met
 
 RANGES = st.lists(st.builds(lambda a, n: ByteRange(a, a + n), st.integers(0, 2000), st.integers(0, 300)), max_size=12)
@@ -24,6 +27,7 @@ def test_merged_ranges_are_the_union_sorted_and_apart(ranges: list[ByteRange]) -
     met("apart", len(merged) > 1)
     assert covered(merged) == covered(ranges)
     assert all(left.stop < right.start for left, right in itertools.pairwise(merged))
+    assert all(item.length > 0 for item in merged)
 
 
 @meets(closed=6, apart=15)
@@ -45,12 +49,40 @@ def test_narrow_gaps_are_closed_before_wide_ones() -> None:
     assert coalesce(ranges, gap=50, waste_share=0.0, waste_floor=10) == [ByteRange(0, 100), ByteRange(130, 300)]
 
 
+@pytest.mark.parametrize(
+    ("limits", "gaps"),
+    [
+        ({"gap": 30, "waste_floor": 100, "waste_share": 0.0}, []),
+        ({"gap": 29, "waste_floor": 100, "waste_share": 0.0}, [30]),
+        ({"gap": 30, "waste_floor": 35, "waste_share": 0.0}, []),
+        ({"gap": 30, "waste_floor": 34, "waste_share": 0.0}, [30]),
+        ({"gap": 30, "waste_floor": 4, "waste_share": 0.0}, [30, 5]),
+        # The ranges have 200 bytes.
+        ({"gap": 30, "waste_floor": 0, "waste_share": 0.175}, []),
+        ({"gap": 30, "waste_floor": 0, "waste_share": 0.174}, [30]),
+        ({"gap": 30, "waste_floor": 5, "waste_share": 0.02}, [30]),
+        ({"gap": 0, "waste_floor": 100, "waste_share": 1.0}, [30, 5]),
+    ],
+)
+def test_gaps_are_closed_up_to_each_limit(limits: dict[str, float], gaps: list[int]) -> None:
+    found = coalesce([ByteRange(10, 110), ByteRange(140, 200), ByteRange(205, 245)], **limits)
+    assert [right.start - left.stop for left, right in itertools.pairwise(found)] == gaps
+    assert (found[0].start, found[-1].stop) == (10, 245)
+
+
+def test_two_ranges_are_joined_as_more_are() -> None:
+    assert coalesce([ByteRange(20, 30), ByteRange(0, 10)], gap=10, waste_floor=10) == [ByteRange(0, 30)]
+    assert coalesce([]) == []
+
+
 @meets(overlap=19, left=12)
 @given(RANGES, RANGES)
 def test_a_difference_is_what_the_others_do_not_cover(ranges: list[ByteRange], held: list[ByteRange]) -> None:
     met("overlap", covered(ranges) & covered(held))
     met("left", covered(ranges) & covered(held) and covered(ranges) - covered(held))
-    assert covered(subtract(ranges, held)) == covered(ranges) - covered(held)
+    found = subtract(ranges, held)
+    assert covered(found) == covered(ranges) - covered(held)
+    assert all(item.length > 0 for item in found)
 
 
 @meets(many=8, one=15)
@@ -65,6 +97,80 @@ def test_parts_are_the_whole_in_order(start: int, length: int, part: int) -> Non
     assert all(item.length <= max(1.5 * part + 1, 1) for item in parts)
 
 
+@pytest.mark.parametrize(
+    ("length", "part", "lengths"),
+    [
+        (100, 50, [50, 50]),
+        (149, 100, [149]),
+        (151, 100, [75, 76]),
+        (10, 3, [3, 3, 4]),
+        (10, 0, [10]),
+        (10, -1, [10]),
+        (3, 1, [1, 1, 1]),
+    ],
+)
+def test_parts_are_equal(length: int, part: int, lengths: list[int]) -> None:
+    assert [item.length for item in split(ByteRange(7, 7 + length), part)] == lengths
+
+
 @pytest.mark.parametrize("length", [0, 1])
 def test_tiny_ranges_are_one_part(length: int) -> None:
     assert split(ByteRange(5, 5 + length), 100) == [ByteRange(5, 5 + length)]
+
+
+# === Sparse files ===
+
+WHOLE = bytes(range(100))
+
+
+def block(start: int, stop: int) -> Block:
+    return Block(start, pa.py_buffer(WHOLE[start:stop]))
+
+
+BLOCKS = st.lists(
+    st.tuples(st.integers(0, 99), st.integers(20, 60)).map(lambda item: block(item[0], min(100, sum(item)))), max_size=7
+)
+
+
+@meets(one=10, several=4, missing=10)
+@given(BLOCKS, st.integers(0, 99), st.integers(1, 60))
+def test_a_sparse_file_has_the_bytes_of_its_blocks_and_no_others(blocks: list[Block], start: int, length: int) -> None:
+    stop = min(100, start + length)
+    known = {byte for item in blocks for byte in range(item.start, item.stop)}
+    file = SparseFile(100, blocks)
+    if not known >= set(range(start, stop)):
+        met("missing")
+        with pytest.raises(DataError, match=f"Bytes {start} to {stop} of a data file are needed"):
+            file.slice(start, stop - start)
+        return
+    found = file.slice(start, stop - start)
+    assert found.to_pybytes() == WHOLE[start:stop]
+    # What lies in one block is not copied.
+    held = [item for item in blocks if item.start <= start and stop <= item.stop]
+    met("one" if held else "several")
+    addresses = {item.data.address + start - item.start for item in held}
+    assert not held or found.address in addresses
+
+
+def test_a_sparse_file_is_read_like_a_file() -> None:
+    with SparseFile(100, [block(60, 100), block(0, 60)]) as file, io.BytesIO(WHOLE) as oracle:
+        assert (file.size(), file.readable(), file.seekable(), file.tell()) == (100, True, True, 0)
+        for offset, whence, length in [
+            (10, 0, 5), (0, 1, 3), (-2, 1, 4), (-7, 2, 3), (0, 2, 4), (-7, 2, 30), (0, 0, 100), (3, 0, 0), (59, 0, 1),
+            (0, 1, 1), (90, 0, -1), (80, 0, None), (0, 0, -1), (99, 0, 1), (55, 0, 10), (0, 0, -2),
+        ]:  # fmt: skip
+            assert file.seek(offset, whence) == oracle.seek(offset, whence)
+            assert file.read(length) == oracle.read(length)
+            assert file.tell() == oracle.tell()
+        # A position behind the end has no bytes.
+        file.seek(101)
+        assert file.read(5) == file.read(-1) == file.read_buffer().to_pybytes() == b""
+        assert file.tell() == 101
+
+
+def test_rebuilt_chunks_stand_for_the_file_s() -> None:
+    other = pa.py_buffer(b"other")
+    file = SparseFile(100, [block(0, 100)], {(10, 5): other})
+    assert file.slice(10, 5).to_pybytes() == b"other"
+    assert file.slice(10, 4).to_pybytes() == WHOLE[10:14]
+    assert SparseFile(100, []).closed is False

@@ -57,14 +57,16 @@ SIGNED = st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200)
 NUMBERS = st.builds(as_number, SIGNED)
 BYTES = st.binary(max_size=20) | st.just(b"\0" * 130)
 BINARIES = st.builds(lambda value: as_varint(len(value)) + value, BYTES)
-BOOLEANS = st.sampled_from([b"\0", b"\1", b"\2"])
+NUMBER_LISTS = st.lists(NUMBERS, max_size=3) | st.builds(
+    lambda item, count: [item] * count, NUMBERS, st.integers(14, 200)
+)
+FLAGS = st.lists(st.sampled_from([b"\0", b"\1", b"\2"]), max_size=4)
 SHORT_LISTS = (
-    st.builds(lambda kind, items: raw(LIST, as_list(kind, items)), st.sampled_from([SHORT, INT, LONG]),
-              st.lists(NUMBERS, max_size=18) | st.lists(NUMBERS, min_size=60, max_size=200))
-    | st.builds(lambda items: raw(LIST, as_list(BINARY, items)), st.lists(BINARIES, max_size=16))
-    | st.builds(lambda kind, items: raw(SET, as_list(kind, items)), st.sampled_from([TRUE, FALSE]), st.lists(BOOLEANS))
-    | st.builds(lambda items: raw(LIST, as_list(BYTE, items)), st.lists(st.binary(min_size=1, max_size=1)))
-)  # fmt: skip
+    st.builds(lambda kind, items: raw(LIST, as_list(kind, items)), st.sampled_from([SHORT, INT, LONG]), NUMBER_LISTS)
+    | st.builds(lambda items: raw(LIST, as_list(BINARY, items)), st.lists(BINARIES, max_size=4))
+    | st.builds(lambda kind, items: raw(SET, as_list(kind, items)), st.sampled_from([TRUE, FALSE]), FLAGS)
+    | st.builds(lambda data: raw(LIST, as_list(BYTE, [data[at : at + 1] for at in range(len(data))])), st.binary())
+)
 PLAIN = (
     st.builds(lambda kind, value: (kind, as_number(value), value), st.sampled_from([SHORT, INT, LONG]), SIGNED)
     | st.sampled_from([(TRUE, b"", True), (FALSE, b"", False)])
@@ -78,7 +80,7 @@ PLAIN = (
 
 def fields_of(values: st.SearchStrategy[Value]) -> st.SearchStrategy[list[Field]]:
     places = st.tuples(st.integers(1, 15), st.just(False)) | st.tuples(st.integers(-40, 3000), st.just(True))
-    return st.lists(st.tuples(places, values).map(lambda item: (*item[0], item[1])), max_size=12)
+    return st.lists(st.tuples(places, values).map(lambda item: (*item[0], item[1])), max_size=6)
 
 
 VALUES = st.recursive(
@@ -89,9 +91,11 @@ VALUES = st.recursive(
             lambda items: raw(LIST, as_list(STRUCT, [as_struct(fields)[0] for fields in items])),
             st.lists(fields_of(below), max_size=5),
         )
-        | st.builds(lambda items: raw(LIST, as_list(LIST, [item[1] for item in items])), st.lists(SHORT_LISTS))
+        | st.builds(
+            lambda items: raw(LIST, as_list(LIST, [item[1] for item in items])), st.lists(SHORT_LISTS, max_size=3)
+        )
     ),
-    max_leaves=40,
+    max_leaves=20,
 )
 STRUCTS = st.builds(as_struct, fields_of(VALUES) | fields_of(PLAIN).map(lambda fields: fields * 12))
 
@@ -109,6 +113,16 @@ def test_a_struct_is_read_and_skipped_to_its_end(
     assert skip_struct(before + data + after, len(before)) == end
     assert read_struct(data, 0) == (expected, len(data))
     assert skip_struct(data, 0) == len(data)
+
+
+def test_every_kind_is_read() -> None:
+    written = bytes.fromhex("15 02 16 ff01 14 83ffffffffffffffff01 11 12 f8 02 6869 1c 15 00 00 23 7f")
+    written += b"\x17ABCDEFGH\x1d0123456789abcdef" + b"\x19\x25\x02\x04\x1a\x11\x01" + b"\x04\x01\x02\0"
+    expected = {1: 1, 2: -128, 3: -(2**63) + 62, 4: True, 5: False, 20: b"hi", 21: {1: 0}, 23: b"\x7f", 24: b"ABCDEFGH"}
+    # Lists are their bytes; the last field has its number in full, which may be negative.
+    expected |= {25: b"0123456789abcdef", 26: b"\x25\x02\x04", 27: b"\x11\x01", -1: 1}
+    assert read_struct(written, 0) == (expected, len(written))
+    assert skip_struct(written, 0) == len(written)
 
 
 @meets(refused=10, read=13)

@@ -1,0 +1,280 @@
+"""Chunks of which some pages are left out, read by pyarrow: the rows of the others are what was written."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile
+from delta_sharing_client.parquet.chunks import Chunk, Chunks
+from delta_sharing_client.parquet.footer import Footer, parse_footer
+from delta_sharing_client.parquet.pages import Pages, pages
+from delta_sharing_client.parquet.partial_chunk import (
+    ColumnShape,
+    PageMismatch,
+    PartialChunk,
+    check_page,
+    partial_chunk,
+)
+from delta_sharing_client.shortcuts import SHORTCUTS
+from tests.unit.storages import parquet_bytes
+from tests.versions import writer_settings
+
+ROWS = 1000
+STEP = 50
+EVERY_PAGE = {"write_page_index": True, "data_page_size": 1, "write_batch_size": STEP, "compression": "NONE"}
+DAY = datetime.date(2020, 1, 1)
+# Of each physical type, a column; those that no encoding makes short are taken from the dictionary.
+COLUMNS = {
+    "boolean": pa.array([row % 3 == 0 for row in range(ROWS)]),
+    "int32": pa.array([row * 7 - 900 for row in range(ROWS)], pa.int32()),
+    "int64": pa.array([row * 2**40 for row in range(ROWS)], pa.int64()),
+    "float": pa.array([row / 8 for row in range(ROWS)], pa.float32()),
+    "double": pa.array([row / 16 for row in range(ROWS)], pa.float64()),
+    "string": pa.array([f"text {row}" for row in range(ROWS)]),
+    "decimal": pa.array([Decimal(row) for row in range(ROWS)], pa.decimal128(20, 2)),
+    "date": pa.array([DAY + datetime.timedelta(row) for row in range(ROWS)]),
+}
+FROM_DICTIONARY = ("float", "double", "decimal")
+
+
+class File:
+    """One column in one row group, and its pages by the index."""
+
+    def __init__(self, column: pa.Array, *, optional: bool, **write: Any) -> None:
+        self.rows = len(column)
+        schema = pa.schema([pa.field("c", column.type, optional)])
+        self.data = parquet_bytes(pa.Table.from_arrays([column], schema=schema), **{**EVERY_PAGE, **write})
+        self.footer: Footer = parse_footer(pa.py_buffer(self.data), len(self.data))
+        self.chunk: Chunk = Chunks(self.footer.data, [0], self.footer.start).get(0, 0)
+        assert self.chunk.offset_index is not None
+        found = pages(self.data[slice(*self.chunk.offset_index)], self.chunk, self.rows)
+        assert found is not None
+        self.pages: Pages = found
+        self.shape = ColumnShape(self.footer.metadata.schema.column(0).max_definition_level)
+
+    def part(self, *rows: tuple[int, int]) -> PartialChunk | None:
+        return partial_chunk(self.chunk, self.pages, rows, self.shape)
+
+    def read(self, part: PartialChunk) -> pa.Array:
+        """Return what pyarrow reads; nothing but the ranges of the part is there."""
+        blocks = [Block(item.start, pa.py_buffer(self.data[slice(*item)])) for item in part.ranges]
+        rebuilt = part.rebuild(SparseFile(len(self.data), blocks).slice)
+        assert rebuilt.size == self.chunk.length
+        replaced = {(self.chunk.start, self.chunk.length): rebuilt}
+        source = pa.PythonFile(SparseFile(len(self.data), [], replaced), mode="r")
+        file = pq.ParquetFile(source, metadata=self.footer.metadata, **writer_settings(page_checksum_verification=True))
+        return file.read()["c"].combine_chunks()
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("has_dictionary", [False, True])
+@pytest.mark.parametrize("optional", [False, True])
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_the_rows_of_kept_pages_are_what_was_written(
+    kind: str, optional: bool, has_dictionary: bool, version: str
+) -> None:
+    column = COLUMNS[kind]
+    if optional:
+        column = pa.array(
+            [None if row % 7 == 3 else value for row, value in enumerate(column.to_pylist())], column.type
+        )
+    file = File(column, optional=optional, use_dictionary=has_dictionary, data_page_version=version)
+    for rows in ([(120, 130)], [(0, 1)], [(999, 1000)], [(0, 1), (500, 601), (640, 650), (999, 1000)], [(50, 100)]):
+        part = file.part(*rows)
+        if not optional and not has_dictionary and kind in FROM_DICTIONARY:
+            assert part is None
+            continue
+        assert part is not None
+        found = file.read(part)
+        assert len(found) == ROWS
+        inside = {row // STEP for start, stop in rows for row in range(start, stop)}
+        assert part.kept == tuple(sorted(inside))
+        assert part.size < file.chunk.length
+        for page in range(ROWS // STEP):
+            held = found.slice(page * STEP, STEP)
+            if page in inside:
+                assert held.equals(column.slice(page * STEP, STEP))
+            elif optional:
+                assert held.null_count == STEP
+            else:
+                # Any one value: it is never looked at.
+                assert held.null_count == 0
+                assert len(held.unique()) == 1
+
+
+@pytest.mark.parametrize("gap", [1, 2, 63, 64, 127, 128, 129, 130, 255, 256, 257, 384, 8191, 8192, 16_384, 70_000])
+@pytest.mark.parametrize("kind", ["int32", "int64", "string", "boolean", "double"])
+@pytest.mark.parametrize("optional", [False, True])
+def test_a_gap_of_any_length_keeps_the_rows_behind_it(gap: int, kind: str, optional: bool) -> None:
+    """Pages of so many rows, together, are left out before the last one."""
+    values = (COLUMNS[kind].to_pylist() * (1 + (gap + 3) // ROWS))[: gap + 3]
+    file = File(pa.array(values, COLUMNS[kind].type), optional=optional, write_batch_size=min(gap, 10_000))
+    first, last = file.pages.rows[-2:]
+    part = file.part((first, last))
+    if part is None:
+        assert gap < 3 or kind == "boolean", "only a page of few bytes may be shorter than what stands for it"
+        return
+    assert [*part.stubs] == [0]
+    assert file.read(part).slice(first).to_pylist() == values[first:]
+
+
+def test_texts_of_no_dictionary_are_left_out_in_front_of_those_of_one() -> None:
+    """Its first pages are the ones that use a dictionary; without them it is not read."""
+    texts = [f"{row:09}" for row in range(ROWS)]
+    file = File(pa.array(texts), optional=True, dictionary_pagesize_limit=2000, use_dictionary=True)
+    encoded = file.chunk.dictionary_pages()
+    assert encoded is not None
+    assert 1 < encoded < file.pages.number
+    first = file.part((0, 1))
+    assert first is not None
+    assert first.has_dictionary
+    last = file.part((990, 1000))
+    assert last is not None
+    assert not last.has_dictionary
+    assert last.ranges == [ByteRange(file.pages.starts[-2], file.pages.starts[-1])]
+    edge = file.part((file.pages.rows[encoded] - 1, file.pages.rows[encoded]))
+    assert edge is not None
+    assert edge.has_dictionary
+    behind = file.part((file.pages.rows[encoded], file.pages.rows[encoded] + 1))
+    assert behind is not None
+    assert not behind.has_dictionary
+    for part, rows in ((first, slice(0, 50)), (last, slice(950, 1000))):
+        assert file.read(part).to_pylist()[rows] == texts[rows]
+
+
+def test_numbers_that_stand_for_others_need_the_dictionary() -> None:
+    """A required number of eight bytes is taken from the dictionary, however many pages do not use it."""
+    values = [row / 16 for row in range(ROWS)]
+    file = File(pa.array(values), optional=False, dictionary_pagesize_limit=2000, use_dictionary=True)
+    part = file.part((990, 1000))
+    assert part is not None
+    assert part.has_dictionary
+    assert file.read(part).to_pylist()[950:] == values[950:]
+
+
+def test_nothing_is_left_out_where_every_page_is_wanted() -> None:
+    file = File(COLUMNS["int64"], optional=False)
+    assert file.part((0, ROWS)) is None
+    assert file.part(*((row, row + 1) for row in range(0, ROWS, STEP))) is None
+
+
+def test_no_page_may_be_wanted() -> None:
+    file = File(COLUMNS["int64"], optional=False)
+    part = file.part()
+    assert part is not None
+    assert (part.kept, part.has_dictionary, part.size) == ((), False, 0)
+    assert file.read(part).unique().to_pylist() == [0]
+
+
+def test_the_shortcut_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SHORTCUTS, "page_stubs", False)
+    assert File(COLUMNS["int64"], optional=False).part((0, 1)) is None
+
+
+def pages_of(rows: Sequence[int], sizes: Sequence[int], start: int = 4) -> Pages:
+    starts = [start]
+    for size in sizes:
+        starts.append(starts[-1] + size)
+    return Pages(tuple(starts), tuple(rows))
+
+
+def chunk_of(found: Pages, physical: int = 2, start: int = 4) -> Chunk:
+    length = found.starts[-1] - start
+    return Chunk(start, length, length, 0, None, found.rows[-1], physical, 0, True, None, None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "physical", "is_dictionary", "fits"),
+    [
+        (1 << 30, 1, 2, False, True),
+        ((1 << 30) + 1, 1, 2, False, False),
+        (100, 255, 2, False, True),
+        (100, 256, 2, False, False),
+        (100, 0, 1, False, True),
+        (100, 0, 1, True, False),
+        (100, 1, 1, True, True),
+        (100, 0, 3, False, False),
+    ],
+)
+def test_what_has_no_stub_is_read_whole(rows: int, depth: int, physical: int, is_dictionary: bool, fits: bool) -> None:
+    found = pages_of((0, rows, rows + 5), (1000, 40))
+    part = partial_chunk(chunk_of(found, physical), found, [(rows, rows + 1)], ColumnShape(depth, is_dictionary))
+    assert (part is not None) is fits
+
+
+def test_a_part_is_never_longer_than_the_chunk() -> None:
+    found = pages_of((0, 100, 105), (200, 40))
+    part = partial_chunk(chunk_of(found), found, [(100, 101)], ColumnShape(1))
+    assert part is not None
+    stub = len(part.stubs[0])
+    assert part.stubs.keys() == {0}
+    for size, fits in ((stub, True), (stub - 1, False)):
+        found = pages_of((0, 100, 105), (size, 40))
+        assert (partial_chunk(chunk_of(found), found, [(100, 101)], ColumnShape(1)) is not None) is fits
+
+
+# === Pages that are not what the index says ===
+
+
+def a_page(version: str = "1.0", *, has_dictionary: bool = False) -> tuple[File, pa.Buffer]:
+    file = File(COLUMNS["int64"], optional=False, data_page_version=version, use_dictionary=has_dictionary)
+    return file, pa.py_buffer(file.data[file.pages.starts[1] : file.pages.starts[2]])
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_page_has_the_rows_and_bytes_of_its_index(version: str) -> None:
+    _, page = a_page(version)
+    check_page(page, STEP, has_dictionary=False)
+    check_page(page, STEP, has_dictionary=True)
+    for rows in (STEP - 1, STEP + 1, None):
+        with pytest.raises(PageMismatch, match="is not what the page index says"):
+            check_page(page, rows, has_dictionary=True)
+    for wrong in (page.slice(0, page.size - 1), pa.py_buffer(page.to_pybytes() + b"\0")):
+        with pytest.raises(PageMismatch, match="is not what the page index says"):
+            check_page(wrong, STEP, has_dictionary=True)
+    for wrong in (pa.py_buffer(b""), page.slice(0, 5), page.slice(1)):
+        with pytest.raises(PageMismatch, match="does not decode"):
+            check_page(wrong, STEP, has_dictionary=True)
+
+
+def test_a_page_of_indices_needs_a_dictionary() -> None:
+    file, page = a_page(has_dictionary=True)
+    check_page(page, STEP, has_dictionary=True)
+    with pytest.raises(PageMismatch):
+        check_page(page, STEP, has_dictionary=False)
+    dictionary = pa.py_buffer(file.data[file.chunk.start : file.pages.starts[0]])
+    check_page(dictionary, None, has_dictionary=True)
+    with pytest.raises(PageMismatch):
+        check_page(dictionary, ROWS, has_dictionary=True)
+    with pytest.raises(PageMismatch):
+        check_page(dictionary.slice(0, dictionary.size - 1), None, has_dictionary=True)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_rebuilt_chunk_has_checked_pages_only(version: str) -> None:
+    file = File(COLUMNS["int64"], optional=False, data_page_version=version, use_dictionary=True)
+    part = file.part((0, 50), (700, 720))
+    assert part is not None
+
+    def shifted(place: int) -> Any:
+        def read(start: int, length: int) -> pa.Buffer:
+            shift = 1 if start == place else 0
+            return pa.py_buffer(file.data[start + shift : start + length + shift])
+
+        return read
+
+    part.rebuild(shifted(-1))
+    for place in (file.chunk.start, file.pages.starts[0], file.pages.starts[14]):
+        with pytest.raises(PageMismatch):
+            part.rebuild(shifted(place))
+    # Pages in each other's place have as many rows, and as many bytes; rows of another count do not.
+    less = Pages(file.pages.starts, tuple(row - (row == 700) for row in file.pages.rows))
+    with pytest.raises(PageMismatch):
+        PartialChunk(part.chunk, less, part.kept, part.stubs, part.has_dictionary).rebuild(shifted(-1))
