@@ -12,7 +12,13 @@ from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
 from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.columns import Origin, filter_columns, left_out_metadata, output_columns
+from delta_sharing_client.plan.columns import (
+    Origin,
+    filter_columns,
+    left_out_columns,
+    left_out_metadata,
+    output_columns,
+)
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.tasks import (
     Change,
@@ -195,8 +201,9 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
     lineage = isinstance(request, ScanRequest) and request.row_lineage
     output = output_columns(schema, paths, partition_columns, options.variant_as, added)
     if left_out is not None and not output:
+        types = ", ".join(left_out_columns(schema).values())
         raise UnsupportedFeatureError(
-            f"The table has no column that can be read: their types are {', '.join(map(str, left_out.values()))}. "
+            f"The table has no column that can be read: their types are {types}. "
             "Upgrade the client, or ask the provider for a view that converts them.",
             feature="columns of unsupported types",
             table=table.name,

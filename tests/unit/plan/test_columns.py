@@ -1,0 +1,168 @@
+"""Which columns a read returns, where they come from, and what they weigh."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.columns import ColumnPath
+from delta_sharing_client.delta.data_types import StructType
+from delta_sharing_client.delta.schema import parse_schema
+from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
+from delta_sharing_client.options import VariantAs
+from delta_sharing_client.plan.columns import (
+    CHANGE_FIELDS,
+    ROW_LINEAGE_FIELDS,
+    Origin,
+    ReadColumn,
+    check_nothing_left_out,
+    filter_columns,
+    left_out_metadata,
+    needed_share,
+    output_columns,
+)
+from delta_sharing_client.predicates.tree import col
+
+
+def struct(**fields: Any) -> dict[str, Any]:
+    return {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": not name.startswith("must"), "metadata": {}}
+            for name, kind in fields.items()
+        ],
+    }
+
+
+def array(element: Any, *, nulls: bool = True) -> dict[str, Any]:
+    return {"type": "array", "elementType": element, "containsNull": nulls}
+
+
+def mapping(key: Any, value: Any, *, nulls: bool = True) -> dict[str, Any]:
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": nulls}
+
+
+def schema(**fields: Any) -> StructType:
+    return parse_schema(json.dumps(struct(**fields)))
+
+
+TABLE = schema(
+    a="long", P="string", must="integer",
+    s=struct(x="long", y=struct(u="string", v="double"), z="date"),
+    lists=array(struct(k="long", w="variant"), nulls=False),
+    maps=mapping("string", "variant", nulls=False), v="variant",
+)  # fmt: skip
+
+
+def chosen(*paths: ColumnPath, added: Any = (), variant_as: VariantAs = VariantAs.STRUCT) -> tuple[ReadColumn, ...]:
+    return output_columns(TABLE, paths or None, ["p"], variant_as, added)
+
+
+def names(columns: tuple[ReadColumn, ...]) -> list[str]:
+    return [column.name for column in columns]
+
+
+def test_all_columns_come_in_their_order_and_with_their_origin() -> None:
+    found = chosen()
+    assert names(found) == TABLE.names
+    assert [column.origin for column in found] == [Origin.FILE, Origin.PARTITION] + [Origin.FILE] * 5
+    assert [column.arrow.nullable for column in found] == [True, True, False] + [True] * 4
+
+
+def test_added_columns_come_last_unless_they_are_selected() -> None:
+    assert names(chosen(added=ROW_LINEAGE_FIELDS)) == [*TABLE.names, "_row_id", "_row_commit_version"]
+    assert names(chosen(("a",), added=ROW_LINEAGE_FIELDS)) == ["a", "_row_id", "_row_commit_version"]
+    assert names(chosen(("_row_id",), ("a",), added=ROW_LINEAGE_FIELDS)) == ["_row_id", "a"]
+    assert names(chosen(("a",), added=CHANGE_FIELDS)) == ["a"]
+    assert names(chosen(added=CHANGE_FIELDS)) == [*TABLE.names, *(field.name for field in CHANGE_FIELDS)]
+    found = chosen(("_commit_version",), ("_change_type",), ("_commit_timestamp",), added=CHANGE_FIELDS)
+    assert [column.origin for column in found] == [Origin.COMMIT_VERSION, Origin.CHANGE_TYPE, Origin.COMMIT_TIMESTAMP]
+    assert [column.arrow for column in found] == [CHANGE_FIELDS[1], CHANGE_FIELDS[0], CHANGE_FIELDS[2]]
+
+
+def test_a_selection_of_no_column_has_none() -> None:
+    assert output_columns(TABLE, (), ["p"], VariantAs.STRUCT, CHANGE_FIELDS) == ()
+
+
+def test_a_column_that_is_not_there_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="must"):
+        chosen(("mus",))
+
+
+def test_structs_have_the_selected_parts_in_their_own_order() -> None:
+    (found,) = chosen(("s", "z"), ("s", "y", "v"))
+    assert found.arrow.type == pa.struct([("y", pa.struct([("v", pa.float64())])), ("z", pa.date32())])
+    (found,) = chosen(("s", "y"), ("s", "y", "v"))
+    assert found.arrow.type == pa.struct([("y", pa.struct([("u", pa.string()), ("v", pa.float64())]))])
+    assert filter_columns(TABLE, col("s.z").is_null() & (col("a") > 1), ["p"]) == (
+        chosen(("a",))[0], chosen(("s", "z"))[0],
+    )  # fmt: skip
+    assert filter_columns(TABLE, None, ["p"]) == ()
+
+
+@pytest.mark.parametrize("variant_as", VariantAs)
+def test_variants_at_every_level_are_returned_as_they_are_asked_for(variant_as: VariantAs) -> None:
+    in_struct = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
+    variant = in_struct if variant_as is VariantAs.STRUCT else pa.string()
+    lists, maps, whole = chosen(("lists",), ("maps",), ("v",), variant_as=variant_as)
+    element = pa.field("element", pa.struct([("k", pa.int64()), ("w", variant)]), nullable=False)
+    assert lists.arrow.type.equals(pa.list_(element))
+    assert not lists.arrow.type.value_field.nullable
+    assert maps.arrow.type.item_field.equals(pa.field("value", variant, nullable=False))
+    assert maps.arrow.type.key_field.equals(pa.field("key", pa.string(), nullable=False))
+    assert whole.arrow.type == variant
+    # Filters compare variants in their own form.
+    assert filter_columns(TABLE, col("v").is_null(), ["p"])[0].arrow.type == in_struct
+
+
+@pytest.mark.parametrize(
+    ("kinds", "share"),
+    [
+        ({"a": "long"}, 8 / 16),
+        ({"a": "array<long>"}, 32 / 40),
+        ({"a": "map<string,long>"}, 80 / 88),
+        ({"a": "struct<long,date>"}, 11 / 19),
+        ({"a": "void"}, 0.0),
+    ],
+    ids=str,
+)
+def test_the_share_of_a_column_follows_from_the_types(kinds: dict[str, str], share: float) -> None:
+    spelled = {
+        "array<long>": array("long"), "map<string,long>": mapping("string", "long"),
+        "struct<long,date>": struct(x="long", y="date"),
+    }  # fmt: skip
+    table = schema(**{name: spelled.get(kind, kind) for name, kind in kinds.items()}, rest="double", P="string")
+    columns = output_columns(table, [("a",), ("P",)], ["p"], VariantAs.STRUCT)
+    assert needed_share(table, columns, ["p"]) == pytest.approx(share)
+    # A filter may need a part of a column that is returned whole, or columns besides.
+    assert needed_share(table, [*columns, *columns], ["p"]) == pytest.approx(share)
+    assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 1.0
+
+
+def test_the_larger_part_of_a_column_counts_once() -> None:
+    table = schema(s=struct(x="long", y="long"), rest="double")
+    part, whole = (output_columns(table, [path], [], VariantAs.STRUCT) for path in (("s", "x"), ("s",)))
+    assert needed_share(table, part, []) == pytest.approx(1 / 3)
+    for columns in (part + whole, whole + part):
+        assert needed_share(table, columns, []) == pytest.approx(2 / 3)
+
+
+def test_nothing_is_a_share_of_files_that_hold_no_column() -> None:
+    table = schema(p="string", nothing="void")
+    assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 0.0
+
+
+def test_what_is_left_out_is_said_in_the_metadata_and_refused_where_it_would_last() -> None:
+    table = schema(a="long", new="fromTheFuture", s=struct(x="long", y="alsoNew"))
+    (told,) = (left_out_metadata(table),)
+    assert told == {"delta_sharing.left_out": '{"new": "fromTheFuture", "s.y": "alsoNew"}'}
+    assert left_out_metadata(TABLE) is None
+    for found in (table, pa.schema([("a", pa.int64())], told)):
+        with pytest.raises(UnsupportedFeatureError, match=r"^The file 'x' is without .*'new' \(fromTheFuture\), 's.y'"):
+            check_nothing_left_out(found, "The file 'x'")
+    check_nothing_left_out(pa.schema([("a", pa.int64())]), "The file 'x'")
+    check_nothing_left_out(pa.schema([("a", pa.int64())], {"other": "b"}), "The file 'x'")
+    check_nothing_left_out(TABLE, "The file 'x'")

@@ -1,0 +1,149 @@
+"""What may be asked of a table."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
+from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, as_of_now
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.tree import Literal, col
+from delta_sharing_client.predicates.values import Day
+from tests.unit.storages import metadata, table_state
+
+
+@pytest.mark.parametrize("name", ["limit", "version"])
+@pytest.mark.parametrize(
+    ("given", "kept"), [(None, None), (0, 0), (7, 7), (np.int64(7), 7), (np.uint8(0), 0), (np.int32(2), 2)]
+)
+def test_counts_are_integers_of_any_library(name: str, given: Any, kept: int | None) -> None:
+    found = getattr(ScanRequest(**{name: given}), name)
+    assert found == kept
+    assert type(found) is type(kept)
+
+
+@pytest.mark.parametrize("name", ["limit", "version"])
+@pytest.mark.parametrize("given", [-1, np.int64(-1), True, False, np.bool_(True), 1.0, "1", np.float64(2)])
+def test_what_is_no_count_is_refused_by_its_name(name: str, given: Any) -> None:
+    with pytest.raises(UsageError, match=f"^'{name}' must be an integer of 0 or more"):
+        ScanRequest(**{name: given})
+
+
+@pytest.mark.parametrize("name", ["starting_version", "ending_version", "limit"])
+def test_a_feed_is_asked_with_counts(name: str) -> None:
+    found = ChangesRequest(**{"starting_version": 0, name: np.int64(3)})
+    assert type(getattr(found, name)) is int
+    with pytest.raises(UsageError, match=f"'{name}' must be"):
+        ChangesRequest(**{"starting_version": 0, name: -1})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "exactly one of starting_version"),
+        ({"starting_version": 0, "starting_timestamp": "2024-01-01"}, "exactly one of starting_version"),
+        ({"ending_version": 1}, "exactly one of starting_version"),
+        ({"starting_version": 0, "ending_version": 0, "ending_timestamp": "2024-01-01"}, "not both"),
+        ({"starting_version": 2, "ending_version": 1}, "'ending_version' 1 is before 'starting_version' 2"),
+    ],
+)
+def test_a_range_has_one_start_at_most_one_end_and_no_end_before_its_start(given: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ChangesRequest(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"starting_version": 0},
+        {"starting_version": 0, "ending_version": 0},
+        {"starting_version": 2, "ending_version": 2},
+        {"starting_version": 2, "ending_version": 3},
+        {"starting_timestamp": "2024-01-01", "ending_version": 1},
+        {"starting_timestamp": "2024-01-01", "ending_timestamp": "2023-01-01"},
+        {"starting_version": 4, "ending_timestamp": "2024-01-01"},
+    ],
+)
+def test_a_range_is_as_it_was_given(given: Any) -> None:
+    found = ChangesRequest(**given)
+    assert {name: getattr(found, name) for name in given} == given
+
+
+def test_a_snapshot_has_a_version_or_a_timestamp() -> None:
+    with pytest.raises(UsageError, match="not both"):
+        ScanRequest(version=0, timestamp="2024-01-01")
+    assert ScanRequest(timestamp="2024-01-01").version is None
+
+
+def test_the_added_columns_are_those_that_are_asked_for() -> None:
+    def added(request: ScanRequest | ChangesRequest) -> list[str]:
+        return [field.name for field in request.added_fields]
+
+    assert added(ScanRequest()) == []
+    assert added(ScanRequest(row_lineage=True)) == ["_row_id", "_row_commit_version"]
+    assert added(ChangesRequest(starting_version=0)) == ["_change_type", "_commit_version", "_commit_timestamp"]
+    assert added(ChangesRequest(starting_version=0, of_view=True)) == ["_change_type", "_commit_timestamp"]
+
+
+def test_names_and_filters_are_bound_to_the_schema() -> None:
+    table = table_state(metadata(pa.schema([("Id", pa.int64()), ("s", pa.struct([("X", pa.int32())]))])))
+    found = ScanRequest(columns=["ID", "s.x"], filter=col("iD") > 1, limit=3).bound(table.schema)
+    assert (found.columns, str(found.filter), found.limit) == ((("Id",), ("s", "X")), "Id > 1", 3)
+    changes = ChangesRequest(starting_version=4, columns=["_commit_version"], filter=col("_change_type") == "insert")
+    assert changes.bound(table.schema).columns == (("_commit_version",),)
+    for wrong in (ScanRequest(columns=["_commit_version"]), ScanRequest(filter=col("_row_id") == 1)):
+        with pytest.raises(UsageError, match="not in the table"):
+            wrong.bound(table.schema)
+
+
+def test_partition_columns_are_spelled_as_in_the_schema() -> None:
+    state = table_state(metadata(pa.schema([("Id", pa.int64()), ("Day", pa.string())]), ["day"]))
+    assert state.partition_columns == ("Day",)
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"columns": ["NEW"]}, True),
+        ({"columns": [("s", "new")]}, True),
+        ({"columns": ["s.new.below"]}, True),
+        ({"columns": ["a"], "filter": col("new").is_null()}, True),
+        ({"columns": ["a"]}, False),
+        ({"columns": ["s"]}, False),
+        ({"columns": ["newer", "s.newer"]}, False),
+        ({"filter": col("newer") > 1}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_a_column_of_an_unknown_type_is_refused_where_it_is_named(request_: Any, said: bool) -> None:
+    def fields(*kinds: tuple[str, Any]) -> list[dict[str, Any]]:
+        return [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds]
+
+    known = [("new", "fromTheFuture"), ("newer", "long")]
+    below = {"type": "struct", "fields": fields(*known)}
+    text = json.dumps({"type": "struct", "fields": fields(("a", "long"), *known, ("s", below))})
+    schema = table_state(metadata(text)).schema
+    if said:
+        with pytest.raises(UnsupportedFeatureError, match="fromTheFuture"):
+            ScanRequest(**request_).bound(schema)
+    else:
+        ScanRequest(**request_).bound(schema)
+
+
+def test_today_is_one_day_for_the_whole_read() -> None:
+    assert as_of_now(ScanRequest()) == ScanRequest()
+    before, after = (datetime.datetime.now(datetime.timezone.utc).date() for _ in range(2))
+    fixed = as_of_now(ScanRequest(filter=parse_filter("d = current_date()"))).filter
+    assert fixed is not None
+    found = fixed.right  # type: ignore[attr-defined]
+    assert isinstance(found, Literal)
+    assert isinstance(found.value, Day)
+    days = [(one - datetime.date(1970, 1, 1)).days for one in (before, after)]
+    assert days[0] <= found.value.days <= days[1] + 1

@@ -1,0 +1,227 @@
+"""Which files of a snapshot are read, and what is said of the others."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
+from delta_sharing_client.plan import snapshot
+from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.snapshot import plan_snapshot, stream_snapshot, vector_ref
+from delta_sharing_client.plan.tasks import RowLineage, ScanPlan, SkippedFiles
+from delta_sharing_client.predicates.tree import col
+from tests.unit.storages import fast_options, metadata, table_state
+from tests.vectors import encode_inline
+
+SCHEMA = pa.schema([("a", pa.int64()), ("p", pa.string())])
+TABLE = table_state(metadata(SCHEMA, ["p"]))
+
+
+def file(name: str, rows: int | None = 2, *, p: str | None = "x", size: int = 10, **fields: Any) -> AddFile:
+    """A file whose ``a`` is between 1 and 9."""
+    stats = {"numRecords": rows, "minValues": {"a": 1}, "maxValues": {"a": 9}, "nullCount": {"a": 0}}
+    text = None if rows is None else json.dumps(stats)
+    return AddFile(f"https://h/{name}?sig=1", {"p": p}, size, stats=text, file_id=name, **fields)
+
+
+def plan(*files: AddFile, **request: Any) -> ScanPlan:
+    return plan_snapshot(TABLE, files, ScanRequest(**request), fast_options())
+
+
+def names(found: ScanPlan) -> list[str | None]:
+    return [task.file_id for task in found.tasks]
+
+
+# === Skipping ===
+
+
+def test_a_skipped_file_is_counted_once_with_its_first_reason_and_its_bytes() -> None:
+    files = [file("a", size=3), file("b", p="y", size=5), file("c", size=-1), file("d", p=None, size=7)]
+    found = plan(*files, filter=(col("p") == "x") & (col("a") > 9))
+    assert names(found) == []
+    assert found.skipped == SkippedFiles(by_partition=2, by_statistics=2, bytes=15)
+    found = plan(*files, filter=(col("p") == "x") & (col("a") >= 9))
+    assert names(found) == ["a", "c"]
+    assert found.skipped == SkippedFiles(by_partition=2, bytes=12)
+    assert found.skipped.files == 2
+    assert [task.num_records for task in found.tasks] == [2, 2]
+
+
+def test_statistics_decide_with_partition_values() -> None:
+    found = plan(file("a"), file("b", p="y"), filter=(col("p") == "x") | (col("a") > 9))
+    assert names(found) == ["a"]
+    assert found.skipped == SkippedFiles(by_statistics=1, bytes=10)
+
+
+def test_a_partition_is_decided_once_and_as_often_as_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    for remembered in (1, 2, 100):
+        monkeypatch.setattr(snapshot, "_REMEMBERED", remembered)
+        files = [file(f"{p}{number}", p=p) for number in range(3) for p in ("x", "y", "z", "w")]
+        found = plan(*files, filter=col("p").is_in(["x", "z"]))
+        assert names(found) == ["x0", "z0", "x1", "z1", "x2", "z2"]
+        assert [task.partition_values for task in found.tasks] == [{"p": "x"}, {"p": "z"}] * 3
+
+
+def test_files_of_a_partition_share_their_values() -> None:
+    found = plan(*(file(str(number), p="xy"[number % 2]) for number in range(6))).tasks
+    assert len({id(task.partition_values) for task in found}) == 2
+    vector = encode_inline(DeletionVector.from_positions([1]))
+    with_vectors = plan(*(file(str(number), deletion_vector=vector) for number in range(3))).tasks
+    assert len({id(task.partition_values) for task in with_vectors}) == 1
+
+
+# === The limit ===
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit", "read"),
+    [
+        ([2, 2, 2], 1, "0"),
+        ([2, 2, 2], 2, "0"),
+        ([2, 2, 2], 3, "01"),
+        ([2, 2, 2], 6, "012"),
+        ([2, 2, 2], 0, ""),
+        ([0, 2, 2], 2, "01"),
+        ([None, 2, 2], 2, "01"),
+    ],
+)
+def test_files_are_read_until_they_hold_enough_rows(rows: list[int | None], limit: int, read: str) -> None:
+    files = [file(str(number), count) for number, count in enumerate(rows)]
+    found = plan(*files, limit=limit)
+    assert "".join(map(str, names(found))) == read
+    left = len(rows) - len(read)
+    assert found.skipped == SkippedFiles(by_limit=left, bytes=10 * left)
+    assert found.limit == limit
+
+
+def test_removed_rows_do_not_count_for_the_limit() -> None:
+    vector = encode_inline(DeletionVector.from_positions([0]))
+    assert names(plan(*(file(name, deletion_vector=vector) for name in "abc"), limit=2)) == ["a", "b"]
+
+
+def test_a_filter_leaves_the_limit_to_the_rows() -> None:
+    found = plan(file("a"), file("b"), file("c"), limit=1, filter=col("a") > 3)
+    assert (names(found), found.limit) == (["a", "b", "c"], 1)
+
+
+@pytest.mark.parametrize("more", [999, 1000, 1001, 5000])
+def test_a_listing_is_ended_after_a_thousand_files_too_many(more: int) -> None:
+    taken: list[str] = []
+
+    def listed() -> Iterator[AddFile]:
+        for number in range(1 + more):
+            taken.append(str(number))
+            yield file(str(number))
+
+    found = stream_snapshot(TABLE, listed(), ScanRequest(limit=2), fast_options()).whole()
+    assert len(taken) == 1 + min(more, 1000)
+    assert found.skipped == SkippedFiles(
+        by_limit=min(more, 1000), bytes=10 * min(more, 1000), is_cut=more >= 1000
+    )  # fmt: skip
+
+
+def test_files_without_rows_of_the_filter_end_no_listing() -> None:
+    files = [file(str(number), p="y") for number in range(1500)]
+    assert names(plan(*files, file("last"), limit=1, filter=col("p") == "x")) == ["last"]
+
+
+# === Tasks ===
+
+
+def test_a_task_is_what_the_server_said_of_a_file() -> None:
+    plain = file("a", shared_expiration=77)
+    with_vector = replace(plain, deletion_vector=encode_inline(DeletionVector.from_positions([1])))
+    for add in (plain, with_vector):
+        (task,) = plan(add).tasks
+        assert (task.url, task.file_id, task.expiration_ms, task.size) == (plain.path, "a", 77, 10)
+        assert (task.partition_values, task.num_records, task.change, task.only) == ({"p": "x"}, 2, None, None)
+        assert (task.base_row_id, task.default_row_commit_version) == (None, None)
+        assert task.without == vector_ref(add)
+    (task,) = plan(replace(with_vector, partition_values={}, size=-1, stats=None)).tasks
+    assert (task.partition_values, task.size, task.num_records, task.live_records) == ({}, -1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("cardinality", "size", "is_vector"), [(0, 0, False), (0, 5, True), (3, 0, True), (3, 5, True)]
+)
+def test_a_vector_without_rows_and_bytes_is_none(cardinality: int, size: int, is_vector: bool) -> None:
+    add = file("a", deletion_vector=DeletionVectorDescriptor("p", "https://h/dv", size, cardinality, 1))
+    found = vector_ref(add)
+    assert (found is not None) == is_vector
+    if found is not None:
+        (task,) = plan(add).tasks
+        assert found.descriptor is add.deletion_vector
+        assert found.key.startswith(task.key)
+        assert found.key != task.key
+    assert vector_ref(file("a")) is None
+
+
+# === Row lineage ===
+
+TRACKED = {
+    "delta.enableRowTracking": "TRUE",
+    "delta.rowTracking.materializedRowIdColumnName": "_id",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "_version",
+}
+
+
+def lineage(*files: AddFile, **properties: str) -> ScanPlan:
+    table = table_state(metadata(SCHEMA, ["p"], properties))
+    return plan_snapshot(table, files, ScanRequest(row_lineage=True), fast_options())
+
+
+def test_row_lineage_needs_the_property_of_the_table_and_two_numbers_of_each_file() -> None:
+    found = lineage(file("a", base_row_id=0, default_row_commit_version=0), **TRACKED)
+    assert found.context.row_lineage == RowLineage(row_id_column="_id", row_commit_version_column="_version")
+    assert (found.tasks[0].base_row_id, found.tasks[0].default_row_commit_version) == (0, 0)
+    assert lineage(**{"delta.enableRowTracking": "true"}).context.row_lineage == RowLineage(
+        row_id_column=None, row_commit_version_column=None
+    )
+    for numbers in ({}, {"base_row_id": 3}, {"default_row_commit_version": 3}):
+        with pytest.raises(DataError, match="baseRowId or defaultRowCommitVersion") as refused:
+            lineage(file("a", **numbers), **TRACKED)
+        assert refused.value.file_id == "a"
+    for properties in ({}, {**TRACKED, "delta.enableRowTracking": "false"}):
+        with pytest.raises(UnsupportedFeatureError, match="does not track rows") as caught:
+            lineage(**properties)
+        assert caught.value.feature == "rowTracking"
+
+
+def test_a_read_without_row_lineage_has_none() -> None:
+    table = table_state(metadata(SCHEMA, ["p"], TRACKED))
+    add = file("a", base_row_id=3, default_row_commit_version=4)
+    found = plan_snapshot(table, [add], ScanRequest(), fast_options())
+    assert found.context.row_lineage is None
+    assert found.tasks[0].base_row_id is None
+    assert not found.context.is_change_feed
+
+
+# === Columns of unknown types ===
+
+
+def test_a_read_of_all_columns_warns_of_those_that_it_leaves_out() -> None:
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in (("a", "long"), ("n", "new"))
+    ]
+    table = table_state(metadata(json.dumps({"type": "struct", "fields": fields})))
+    with pytest.warns(IncompleteReadWarning, match=r"'share.schema.t' is without columns .*'n' \(new\)"):
+        found = plan_snapshot(table, [], ScanRequest(), fast_options())
+    assert found.output_schema.metadata == {b"delta_sharing.left_out": b'{"n": "new"}'}
+    assert len(found.notes) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = plan_snapshot(table, [], ScanRequest(columns=["a"]), fast_options())
+    assert (found.output_schema.metadata, found.notes) == (None, ())
+    alone = table_state(metadata(json.dumps({"type": "struct", "fields": fields[1:]})))
+    with pytest.raises(UnsupportedFeatureError, match="no column that can be read: their types are new"):
+        plan_snapshot(alone, [], ScanRequest(), fast_options())
+    assert plan_snapshot(alone, [], ScanRequest(columns=()), fast_options()).output_schema.names == []

@@ -1,0 +1,265 @@
+"""What a plan says of itself: its rows, its bytes, and the text of ``explain``."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import html
+import re
+import types
+from collections.abc import Generator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
+from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.source import Reader
+from delta_sharing_client.plan.columns import Origin
+from delta_sharing_client.plan.request import ScanRequest
+from delta_sharing_client.plan.snapshot import plan_snapshot
+from delta_sharing_client.plan.tasks import (
+    Change,
+    ChangeKind,
+    DeletionVectorRef,
+    FileTask,
+    ScanPlan,
+    ScanStream,
+    SkippedFiles,
+    explain,
+)
+from delta_sharing_client.predicates.tree import col
+from tests.unit.storages import fast_options, metadata, table_state
+
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int32()), ("p", pa.string())])
+
+
+def removed(rows: int) -> DeletionVectorRef:
+    return DeletionVectorRef(DeletionVectorDescriptor("p", "https://host/dv?sig=secret", 34, rows, 1), "key")
+
+
+def task(size: int = 10, rows: int | None = 4, **fields: Any) -> FileTask:
+    return FileTask(**{"key": "k", "url": "https://host/f?sig=secret", "size": size, "num_records": rows, **fields})
+
+
+def plan(*tasks: FileTask, schema: pa.Schema = SCHEMA, request: ScanRequest | None = None, **fields: Any) -> ScanPlan:
+    table = table_state(metadata(schema, ["p"] if "p" in schema.names else []), version=7)
+    made = plan_snapshot(table, [], request or ScanRequest(), fast_options())
+    return dataclasses.replace(made, tasks=tasks, plan_seconds=0.0, **fields)
+
+
+# === One file ===
+
+
+@pytest.mark.parametrize(
+    ("fields", "rows", "has_vector"),
+    [
+        ({}, 4, False),
+        ({"rows": None}, None, False),
+        ({"without": removed(3)}, 1, True),
+        ({"without": removed(3), "rows": None}, None, True),
+        ({"only": removed(3)}, 3, True),
+        ({"only": removed(3), "rows": None}, 3, True),
+        ({"only": removed(3), "without": removed(2)}, None, True),
+    ],
+)
+def test_the_rows_of_a_file_are_known_where_its_vectors_leave_no_doubt(
+    fields: dict[str, Any], rows: int | None, has_vector: bool
+) -> None:
+    found = task(**fields)
+    assert (found.live_records, found.has_vector) == (rows, has_vector)
+
+
+@pytest.mark.parametrize(
+    ("expiration_ms", "again", "path"),
+    [(None, False, "f"), (2**50, False, "f"), (5, False, "new-k"), (None, True, "new-k"), (2**50, True, "new-k")],
+)
+def test_a_file_has_another_url_if_the_planned_one_expires_or_is_not_wanted(
+    expiration_ms: int | None, again: bool, path: str
+) -> None:
+    store = types.SimpleNamespace(options=fast_options())
+    urls = types.SimpleNamespace(url_for=lambda key, rejected: f"https://host/new-{key}?sig=secret")
+    reader = Reader(store, urls, ScanReport())  # type: ignore[arg-type]
+    file = task(file_id="id", expiration_ms=expiration_ms).remote_file(reader, again=again, order=(3, 4))
+    assert asyncio.run(file.url()) == f"https://host/{path}?sig=secret"
+    assert (file.file_id, file.size, file.order) == ("id", 10, (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("kind", "origin", "value", "bound"),
+    [
+        (ChangeKind.INSERT, Origin.CHANGE_TYPE, "insert", "insert"),
+        (ChangeKind.DELETE, Origin.CHANGE_TYPE, "delete", "delete"),
+        (ChangeKind.IN_FILE, Origin.CHANGE_TYPE, None, None),
+        (ChangeKind.IN_FILE, Origin.COMMIT_VERSION, 8, 8),
+        (ChangeKind.INSERT, Origin.COMMIT_TIMESTAMP, 1_700_000_000_123, 1_700_000_000_123_000_000),
+        (ChangeKind.INSERT, Origin.FILE, None, None),
+    ],
+)
+def test_the_constants_of_a_change_are_bounds_of_one_row_without_null(
+    kind: ChangeKind, origin: Origin, value: Any, bound: Any
+) -> None:
+    change = Change(kind, 8, 1_700_000_000_123)
+    assert change.value(origin) == value
+    assert change.bounds(origin) == (None if bound is None else ColumnBounds(bound, bound, 0, 1))
+
+
+# === Sums over files ===
+
+
+def test_bytes_are_those_of_the_files_of_known_length() -> None:
+    assert plan().bytes == 0
+    assert plan(task(3), task(-1), task(0), task(4)).bytes == 7
+
+
+@pytest.mark.parametrize(
+    ("tasks", "limit", "rows"),
+    [
+        ([], None, 0),
+        ([task(), task(rows=5)], None, 9),
+        ([task(), task(rows=0)], None, 4),
+        ([task(), task(rows=5)], 7, 7),
+        ([task(), task(rows=5)], 10, 9),
+        ([task(), task(rows=None)], None, None),
+        ([task(), task(rows=None)], 2, None),
+        ([task(row_groups=(0,))], None, None),
+        # The statistics of the file and its vector contradict each other.
+        ([task(), task(rows=2, without=removed(3))], None, None),
+    ],
+)
+def test_the_rows_of_a_plan_are_known_if_those_of_every_file_are(
+    tasks: list[FileTask], limit: int | None, rows: int | None
+) -> None:
+    assert plan(*tasks, limit=limit).known_rows == rows
+
+
+def test_the_rows_behind_a_filter_are_not_known() -> None:
+    assert plan(task(), request=ScanRequest(filter=col("a") > 1)).known_rows is None
+
+
+def test_a_plan_has_vectors_if_one_of_its_files_has() -> None:
+    assert not plan(task(), task()).has_vectors
+    assert plan(task(), task(only=removed(1))).has_vectors
+
+
+# === Files that are still listed ===
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_whole_listing_is_released_and_keeps_what_is_known_of_it(breaks: bool) -> None:
+    events: list[str] = []
+    notes: list[str] = []
+
+    def files() -> Generator[FileTask, None, None]:
+        yield task()
+        notes.append("Something is missing.")
+        if breaks:
+            raise OSError("cut")
+        yield task(rows=5)
+
+    stream = ScanStream(
+        context=plan().context, files=files(), skipped=lambda: SkippedFiles(by_limit=2), limit=3, access="by hand",
+        table_files=6, notes=notes, release=lambda: events.append("released"),
+    )  # fmt: skip
+    if breaks:
+        with pytest.raises(OSError, match="cut"):
+            stream.whole()
+    else:
+        found = stream.whole()
+        assert [one.num_records for one in found.tasks] == [4, 5]
+        assert (found.limit, found.access, found.table_files) == (3, "by hand", 6)
+        assert (found.skipped.files, found.notes) == (2, ("Something is missing.",))
+        assert 0 <= found.plan_seconds < 600
+    assert events == ["released"]
+
+
+# === As text ===
+
+
+def test_explain_of_little_says_little() -> None:
+    assert explain(plan(task(1234), task(0, 5))).splitlines() == [
+        "Scan of share.schema.t, version 7",
+        "  columns from the files: a, b",
+        "  access: by URL",
+        "  columns from partition values: p",
+        "  files to read: 2 of 2, 1.2 kB; by their types the columns take about 100% of it",
+        "  rows in these files: 9",
+    ]
+
+
+def test_explain_of_much_says_it_all() -> None:
+    asked = ScanRequest(columns=("b",), filter=col("a") > 1, limit=3)
+    skipped = SkippedFiles(by_partition=1, by_statistics=2, by_limit=3, bytes=999, is_cut=True)
+    found = plan(
+        task(2_000_000_000), task(without=removed(1)), request=asked, limit=3, skipped=skipped, table_files=50,
+        notes=["One is missing.", "Two\x1b[2J"],
+    )  # fmt: skip
+    assert explain(found).splitlines() == [
+        "Scan of share.schema.t, version 7",
+        "  columns from the files: b, a; read for the filter only: a",
+        "  access: by URL",
+        "  filter: a > 1",
+        "  limit: 3 rows",
+        "  files to read: 2 of 8 or more listed (50 in the table), 2.0 GB; by their types the columns take about 100% "
+        "of it",
+        "  files skipped: 1, as partition values cannot match",
+        "  files skipped: 2, as statistics rule out a match",
+        "  files skipped: 3, as the files before hold enough rows for the limit",
+        "  bytes skipped with them: 999 bytes",
+        "  files with deletion vectors: 1",
+        "  rows in these files: 7 before the filter",
+        "  row groups: chosen by the statistics in each file's footer; every row is checked",
+        "  pages: chosen by the files' page indexes, where they have one and it saves more than it costs",
+        "  note: One is missing.",
+        "  note: Two\\x1b[2J",
+    ]
+
+
+def test_explain_names_twelve_columns_and_counts_the_others() -> None:
+    def named(count: int) -> str:
+        wide = pa.schema([(f"c{number}", pa.int64()) for number in range(count)])
+        return explain(plan(task(rows=None), schema=wide)).splitlines()[1]
+
+    assert named(12).endswith("c10, c11")
+    assert named(13).endswith("c10, c11 and 1 more")
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(999, "999 bytes"), (1000, "1.0 kB"), (999_900, "999.9 kB"), (10**6, "1.0 MB"), (1.5 * 10**9, "1.5 GB"),
+     (10**12, "1.0 TB"), (10**16, "10000.0 TB")],
+)  # fmt: skip
+def test_sizes_have_the_unit_that_fits(size: float, shown: str) -> None:
+    assert f" of 1, {shown};" in explain(plan(task(int(size))))
+
+
+def test_explain_of_no_file_counts_no_rows() -> None:
+    text = explain(plan(request=ScanRequest(columns=(), filter=col("a") > 1)))
+    assert "columns from the files: a; read for the filter only: a" in text
+    assert "files to read: 0 of 0, 0 bytes" in text
+    assert "rows in" not in text
+    assert "row groups" not in text
+
+
+def test_no_url_is_shown() -> None:
+    shown = task(file_id="id", without=removed(1), only=removed(2), row_groups=(0,))
+    assert repr(shown) == (
+        "FileTask(file_id='id', size=10, num_records=4, "
+        "without=DeletionVectorRef('p', offset=1, size=34, rows=1), "
+        "only=DeletionVectorRef('p', offset=1, size=34, rows=2), row_groups=(0,))"
+    )
+    text = html.unescape(re.sub("<[^>]*>", " ", plan(shown)._repr_html_()))
+    assert "Plan of share.schema.t" in text
+    assert "secret" not in text
+
+
+# === What a plan of real actions holds ===
+
+
+def test_a_file_of_unknown_length_or_rows_says_so() -> None:
+    table = table_state(metadata(SCHEMA))
+    files = [AddFile("https://h/a"), AddFile("https://h/b", size=5, stats='{"numRecords": 7}')]
+    found = plan_snapshot(table, files, ScanRequest(), fast_options()).tasks
+    assert [(one.size, one.num_records) for one in found] == [(-1, None), (5, 7)]
