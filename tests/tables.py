@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.vectors import encode_inline
+from tests.vectors import encode_inline, poisoned
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -38,16 +38,21 @@ _TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
-    """A file of a table: its path in the log, bytes, partition values, rows, and where given its deletion vector."""
+    """A file of a table: its path in the log, bytes, partition values, rows, where given its deletion vector; and the
+    rows that hold what nobody may look at."""
 
     path: str
     size: int
     partition_values: Mapping[str, str | None]
     num_records: int
     deletion_vector: Mapping[str, object] | None = None
+    poisoned: frozenset[int] = frozenset()
 
     def deleting(self, *positions: int) -> DataFile:
-        """Return the same file with rows deleted by an inline deletion vector."""
+        """Return the same file with rows deleted by an inline deletion vector.
+
+        A version before has to show them: those that none shows are deleted as the file is written, and poisoned.
+        """
         from delta_sharing_client.delta import deletion_vectors
 
         vector = deletion_vectors.DeletionVector.from_positions(positions)
@@ -83,6 +88,7 @@ class TableWriter:
         self.properties = dict(properties or {})
         self.table_id = table_id or str(uuid.uuid4())
         self.version = -1
+        self._shown: set[str] = set()
         (path / "_delta_log").mkdir(parents=True)
         self.commit(
             protocol=protocol or {"minReaderVersion": 1, "minWriterVersion": 4},
@@ -91,12 +97,23 @@ class TableWriter:
         )
 
     def file(
-        self, rows: Rows, *, name: str | None = None, size: int | None = None, row_group_size: int | None = None
+        self,
+        rows: Rows,
+        *,
+        name: str | None = None,
+        size: int | None = None,
+        row_group_size: int | None = None,
+        deleting: Sequence[int] = (),
     ) -> DataFile:
-        """Write a data file, ``size`` bytes long where given; it is not part of the table until a commit adds it."""
+        """Write a data file, ``size`` bytes long where given; it is not part of the table until a commit adds it.
+
+        A deletion vector takes the rows ``deleting``, which hold what nobody may look at.
+        """
         values = {column: _serialized(rows[0][column]) for column in self.partition_by} if rows else {}
         fields = [field for field in self.schema if field.name not in self.partition_by]
-        return self._write(rows, fields, values, name or f"part-{uuid.uuid4().hex}.parquet", size, row_group_size)
+        name = name or f"part-{uuid.uuid4().hex}.parquet"
+        written = self._write(rows, fields, values, name, size, row_group_size, deleting)
+        return written.deleting(*deleting) if deleting else written
 
     def change_file(self, rows: Rows, *, name: str | None = None, size: int | None = None) -> DataFile:
         """Write a file of change data: rows with ``_change_type``."""
@@ -136,6 +153,10 @@ class TableWriter:
         for file in remove:
             actions.append({"remove": self._removed(file, data_change, moment)})
         for file in add:
+            if file.deletion_vector is None:
+                self._shown.add(file.path)
+            else:
+                assert file.poisoned or file.path in self._shown, "write rows that no version shows with 'deleting'"
             actions.append({"add": self._added(file, data_change, moment)})
         for file in change:
             entry = {
@@ -201,15 +222,16 @@ class TableWriter:
         name: str,
         size: int | None,
         row_group_size: int | None,
+        poison_at: Sequence[int] = (),
     ) -> DataFile:
         columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in fields]
         physical = [field.with_name(json.loads(_physical(field))) for field in fields]
         table = pa.Table.from_arrays(columns, schema=pa.schema([f.remove_metadata() for f in physical]))
-        content = _parquet(table, size, row_group_size)
+        content = _parquet(poisoned(table, poison_at), size, row_group_size)
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        return DataFile(name, len(content), values, len(rows))
+        return DataFile(name, len(content), values, len(rows), poisoned=frozenset(poison_at))
 
 
 def rows_of(ids: Iterable[int], **constants: object) -> list[dict[str, object]]:

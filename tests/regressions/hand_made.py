@@ -29,6 +29,7 @@ class HandMadeTable:
         self.root = root
         self.version = -1
         self._files = 0
+        self._shown: set[str] = set()
         (root / "_delta_log").mkdir(parents=True)
 
     def create(
@@ -90,6 +91,12 @@ class HandMadeTable:
             }
         }
 
+    def without(self, added: Action, positions: Sequence[int]) -> Action:
+        """Return the ``add`` action of a file with a deletion vector for rows that a version before showed."""
+        assert added["add"]["path"] in self._shown, "write rows that no version shows with 'removed'"
+        vector = encode_inline(DeletionVector.from_positions(positions))
+        return {"add": added["add"] | {"deletionVector": msgspec.to_builtins(vector)}}
+
     def removal(self, added: Action) -> Action:
         """Return the ``remove`` action of an ``add`` action."""
         kept = ("path", "partitionValues", "size", "deletionVector")
@@ -99,6 +106,8 @@ class HandMadeTable:
 
     def commit(self, *actions: Action, operation: str = "WRITE") -> int:
         """Write the next commit and return its version."""
+        adds = [action["add"] for action in actions if "add" in action]
+        self._shown |= {add["path"] for add in adds if "deletionVector" not in add}
         self.version += 1
         stamp = FIRST_COMMIT_MS + self.version * COMMIT_GAP_MS
         lines = [{"commitInfo": {"timestamp": stamp, "operation": operation}}, *actions]

@@ -22,9 +22,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from tests.regressions.hand_made import HandMadeTable
-from tests.vectors import encode_inline
 from tests.versions import TIME_UNIT
 
 UTC = datetime.timezone.utc
@@ -128,17 +126,6 @@ def test_06_timestamp_partitions_are_utc_in_every_spelling(folder: pathlib.Path,
     assert frame["at"].isna().tolist() == [False, False, False, True]
 
 
-def with_vector(action: dict[str, Any], positions: list[int]) -> dict[str, Any]:
-    descriptor = encode_inline(DeletionVector.from_positions(positions))
-    vector = {
-        "storageType": "i",
-        "pathOrInlineDv": descriptor.path_or_inline_dv,
-        "sizeInBytes": descriptor.size_in_bytes,
-        "cardinality": descriptor.cardinality,
-    }
-    return {"add": action["add"] | {"deletionVector": vector}}
-
-
 def test_07_change_feed_pairs_separately_signed_urls(folder: pathlib.Path) -> None:
     table = HandMadeTable(folder / "t").create(
         pa.schema([("a", pa.int64())]),
@@ -147,7 +134,7 @@ def test_07_change_feed_pairs_separately_signed_urls(folder: pathlib.Path) -> No
     )
     added = table.file(pa.table({"a": list(range(10))}))
     table.commit(added)
-    table.commit(table.removal(added), with_vector(added, [3]), operation="DELETE")
+    table.commit(table.removal(added), table.without(added, [3]), operation="DELETE")
     with shared(folder, "t") as (shared_table, _):
         frame = shared_table.changes(starting_version=2).to_pandas()
     assert frame[["a", "_change_type", "_commit_version"]].to_numpy().tolist() == [[3, "delete", 2]]
@@ -229,7 +216,7 @@ def test_14_the_format_is_chosen_for_the_version_that_is_asked_for(folder: pathl
     table.commit(added)
     upgrade = {"minReaderVersion": 3, "minWriterVersion": 7}
     upgrade |= {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
-    table.commit({"protocol": upgrade}, table.removal(added), with_vector(added, [0]))
+    table.commit({"protocol": upgrade}, table.removal(added), table.without(added, [0]))
     with shared(folder, "t") as (shared_table, server):
         assert shared_table.scan(version=1).to_pandas()["a"].tolist() == [1, 2, 3]
         assert "metadata" not in server.stats()["requests"]

@@ -95,7 +95,7 @@ def _write_tables(folder: Path) -> None:
             "writerFeatures": ["deletionVectors"],
         },
     )
-    vectors.insert(*(vectors.file(rows[start : start + 500]).deleting(1, 7, 300) for start in range(0, 2000, 500)))
+    vectors.insert(*(vectors.file(rows[start : start + 500], deleting=(1, 7, 300)) for start in range(0, 2000, 500)))
     partitioned = TableWriter(
         folder / "partitioned",
         pa.schema([("id", pa.int64()), ("part", pa.string())]),

@@ -33,9 +33,10 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.request import ChangesRequest
 from delta_sharing_client.plan.tasks import ScanPlan, explain
+from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import col
 from tests.unit.storages import Storage, fast_options, metadata, parquet_bytes, rows_of, table_state
-from tests.vectors import encode_inline
+from tests.vectors import encode_inline, poisoned
 
 SCHEMA = pa.schema([("id", pa.int64())])
 TIME = 1_700_000_000_123
@@ -191,11 +192,15 @@ def test_add_and_remove_of_one_file_give_the_difference_of_their_vectors(
 ) -> None:
     ids = range(10, 16)
     names = {} if same_id else {"file_id": None}
-    feed.remove(5, "a", ids, deletion_vector=None if before is None else vector(*before), **names)
-    feed.add(5, "a", ids, deletion_vector=None if after is None else vector(*after), **names)
+    # The other rows are as before, removed or not: nobody may look at them.
+    others = sorted({*range(6)} - ({*(before or ())} ^ {*(after or ())}))
+    held = poisoned(pa.table({"id": pa.array(ids, pa.int64())}), others)
+    feed.remove(5, "a", held, deletion_vector=None if before is None else vector(*before), **names)
+    feed.add(5, "a", held, deletion_vector=None if after is None else vector(*after), **names)
     # The two URLs are signed separately.
     assert feed.actions[0].path != feed.actions[1].path
     assert feed.rows() == expected
+    assert feed.rows(filter=parse_filter("id + 1 > 0 AND 1 / id < 1")) == expected
 
 
 def test_add_and_remove_in_different_versions_are_not_a_pair(feed: Feed) -> None:

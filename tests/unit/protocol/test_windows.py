@@ -35,7 +35,6 @@ from tests.unit.storages import (
     numbers,
     wait_for,
 )
-from tests.vectors import encode_inline
 
 FORMS = [pytest.param({"delta": True}, id="delta"), pytest.param({"delta": False}, id="parquet")]
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -368,7 +367,7 @@ def eventful(root: pathlib.Path, seed: int) -> HandMadeTable:
         elif kind == "vector":
             old = live.pop(rng.randrange(len(live)))
             bare = {"add": {key: value for key, value in old["add"].items() if key != "deletionVector"}}
-            live.append(bare if bare != old else with_vector(old, rng.sample(range(5), rng.randrange(1, 4))))
+            live.append(bare if bare != old else table.without(old, rng.sample(range(5), rng.randrange(1, 4))))
             table.commit(table.removal(old), live[-1])
         elif kind == "cdc":
             old, new = live.pop(), table.file(rows(schema, number), {"p": "d"})
@@ -396,19 +395,6 @@ def rows(schema: pa.Schema, number: int) -> pa.Table:
     if len(schema) == len(WIDER):
         columns["added"] = pa.array([f"text {number}"] * 5)
     return pa.table(columns)
-
-
-def with_vector(added: dict[str, Any], positions: list[int]) -> dict[str, Any]:
-    from delta_sharing_client.delta.deletion_vectors import DeletionVector
-
-    vector = encode_inline(DeletionVector.from_positions(sorted(positions)))
-    told = {
-        "storageType": vector.storage_type,
-        "pathOrInlineDv": vector.path_or_inline_dv,
-        "sizeInBytes": vector.size_in_bytes,
-        "cardinality": vector.cardinality,
-    }
-    return {"add": {**added["add"], "deletionVector": told}}
 
 
 def by_version(items: list[Any]) -> list[Any]:

@@ -90,7 +90,8 @@ def test_what_is_fetched_ahead_grows_with_what_is_taken(table: Table, storage: S
 
 @pytest.mark.usefixtures("small_steps")
 def test_a_limit_fetches_the_pages_with_its_rows(table: Table, storage: Storage) -> None:
-    table.adds[0].deletion_vector = encode_inline(DeletionVector.from_positions(range(1000)))
+    gone = encode_inline(DeletionVector.from_positions(range(1000)))
+    table.adds = [table.add(CONTENT, name="first", write=INDEXED, deletion_vector=gone), *table.adds[1:-1]]
     found = table.read(limit=10, columns=["n", "text", "o"])
     assert found["n"].to_pylist() == list(range(1000, 1010))
     assert settled(storage) < 100_000
