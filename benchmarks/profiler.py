@@ -14,24 +14,15 @@ from types import CodeType, FrameType
 
 # The first part of a source file's path that matches decides; C code counts for the Python function that calls it.
 STAGES = (
-    ("pandas conversion", ("delta_sharing_client/frame", "/pandas/", "/numpy/", "pandas_compat.py")),
-    (
-        "Parquet decoding",
-        (
-            "delta_sharing_client/read/decode.py",
-            "delta_sharing_client/read/align.py",
-            "delta_sharing_client/read/align.py",
-            "delta_sharing_client/read/align.py",
-            "delta_sharing_client/parquet/byte_ranges.py",
-            "/pyarrow/",
-        ),
-    ),
+    ("pandas conversion", ("delta_sharing_client/outputs/pandas.py", "/pandas/", "/numpy/", "pandas_compat.py")),
+    ("Parquet decoding", ("delta_sharing_client/read/", "delta_sharing_client/parquet/", "/pyarrow/")),
     (
         "sockets and HTTP",
         (
-            "delta_sharing_client/fetch/http.py",
-            "delta_sharing_client/fetch/source.py",
-            "delta_sharing_client/fetch/memory.py",
+            "delta_sharing_client/fetch/",
+            "/aiohttp/",
+            "/yarl/",
+            "/multidict/",
             "/urllib3/",
             "/requests/",
             "/http/",
@@ -40,7 +31,10 @@ STAGES = (
             "/ssl.py",
         ),
     ),
-    ("scheduling", ("delta_sharing_client/scan/", "/threading.py", "/concurrent/", "/queue.py")),
+    (
+        "scheduling",
+        ("delta_sharing_client/run/", "/asyncio/", "/selectors.py", "/threading.py", "/concurrent/", "/queue.py"),
+    ),
     ("asking and planning", ("delta_sharing_client/",)),
 )
 OTHER = "everything else"

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.parquet.core import ParquetReader
 
 from delta_sharing_client.arrow_forms import is_view
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
@@ -121,7 +120,7 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER))
 
 
-def open_file(data: pa.Buffer) -> tuple[Footer, ParquetReader | None]:
+def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetReader | None]:
     """Return the footer of a complete file, and a reader if the file's types need no change; errors as in
     ``parse_footer``.
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.parquet.core import ParquetReader
 
 from delta_sharing_client.shortcuts import SHORTCUTS
 
@@ -24,7 +23,7 @@ _MUCH = 256 * 1024 * 1024
 
 def open_reader(
     source: pa.NativeFile, metadata: pq.FileMetaData | None = None, read_dictionary: Sequence[str] = ()
-) -> ParquetReader:
+) -> pq.ParquetReader:
     """Return a reader of the Parquet file ``source``; raises one of ``ARROW_ERRORS``.
 
     ``metadata`` is its footer, if already read; the columns in ``read_dictionary`` are returned as dictionaries and
@@ -32,7 +31,7 @@ def open_reader(
     """
     default, tight = pa.default_memory_pool(), decoding_pool()
     much = source.size() >= _LARGE and default.bytes_allocated() + tight.bytes_allocated() >= _MUCH
-    reader = ParquetReader(tight if much else default)
+    reader = pq.ParquetReader(tight if much else default)
     reader.open(source, metadata=metadata, read_dictionary=read_dictionary or None, pre_buffer=False, **_settings())
     return reader
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.parquet.core import ParquetReader
 
 from delta_sharing_client.arrow_forms import count_true
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
@@ -77,9 +76,9 @@ class ParquetBytes:
     blocks: list[Block]
     metadata: pq.FileMetaData
     replaced: dict[tuple[int, int], pa.Buffer] = dataclasses.field(default_factory=dict)
-    opened: list[ParquetReader] = dataclasses.field(default_factory=list)
+    opened: list[pq.ParquetReader] = dataclasses.field(default_factory=list)
 
-    def open(self, read_dictionary: Sequence[str] = ()) -> ParquetReader:
+    def open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetReader:
         """Return a reader with exact types; the columns of ``read_dictionary`` are returned as dictionaries and
         indices.
         """
@@ -216,7 +215,7 @@ class FileDecoder:
             self._is_settled = True
 
     def _raw(
-        self, file: ParquetReader | None, group: int, batch_rows: int, threads: bool
+        self, file: pq.ParquetReader | None, group: int, batch_rows: int, threads: bool
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         leaves = list(self.layout.leaves)
         if leaves:

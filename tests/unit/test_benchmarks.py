@@ -16,7 +16,7 @@ from benchmarks import __main__ as program
 from benchmarks import drawing, goals, measure, results
 from benchmarks.cases import CASES
 from benchmarks.long_listing import ROWS, LongListing
-from benchmarks.profiler import profiled
+from benchmarks.profiler import STAGES, profiled
 from benchmarks.workers import WORKERS
 
 
@@ -148,6 +148,13 @@ def test_the_profiler_counts_the_calls_of_all_threads() -> None:
 
     assert 2000 <= found.calls < 2100
     assert sum(found.seconds.values()) > 0
+
+
+def test_the_stages_are_of_code_that_exists() -> None:
+    root = pathlib.Path(ds.__file__).parent.parent
+    own = [part for _, parts in STAGES for part in parts if part.startswith("delta_sharing_client/")]
+    assert len(own) >= 6
+    assert [part for part in own if not (root / part).exists()] == []
 
 
 def test_a_server_of_long_listings_counts_what_is_measured(tmp_path: pathlib.Path) -> None:
