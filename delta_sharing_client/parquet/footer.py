@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -28,6 +27,7 @@ _UNKNOWN_TYPE = "LogicalType that is not recognized"
 _ARROW_SCHEMA = b"ARROW:schema"
 _LEAST = 4 * 1024
 _MOST = 64 * 1024
+_ANY_SIZE = 1 << 62
 
 
 class Footer(NamedTuple):
@@ -55,13 +55,9 @@ class FooterGuess:
         """Return how many bytes to read from the end of a file of ``file_size`` bytes (-1: unknown)."""
         with self._lock:
             seen = self._seen
-        if seen:
-            guess = seen + seen // 8 + 256
-        elif file_size < 0:
-            guess = _MOST
-        else:
-            guess = min(_MOST, max(_LEAST, file_size // 200, 160 * self._columns))
-        return guess if file_size < 0 else min(guess, file_size)
+        size = file_size if file_size >= 0 else _ANY_SIZE
+        guess = seen + seen // 8 + 256 if seen else min(_MOST, max(_LEAST, size // 200, 160 * self._columns))
+        return min(guess, size)
 
     def learn(self, length: int) -> None:
         """Record a footer's real length, including the trailer."""
@@ -81,7 +77,8 @@ def footer_length(tail: pa.Buffer, file_size: int) -> int:
     """
     if tail.size < _TRAILER or file_size < _TRAILER + len(_MAGIC):
         raise DataError(f"A data file must be a Parquet file; this one of {file_size} bytes is too short.")
-    length, magic = struct.unpack("<I4s", tail.slice(tail.size - _TRAILER, _TRAILER).to_pybytes())
+    trailer = tail.slice(tail.size - _TRAILER).to_pybytes()
+    length, magic = int.from_bytes(trailer[: -len(_MAGIC)], "little"), trailer[-len(_MAGIC) :]
     if magic == _ENCRYPTED_MAGIC:
         raise DataError("The Parquet file has an encrypted footer, which is not supported.")
     if magic != _MAGIC:
@@ -90,7 +87,7 @@ def footer_length(tail: pa.Buffer, file_size: int) -> int:
         raise DataError(f"The Parquet footer says it has {length} bytes, more than the file's {file_size}.")
     if length > MAX_FOOTER:
         raise DataError(f"The Parquet footer has {length} bytes; at most {MAX_FOOTER} are read.")
-    return int(length) + _TRAILER
+    return length + _TRAILER
 
 
 def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:

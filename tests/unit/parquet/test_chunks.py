@@ -15,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.errors import DataError
-from delta_sharing_client.parquet.chunks import Chunks
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.read.align import checker
 from tests.quota import meets, met
+from tests.unit.parquet.compact import as_list, struct_of
 from tests.unit.storages import Table, parquet_bytes
 from tests.versions import PYARROW
 
@@ -78,6 +80,198 @@ def test_chunks_are_those_that_pyarrow_reads(write: dict[str, Any]) -> None:
             )
             assert (found.offset_index is not None) == theirs.has_offset_index
             assert (found.column_index is not None) == theirs.has_column_index
+
+
+# === What the footer says of a chunk ===
+
+END = 1000
+# ColumnMetaData (Apache Parquet, parquet.thrift): physical type, codec, values, sizes, first data page, statistics.
+META: dict[int, Any] = {1: 2, 4: 1, 5: 30, 6: 300, 7: 200, 9: 40}
+LOW, HIGH = (-5).to_bytes(8, "little", signed=True), (9).to_bytes(8, "little")
+# ColumnOrder: that of the type, and one that we do not know.
+ORDERED, OTHER = {1: {}}, {2: {}}
+
+
+def found_chunk(meta: dict[int, Any] | None = None, *, orders: list[Any] | None = None, **chunk: Any) -> Chunk:
+    """Return the chunk of a footer with these changes of ``META`` and of ColumnChunk, by ``f"_{field}"``."""
+    fields = {int(name[1:]): value for name, value in chunk.items()}
+    footer = {4: [{1: [{3: {**META, **(meta or {})}, **fields}]}], 7: [ORDERED] if orders is None else orders or None}
+    return Chunks(pa.py_buffer(struct_of(footer)), [0], END).get(0, 0)
+
+
+def test_a_chunk_is_what_the_footer_says() -> None:
+    chunk = found_chunk({11: 10, 12: {3: 7, 5: HIGH, 6: LOW}, 13: [{1: 0, 2: 8, 3: 4}]}, _4=500, _5=10, _6=510, _7=20)
+    assert chunk == Chunk(
+        start=10,
+        length=200,
+        uncompressed=300,
+        null_count=7,
+        bounds=(-5, 9),
+        values=30,
+        physical=2,
+        codec=1,
+        ordered=True,
+        offset_index=ByteRange(500, 510),
+        column_index=ByteRange(510, 530),
+        encoding_stats=as_list(12, [struct_of({1: 0, 2: 8, 3: 4})]),
+    )
+    bare = found_chunk({4: None})
+    assert bare == Chunk(40, 200, 300, None, None, 30, 2, 0, True, None, None)
+
+
+@pytest.mark.parametrize(("dictionary", "start"), [(10, 10), (39, 39), (40, 40), (41, 40), (1, 1), (0, 40), (-1, 40)])
+def test_a_chunk_begins_with_its_dictionary(dictionary: int, start: int) -> None:
+    assert found_chunk({11: dictionary}).start == start
+
+
+@pytest.mark.parametrize(
+    ("meta", "place"),
+    [
+        ({9: -1}, "-1 to 199"),
+        ({7: -1}, "40 to 39"),
+        ({7: 961}, "40 to 1001"),
+        ({9: 801}, "801 to 1001"),
+    ],
+)
+def test_a_chunk_outside_of_the_file_is_refused(meta: dict[int, Any], place: str) -> None:
+    with pytest.raises(DataError, match=f"at bytes {place}, outside of the file"):
+        found_chunk(meta)
+
+
+def test_a_chunk_may_take_all_of_the_file() -> None:
+    assert found_chunk({9: 0, 7: END}).length == END
+    assert found_chunk({7: 0}).length == 0
+    assert found_chunk({6: -1}).uncompressed == 0
+    assert found_chunk(_1=b"").start == 40
+    with pytest.raises(DataError, match="outside of the file"):
+        found_chunk(_1=b"another.parquet")
+    with pytest.raises(DataError, match="encrypted column"):
+        found_chunk(_8={1: {}})
+
+
+@pytest.mark.parametrize(
+    ("statistics", "null_count", "bounds"),
+    [
+        ({3: 0}, 0, None),
+        ({3: 1}, 1, None),
+        ({3: -1}, None, None),
+        ({3: b"7"}, None, None),
+        ({5: HIGH}, None, None),
+        ({6: LOW}, None, None),
+        ({5: HIGH, 6: LOW[:7]}, None, None),
+        ({5: HIGH[:7], 6: LOW}, None, None),
+        ({5: HIGH, 6: LOW}, None, (-5, 9)),
+        # The bounds of old writers, whose order is not known.
+        ({1: HIGH, 2: LOW}, None, None),
+    ],
+    ids=str,
+)
+def test_statistics_that_are_no_such_are_not_used(statistics: dict[int, Any], null_count: Any, bounds: Any) -> None:
+    chunk = found_chunk({12: statistics})
+    assert (chunk.null_count, chunk.bounds) == (null_count, bounds)
+
+
+@pytest.mark.parametrize(
+    ("physical", "lower", "upper", "bounds"),
+    [
+        (0, b"\0", b"\1", (False, True)),
+        (1, b"\xff\xff\xff\xff", b"\2\0\0\0", (-1, 2)),
+        (3, bytes(12), bytes(12), None),  # INT96
+        (4, b"\0\0\0\xbf", b"\0\0\0\x3f", (-0.5, 0.5)),
+        (5, b"\0\0\0\0\0\0\xe0\xbf", b"\0\0\0\0\0\0\xe0\x3f", (-0.5, 0.5)),
+        (6, b"a", b"bcd", (b"a", b"bcd")),
+        (7, b"a", b"b", (b"a", b"b")),
+        (8, b"a", b"b", None),
+    ],
+)
+def test_bounds_are_values_of_the_physical_type(physical: int, lower: bytes, upper: bytes, bounds: Any) -> None:
+    assert found_chunk({1: physical, 12: {5: upper, 6: lower}}).bounds == bounds
+
+
+@pytest.mark.parametrize(("orders", "is_ordered"), [([ORDERED], True), ([OTHER], False), ([{}], False), ([], False)])
+def test_bounds_have_the_order_that_the_footer_states(orders: list[Any], is_ordered: bool) -> None:
+    chunk = found_chunk({12: {3: 1, 5: HIGH, 6: LOW}}, orders=orders)
+    assert chunk.ordered is is_ordered
+    assert chunk.bounds == ((-5, 9) if is_ordered else None)
+    assert chunk.null_count == 1
+
+
+def test_each_column_has_its_own_order() -> None:
+    columns = [{3: META} for _ in range(4)]
+    for orders in ([ORDERED, OTHER, ORDERED, OTHER], [ORDERED] * 4, [OTHER, *[ORDERED] * 3], [ORDERED, OTHER]):
+        footer = struct_of({4: [{1: columns}, {1: columns}], 6: b"a writer", 7: orders})
+        chunks = Chunks(pa.py_buffer(footer), [0, 1, 3], END)
+        for leaf in (0, 1, 3):
+            for group in (0, 1):
+                assert chunks.get(group, leaf).ordered is (leaf < len(orders) and orders[leaf] is ORDERED)
+        assert chunks.created_by == "a writer"
+        # A column that was not asked for is not decoded.
+        for place in ((0, 2), (2, 0), (0, 4)):
+            with pytest.raises(DataError, match="no column chunk"):
+                chunks.get(*place)
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "found"),
+    [
+        (500, 10, ByteRange(500, 510)),
+        (4, 1, ByteRange(4, 5)),
+        (3, 1, None),
+        (500, 500, ByteRange(500, 1000)),
+        (500, 501, None),
+        (500, 0, None),
+        (500, -1, None),
+        (None, 10, None),
+        (500, None, None),
+        (b"500", 10, None),
+        (500, b"10", None),
+    ],
+)
+def test_an_index_lies_in_the_file(start: Any, size: Any, found: ByteRange | None) -> None:
+    assert found_chunk(_4=start, _5=size).offset_index == found
+    assert found_chunk(_6=start, _7=size).column_index == found
+    assert found_chunk(_4=start, _5=size).column_index is None
+
+
+@pytest.mark.parametrize(
+    ("stats", "pages"),
+    [
+        (None, None),
+        ([], 0),
+        ([(0, 8, 4)], 4),
+        ([(0, 2, 4), (3, 8, 5), (0, 0, 6), (2, 8, 7), (2, 2, 7), (3, 0, 8), (1, 8, 9)], 9),
+        ([(0, 8, None)], None),
+        ([(None, 8, 1)], None),
+        ([(0, None, 1)], None),
+    ],
+)
+def test_pages_of_a_dictionary_are_counted_where_the_footer_counts_them(stats: Any, pages: int | None) -> None:
+    entries = None if stats is None else [dict(enumerate(entry, 1)) for entry in stats]
+    assert found_chunk({13: entries}).dictionary_pages() == pages
+
+
+def test_encoding_stats_that_are_none_are_not_used() -> None:
+    assert found_chunk({13: [7, 8]}).dictionary_pages() is None
+    assert found_chunk({13: 7}).dictionary_pages() is None
+
+
+def test_a_footer_without_row_groups_or_writer() -> None:
+    chunks = Chunks(pa.py_buffer(b"\0"), [0], END)
+    assert not chunks.is_decoded
+    assert chunks.created_by == ""
+    assert chunks.is_decoded
+    assert Chunks(pa.py_buffer(struct_of({6: b"\xff"})), [0], END).created_by == "\ufffd"
+    with pytest.raises(DataError, match="no column chunk 0 in row group 0"):
+        chunks.get(0, 0)
+    without_columns = Chunks(pa.py_buffer(struct_of({4: [{2: 5}]})), [0], END)
+    with pytest.raises(DataError, match="no column chunk"):
+        without_columns.get(0, 0)
+
+
+@pytest.mark.parametrize("field", [1, 5, 6, 7, 9])
+def test_a_chunk_that_lacks_what_it_must_have_is_refused(field: int) -> None:
+    with pytest.raises(DataError, match="The Parquet footer does not decode: KeyError"):
+        found_chunk({field: None})
 
 
 def test_a_chunk_that_the_footer_does_not_have_is_refused() -> None:

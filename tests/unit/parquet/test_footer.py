@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,8 +13,9 @@ import pytest
 from hypothesis import given
 
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.parquet import footer
 from delta_sharing_client.parquet.byte_ranges import Block, SparseFile
-from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
+from delta_sharing_client.parquet.footer import FooterGuess, footer_length, open_file, parse_footer
 from tests.quota import meets, met
 from tests.unit.storages import parquet_bytes
 
@@ -22,26 +24,181 @@ def test_a_footer_is_read_from_a_tail_of_any_length() -> None:
     data = parquet_bytes(pa.table({"a": [1, 2, 3]}))
     needed = footer_length(pa.py_buffer(data[-8:]), len(data))
     for length in (needed, needed + 7, len(data)):
-        footer = parse_footer(pa.py_buffer(data[-length:]), len(data))
-        assert footer.metadata.num_rows == 3
-        assert footer.start == len(data) - needed
+        found = parse_footer(pa.py_buffer(data[-length:]), len(data))
+        assert found.metadata.num_rows == 3
+        assert found.start == len(data) - needed
+        assert found.data.to_pybytes() == data[len(data) - needed : -8]
 
 
 @pytest.mark.parametrize(
-    ("tail", "size"),
+    ("tail", "size", "message"),
     [
-        (b"", 0),
-        (b"PAR1", 4),
-        (b"\x00\x00\x00\x00PARX", 100),
-        (b"\x10\x00\x00\x00PARE", 100),
-        (b"\xff\xff\xff\xffPAR1", 100),
-        (b"\x00\x00\x00\x7fPAR1", 100),
-        (b"garbage!\x08\x00\x00\x00PAR1", 100),
+        (b"", 0, "this one of 0 bytes is too short"),
+        (b"", 100, "too short"),
+        (b"PAR1", 4, "too short"),
+        (b"\0\0\0PAR1", 100, "too short"),
+        (b"\0\0\0\0PAR1", 11, "this one of 11 bytes is too short"),
+        (b"\0\0\0\0PARX", 100, "ends with 'PAR1'; this one does not"),
+        (b"\x10\0\0\0PARE", 100, "encrypted footer, which is not supported"),
+        (b"\xff\xff\xff\xffPAR1", 100, "says it has 4294967295 bytes, more than the file's 100"),
+        (b"\x59\0\0\0PAR1", 100, "says it has 89 bytes, more than the file's 100"),
+        (b"\1\0\0\x10PAR1", 1 << 32, "has 268435457 bytes; at most 268435456 are read"),
     ],
 )
-def test_what_is_no_footer_is_a_data_error(tail: bytes, size: int) -> None:
-    with pytest.raises(DataError):
-        parse_footer(pa.py_buffer(tail), size)
+def test_what_is_no_footer_is_a_data_error(tail: bytes, size: int, message: str) -> None:
+    for read in (footer_length, parse_footer):
+        with pytest.raises(DataError, match=message):
+            read(pa.py_buffer(tail), size)
+
+
+@pytest.mark.parametrize(
+    ("tail", "size", "length"),
+    [
+        (b"\0\0\0\0PAR1", 12, 8),
+        (b"\x58\0\0\0PAR1", 100, 96),
+        (b"PARE\x01\2\0\0PAR1", 1000, 521),
+        (b"\0\0\0\x10PAR1", 1 << 32, (1 << 28) + 8),
+    ],
+)
+def test_the_length_of_a_footer_stands_in_front_of_its_end(tail: bytes, size: int, length: int) -> None:
+    assert footer_length(pa.py_buffer(tail), size) == length
+
+
+def test_a_footer_that_does_not_decode_is_a_data_error() -> None:
+    with pytest.raises(DataError, match="The Parquet footer does not decode"):
+        parse_footer(pa.py_buffer(b"garbage!\x08\0\0\0PAR1"), 100)
+
+
+@pytest.mark.parametrize("name", [["zzzzzzzz"], ["outer", "zzzzzzzz"]])
+def test_names_that_are_no_text_are_a_data_error(name: list[str]) -> None:
+    """Arrow returns such a schema, and fails where a name is looked at."""
+    column = pa.array([1])
+    for below in name[:0:-1]:
+        column = pa.StructArray.from_arrays([column], [below])
+    blob = parquet_bytes(pa.table({name[0]: column}), store_schema=False).replace(b"zzzzzzzz", b"zzz\xff\xffzzz")
+    for read in (lambda data: parse_footer(data, data.size), open_file):
+        with pytest.raises(DataError, match="The schema in the Parquet footer does not decode"):
+            read(pa.py_buffer(blob))
+
+
+# === Files that are opened whole ===
+
+
+def test_a_file_of_plain_types_is_opened_once() -> None:
+    data = pa.py_buffer(parquet_bytes(pa.table({"a": [1, 2, 3]})))
+    for _ in range(2):
+        found, reader = open_file(data)
+        again = parse_footer(data, data.size)
+        assert reader is not None
+        assert reader.read_all()["a"].to_pylist() == [1, 2, 3]
+        assert found.metadata.equals(again.metadata)
+        assert (found.arrow, found.start, found.data) == (again.arrow, again.start, again.data)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.int64()), pa.duration("us"), pa.duration("ns"), pa.large_string(), pa.time64("us")], ids=str
+)
+def test_a_file_of_other_types_is_opened_with_what_they_become(kind: pa.DataType) -> None:
+    """Between files of plain types, which are remembered."""
+    plain = pa.py_buffer(parquet_bytes(pa.table({"a": [1, 2, 3]})))
+    mixed = pa.py_buffer(parquet_bytes(pa.table({"a": [1], "c": pa.nulls(1, kind)})))
+    for _ in range(2):
+        assert open_file(plain)[1] is not None
+        found, reader = open_file(mixed)
+        assert reader is None
+        assert found.arrow == parse_footer(mixed, mixed.size).arrow
+
+
+def test_a_file_that_does_not_open_says_what_its_footer_does() -> None:
+    data = parquet_bytes(pa.table({"a": [1]}))
+    for wrong in (b"", data[:-1], b"PAR1garbage!\x08\0\0\0PAR1"):
+        with pytest.raises(DataError):
+            open_file(pa.py_buffer(wrong))
+
+
+# === The writer's Arrow schema ===
+
+
+class Tagged(pa.ExtensionType):
+    """A type that only the Arrow schema in the file tells of."""
+
+    def __init__(self, storage: pa.DataType) -> None:
+        super().__init__(storage, "tests.tagged")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Tagged:
+        return cls(storage)
+
+
+@pytest.fixture
+def tagged() -> Iterator[None]:
+    pa.register_extension_type(Tagged(pa.string()))
+    yield
+    pa.unregister_extension_type("tests.tagged")
+
+
+DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+NANOSECONDS = pa.duration("ns")
+FORMS = [
+    DICTIONARY,
+    pa.large_string(),
+    pa.large_binary(),
+    pa.large_list(pa.int64()),
+    pa.list_(pa.int64(), 2),
+    Tagged(pa.string()),
+    Tagged(DICTIONARY),
+    pa.list_(pa.large_string()),
+    pa.struct([("a", pa.int64()), ("b", DICTIONARY)]),
+    pa.map_(pa.string(), pa.large_binary()),
+    pa.list_(pa.struct([("x", pa.list_(DICTIONARY)), ("y", pa.int64())])),
+    *((pa.string_view(), pa.binary_view(), pa.list_(pa.string_view())) if hasattr(pa, "string_view") else ()),
+]
+
+
+@pytest.mark.usefixtures("tagged")
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_forms_of_the_writer_become_the_parquet_types(form: pa.DataType) -> None:
+    schema = pa.schema([("i", pa.int64()), ("c", form), ("us", pa.duration("us"))])
+    data = parquet_bytes(schema.empty_table())
+    bare = parquet_bytes(pa.schema([("i", pa.int64()), ("c", form)]).empty_table(), store_schema=False)
+    found = parse_footer(pa.py_buffer(data), len(data)).arrow
+    assert found.field("c") == pq.read_schema(pa.BufferReader(bare)).field("c")
+    assert found.field("us").type == pa.int64()
+
+
+@pytest.mark.usefixtures("tagged")
+@pytest.mark.parametrize(
+    "needed",
+    [
+        NANOSECONDS,
+        pa.duration("ms"),
+        pa.duration("s"),
+        pa.list_(NANOSECONDS),
+        pa.struct([("a", pa.int64()), ("b", NANOSECONDS)]),
+        pa.map_(pa.string(), NANOSECONDS),
+        Tagged(NANOSECONDS),
+        pa.large_list(NANOSECONDS),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("other", [pa.int64(), DICTIONARY], ids=str)
+def test_durations_keep_the_unit_of_the_writer(needed: pa.DataType, other: pa.DataType) -> None:
+    """As plain numbers they would be another time."""
+    schema = pa.schema([("c", needed), ("o", other)])
+    data = parquet_bytes(schema.empty_table())
+    assert parse_footer(pa.py_buffer(data), len(data)).arrow.types == pq.read_schema(pa.BufferReader(data)).types
+
+
+def test_plain_types_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_at(*values: object) -> bool:
+        raise AssertionError("every type is looked at")
+
+    monkeypatch.setattr(footer, "_any", looked_at)
+    data = parquet_bytes(pa.table({"a": [1]}))
+    assert parse_footer(pa.py_buffer(data), len(data)).arrow.names == ["a"]
 
 
 @meets(noise=5)
@@ -53,14 +210,34 @@ def test_random_tails_are_a_data_error_or_a_footer(noise: bytes) -> None:
         assert isinstance(parse_footer(pa.py_buffer(tail), 10_000).metadata, pq.FileMetaData)
 
 
+@pytest.mark.parametrize(
+    ("columns", "file_size", "length"),
+    [
+        (16, 100, 100),
+        (16, 0, 0),
+        (16, 100_000, 4096),
+        (16, 1_000_000, 5000),
+        (100, 1_000_000, 16_000),
+        (1000, 1_000_000, 65_536),
+        (16, 10**9, 65_536),
+        (16, -1, 65_536),
+    ],
+)
+def test_a_first_guess_is_a_share_of_the_file(columns: int, file_size: int, length: int) -> None:
+    assert FooterGuess(columns).length(file_size) == length
+
+
 def test_guesses_learn_from_footers_and_never_exceed_the_file() -> None:
     guess = FooterGuess(16)
-    assert guess.length(100) == 100
-    assert 4096 <= guess.length(1_000_000) <= 8192
-    assert guess.length(10**9) == 64 * 1024
     guess.learn(20_000)
-    assert 20_000 < guess.length(10**9) < 24_000
-    assert guess.length(-1) > 20_000
+    assert guess.length(10**9) == guess.length(-1) == 22_756
+    assert guess.length(22_755) == 22_755
+    guess.learn(8000)
+    assert guess.length(-1) == 22_756
+    guess.learn_index(65_537)
+    assert guess.length(-1) == 22_756
+    guess.learn_index(65_536)
+    assert guess.length(-1) == 65_536 + 8192 + 256
 
 
 # === Sparse files ===
@@ -83,12 +260,12 @@ def test_a_sparse_file_reads_its_blocks_and_nothing_else() -> None:
 
 def test_reading_a_column_that_was_not_fetched_fails() -> None:
     data = parquet_bytes(pa.table({"a": list(range(1000)), "b": list(range(1000))}), compression="NONE")
-    footer = parse_footer(pa.py_buffer(data), len(data))
-    chunk: Any = footer.metadata.row_group(0).column(0)
+    metadata = parse_footer(pa.py_buffer(data), len(data)).metadata
+    chunk: Any = metadata.row_group(0).column(0)
     start = chunk.dictionary_page_offset
     stop = start + chunk.total_compressed_size
     source = pa.PythonFile(SparseFile(len(data), [Block(start, pa.py_buffer(data[start:stop]))]), mode="r")
-    file = pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=False)
+    file = pq.ParquetFile(source, metadata=metadata, pre_buffer=False)
     assert file.read(columns=["a"]).num_rows == 1000
     with pytest.raises(DataError):
         file.read(columns=["b"])

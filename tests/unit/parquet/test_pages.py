@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,11 +17,16 @@ from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.parquet.pages import (
     DICTIONARY_PAGE,
     PageHeader,
+    Pages,
+    PageValues,
     longest_short_text,
+    pages,
     read_page_header,
+    values,
     walk_pages,
 )
 from tests.quota import meets, met
+from tests.unit.parquet.compact import as_list, as_number, struct_of
 
 PLAIN, DELTA_LENGTH, DELTA, RLE_DICTIONARY = 0, 6, 7, 8
 CODECS = ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]
@@ -78,10 +84,65 @@ def test_damage_ends_the_walk() -> None:
         assert found.largest <= walk_pages(data, chunk.values).largest
 
 
-def test_a_page_of_negative_size_is_no_page() -> None:
-    header = b"\x15\x00\x15\x01\x15\x01\x00"
-    with pytest.raises(ValueError, match="negative"):
-        read_page_header(header, 0)
+# === What headers say ===
+
+# Of each type of page: the field of its own header, and what that must say.
+BODIES = {0: (5, {1: 7, 2: 0, 3: 3, 4: 3}), 2: (7, {1: 7, 2: 0}), 3: (8, {1: 7, 2: 1, 3: 7, 4: 8, 5: 0, 6: 0})}
+
+
+def header(kind: int, uncompressed: int = 20, compressed: int = 10, body: dict[int, int] | None = None) -> bytes:
+    field, default = BODIES.get(kind, (6, {}))
+    return struct_of({1: kind, 2: uncompressed, 3: compressed, field: {**default, **(body or {})}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (0, PageHeader(0, 10, 20, 7, 0, None)),
+        (1, PageHeader(1, 10, 20)),
+        (2, PageHeader(2, 10, 20, 7, 0, None)),
+        (3, PageHeader(3, 10, 20, 7, 8, 7)),
+        (4, PageHeader(4, 10, 20)),
+    ],
+)
+def test_a_header_says_what_follows_it(kind: int, expected: PageHeader) -> None:
+    data = header(kind)
+    assert read_page_header(b"!!" + data + b"!", 2) == (expected, 2 + len(data))
+    # A page may be empty.
+    assert read_page_header(header(kind, 0, 0), 0)[0] == expected._replace(compressed=0, uncompressed=0)
+    for negative in (header(kind, -1, 10), header(kind, 10, -1)):
+        with pytest.raises(ValueError, match="negative"):
+            read_page_header(negative, 0)
+    if kind in BODIES:
+        with pytest.raises(KeyError):
+            read_page_header(struct_of({1: kind, 2: 20, 3: 10}), 0)
+
+
+def test_a_walk_goes_from_header_to_header_for_so_many_values() -> None:
+    index, unknown = header(1, 5, 3) + b"123", header(9, 4, 2) + b"12"
+    dictionary, first = header(2, 50, 4) + b"abcd", header(0, 30, 5, {2: 2}) + b"12345"
+    second, third = header(3, 90, 2) + b"12", header(0, 200, 0, {2: 6})
+    chunk = memoryview(index + dictionary + unknown + first + second + third)
+
+    def walked(values: int, data: memoryview = chunk) -> tuple[int, set[int], bool]:
+        found = walk_pages(data, values)
+        return found.largest, set(found.encodings), found.dictionary is not None
+
+    assert walked(0) == walked(-1) == (0, set(), False)
+    assert walked(1) == walked(7) == (50, {2}, True)
+    assert walked(8) == walked(14) == (90, {2, 8}, True)
+    assert walked(15) == walked(100) == (200, {2, 6, 8}, True)
+    found = walk_pages(chunk, 100).dictionary
+    assert found == (PageHeader(2, 4, 50, 7, 0), len(index + dictionary) - 4)
+    assert walked(100, chunk[:-1]) == (90, {2, 8}, True)
+    # A page that is said to go beyond the bytes is the last one.
+    assert walked(100, memoryview(header(0, 30, 500) + second)) == (30, {0}, False)
+    assert walked(100, memoryview(b"")) == (0, set(), False)
+    # One byte is enough for a header that does not decode, which ends the walk.
+    assert walked(100, memoryview(first + b"\0")) == (30, {2}, False)
+
+
+# === The longest text ===
 
 
 @meets(known=21, several=19)
@@ -122,7 +183,214 @@ def test_any_bytes_are_a_dictionary_or_not(given: tuple[bytes, int]) -> None:
     assert found is None or 0 <= found <= len(data)
 
 
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ([b"", b"", b""], 0),
+        ([b"abc", b"", b"x"], 3),
+        ([b"", b"abc", b""], 3),
+        ([b"x" * 255, b"y"], 255),
+        ([b"x" * 256, b"y"], None),
+        ([b"x" * 256, b"y" * 256], 256),
+        ([b"x" * 300], 300),
+        ([b"a"], 1),
+        ([b""], 0),
+        # Of one length together, and not each.
+        ([b"abc", b"a"], 3),
+        ([b"a", b"abc"], 3),
+        ([b"ab", b"abc", b"a"], 3),
+        # A zero inside of a text, or more of them than a length has.
+        ([b"a\0b", b"c"], 3),
+        ([b"a\0\0\0b", b"c"], None),
+        ([b"\0\0\0\0", b"cc"], None),
+    ],
+)
+def test_the_longest_text_of(texts: list[bytes], found: int | None) -> None:
+    assert longest(texts) == found
+
+
+@pytest.mark.parametrize(("values", "found"), [(-1, None), (0, None), (1, None), (2, 2), (3, None), (4, None)])
+def test_a_dictionary_has_as_many_texts_as_its_page_says(values: int, found: int | None) -> None:
+    page = dictionary_of([b"ab", b"c"])
+    assert longest_short_text(page, (PageHeader(DICTIONARY_PAGE, len(page), len(page), values), 0), 0) == found
+
+
+@pytest.mark.parametrize("data", [b"\1\0\0\0", b"\1\0\0\0a\1\0\0\0", b"\2\0\0\0a\1\0\0\0b", b"\0", b"\5\0\0\0abc"])
+def test_lengths_that_do_not_lead_to_the_end_are_not_known(data: bytes) -> None:
+    for count in (1, 2):
+        page = PageHeader(DICTIONARY_PAGE, len(data), len(data), count)
+        assert longest_short_text(memoryview(data), (page, 0), 0) is None
+
+
+def test_a_dictionary_may_lie_anywhere_in_its_chunk() -> None:
+    page = bytes(dictionary_of([b"abc", b"d"]))
+    chunk = memoryview(b"header" + page + b"\7\0\0\0")
+    assert longest_short_text(chunk, (PageHeader(DICTIONARY_PAGE, len(page), len(page), 2), 6), 0) == 3
+
+
+@pytest.mark.parametrize(("compressed", "uncompressed", "found"), [(0, 0, 2), (1, 0, None), (0, 1, None)])
+def test_large_dictionaries_are_not_looked_at(compressed: int, uncompressed: int, found: int | None) -> None:
+    most = 4 * 1024 * 1024
+    page = dictionary_of([b"ab", b"c"])
+    padded = memoryview(bytes(page).ljust(most + 2, b"!"))
+    said = PageHeader(DICTIONARY_PAGE, most + compressed, most + uncompressed, 2)
+    # The rest of the page is part of the second text, whose length is thus not the one in front of it.
+    assert longest_short_text(padded, (said, 0), 0) is None
+    one = memoryview(struct.pack("<I", most - 4) + b"x" * most)
+    said = said._replace(values=1)
+    assert longest_short_text(one, (said, 0), 0) == (most - 4 if found else None)
+
+
 def test_what_is_not_compressed_as_it_says_is_not_known() -> None:
     page = PageHeader(DICTIONARY_PAGE, 10, 100, 3)
     for codec in range(10):
         assert longest_short_text(memoryview(b"\xff" * 10), (page, 0), codec) is None
+
+
+# === The page index ===
+
+CHUNK_START = 4
+
+
+def found_pages(*locations: tuple[int, int, int], rows: int = 30, length: int = 100) -> Pages | None:
+    chunk = Chunk(CHUNK_START, length, 200, 0, None, rows, 2, 0, True, None, None)
+    return pages(struct_of({1: [dict(enumerate(item, 1)) for item in locations]}), chunk, 30)
+
+
+def test_the_pages_of_an_index_follow_each_other_to_the_end_of_the_chunk() -> None:
+    assert found_pages((14, 40, 0), (54, 50, 20)) == Pages((14, 54, 104), (0, 20, 30))
+
+
+@pytest.mark.parametrize(
+    "locations",
+    [
+        (),
+        ((14, 40, 0), (54, 50, 0)),  # rows do not ascend
+        ((14, 40, 20), (54, 50, 0)),
+        ((14, 40, 1), (54, 50, 20)),  # the first row is missing
+        ((14, 40, 0), (54, 50, 30)),  # a page without rows
+        ((14, 40, 0), (54, 50, 31)),
+        ((14, 40, 0), (54, 51, 20)),  # beyond the chunk
+        ((14, 40, 0), (54, 49, 20)),  # not up to its end
+        ((3, 51, 0), (54, 50, 20)),  # before it
+        ((14, 41, 0), (54, 50, 20)),  # overlapping
+        ((14, 39, 0), (54, 50, 20)),  # with a gap
+        ((14, -40, 0), (54, 50, 20)),
+        ((54, 50, 0), (14, 40, 20)),
+    ],
+)
+def test_an_offset_index_that_contradicts_itself_or_the_footer_is_not_used(
+    locations: tuple[tuple[int, int, int], ...],
+) -> None:
+    assert found_pages(*locations) is None
+
+
+def test_an_offset_index_of_a_chunk_with_other_counts_is_not_used() -> None:
+    assert found_pages((14, 40, 0), (54, 50, 20), rows=31) is None
+
+
+def column_index(
+    null_pages: list[bool], lowers: list[int], uppers: list[int], null_counts: list[int] | None = None
+) -> bytes:
+    flags = [b"\1" if item else b"\2" for item in null_pages]
+    lists = [as_list(8, [b"\x08" + value.to_bytes(8, "little", signed=True) for value in values])
+             for values in (lowers, uppers)]  # fmt: skip
+    counts = b"" if null_counts is None else b"\x19" + as_list(6, [as_number(value) for value in null_counts])
+    return b"\x19" + as_list(1, flags) + b"".join(b"\x19" + item for item in lists) + b"\x15\0" + counts + b"\0"
+
+
+def described(data: bytes, null_count: int | None = 10, **changes: Any) -> list[PageValues] | None:
+    chunk = Chunk(CHUNK_START, 100, 200, null_count, (-5, 9), 30, 2, 0, True, None, None)
+    return values(data, chunk._replace(**changes), Pages((14, 54, 80, 104), (0, 10, 20, 30)))
+
+
+def test_pages_are_described_by_bounds_and_by_no_or_only_nulls() -> None:
+    assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])) == [
+        ((-5, 0), 0),
+        (None, 10),
+        ((1, 9), 0),
+    ]
+    assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [3, 10, 0]), 13) == [
+        ((-5, 0), None),
+        (None, 10),
+        ((1, 9), 0),
+    ]
+    assert described(column_index([False, False, False], [-5, 0, 1], [0, 0, 9])) == [
+        ((-5, 0), None),
+        ((0, 0), None),
+        ((1, 9), None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0",
+        column_index([False, True], [-5, 0], [0, 0], [0, 10]),  # not every page
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 9, 1]),  # a page of nulls that has a value
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 1]),  # other nulls than the footer
+        column_index([False, False, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0]),  # all null, but not said to be
+        column_index([False, True, False], [-6, 0, 1], [0, 0, 9], [0, 10, 0]),  # below the footer's bounds
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 10], [0, 10, 0]),  # above them
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])[:-8],
+    ],
+)
+def test_a_column_index_that_contradicts_itself_or_the_footer_is_not_used(data: bytes) -> None:
+    assert described(data) is None
+
+
+def test_null_counts_of_pages_need_none_of_the_chunk() -> None:
+    index = column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [2, 10, 0])
+    assert described(index, None) == described(index, 12) == [((-5, 0), None), (None, 10), ((1, 9), 0)]
+    assert described(index, 13) is None
+    # A page may be null in all rows but one.
+    assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [9, 10, 0]), 19) is not None
+    assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [-1, 10, 0]), 9) is None
+    # Without them, nulls are only known of a page that has nothing else.
+    without = column_index([False, True, False], [-5, 0, 1], [0, 0, 9])
+    assert described(without, 3) == [((-5, 0), None), (None, 10), ((1, 9), None)]
+
+
+def test_bounds_of_pages_are_those_of_an_ordered_type() -> None:
+    index = column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])
+    unknown = [(None, 0), (None, 10), (None, 0)]
+    assert described(index, ordered=False) == unknown
+    # Eight bytes are no bounds of an INT32, and an INT96 has none.
+    assert described(index, physical=1) == described(index, physical=3) == unknown
+    assert described(index, bounds=None) == [((-5, 0), 0), (None, 10), ((1, 9), 0)]
+
+
+@pytest.mark.parametrize(("bounds", "fits"), [((-5, 9), True), ((-4, 9), False), ((-5, 8), False), ((-6, 10), True)])
+def test_bounds_of_pages_lie_between_those_of_the_chunk(bounds: tuple[int, int], fits: bool) -> None:
+    index = column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])
+    assert (described(index, bounds=bounds) is not None) is fits
+    # Bytes may be cut short in either, and texts are in the order of their bytes.
+    assert described(index, physical=6, bounds=(b"a", b"b")) is not None
+
+
+@pytest.mark.parametrize(("place", "short"), [(2, 0), (3, 2)])
+def test_a_bound_of_another_length_makes_none(place: int, short: int) -> None:
+    bounds = [as_list(8, [b"\x08" + bytes(8)] * 3) for _ in range(2)]
+    bounds[place - 2] = as_list(8, [b"\x07" + bytes(7) if page == short else b"\x08" + bytes(8) for page in range(3)])
+    index = b"\x19" + as_list(1, [b"\2"] * 3) + b"".join(b"\x19" + item for item in bounds) + b"\0"
+    found = described(index)
+    assert found is not None
+    assert [item.bounds for item in found] == [None if page == short else (0, 0) for page in range(3)]
+
+
+def test_a_chunk_may_begin_with_its_first_data_page() -> None:
+    assert found_pages((4, 50, 0), (54, 50, 20)) == Pages((4, 54, 104), (0, 20, 30))
+    found = found_pages((4, 100, 0))
+    assert found == Pages((4, 104), (0, 30))
+    assert found is not None
+    assert (found.number, found.size(0)) == (1, 100)
+
+
+@pytest.mark.parametrize(
+    "index", [b"", b"\0", struct_of({1: []}), struct_of({1: 5}), struct_of({1: [{1: 4, 2: 100}]}), struct_of({2: b""}),
+              struct_of({1: [{1: 4, 2: b"100", 3: 0}]}), struct_of({1: [b"1"]})],
+)  # fmt: skip
+def test_an_offset_index_that_lacks_what_it_must_have_is_not_used(index: bytes) -> None:
+    chunk = Chunk(CHUNK_START, 100, 200, 0, None, 30, 2, 0, True, None, None)
+    assert pages(index, chunk, 30) is None

@@ -13,25 +13,9 @@ from hypothesis import strategies as st
 from delta_sharing_client.parquet import thrift
 from delta_sharing_client.parquet.thrift import binary, boolean, list_of, number, read_struct, skip_struct, varint
 from tests.quota import meets, met
+from tests.unit.parquet.compact import as_list, as_number, as_varint
 
 TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY, LIST, SET, STRUCT, UUID = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13
-
-
-def as_varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*found, number])
-
-
-def as_number(value: int) -> bytes:
-    return as_varint(2 * value if value >= 0 else -2 * value - 1)
-
-
-def as_list(kind: int, items: list[bytes]) -> bytes:
-    count = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + as_varint(len(items))
-    return count + b"".join(items)
 
 
 # Of a value its kind, its bytes, and what reading a struct with it returns.

@@ -22,6 +22,7 @@ from delta_sharing_client.parquet import pages as page_index
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.predicates.tree import Expression, col
 from delta_sharing_client.read import pages as page_plan
+from tests.unit.parquet.compact import struct_of
 from tests.unit.read.eager import make_eager, make_gentle
 from tests.unit.storages import (
     Storage,
@@ -551,114 +552,6 @@ def test_an_index_that_does_not_decode_is_not_used(make_table: MakeTable, target
     assert report.pages_skipped == {0: 0, 1: 0, 2: 39, 3: 78}[target]
 
 
-def offset_index(*locations: tuple[int, int, int]) -> bytes:
-    def number(value: int) -> bytes:
-        value = value << 1 if value >= 0 else ~(value << 1)
-        found = bytearray()
-        while value > 127:
-            found.append(value & 127 | 128)
-            value >>= 7
-        return bytes([*found, value])
-
-    body = b"".join(b"\x16%b\x15%b\x16%b\0" % tuple(map(number, item)) for item in locations)
-    return bytes([0x19, len(locations) << 4 | 12]) + body + b"\0"
-
-
-CHUNK_START = 4
-
-
-def found_pages(*locations: tuple[int, int, int], rows: int = 30, length: int = 100) -> page_index.Pages | None:
-    chunk = page_index.Chunk(CHUNK_START, length, 200, 0, None, rows, 2, 0, True, None, None)
-    return page_index.pages(offset_index(*locations), chunk, 30)
-
-
-def test_the_pages_of_an_index_follow_each_other_to_the_end_of_the_chunk() -> None:
-    assert found_pages((14, 40, 0), (54, 50, 20)) == page_index.Pages((14, 54, 104), (0, 20, 30))
-
-
-@pytest.mark.parametrize(
-    "locations",
-    [
-        (),
-        ((14, 40, 0), (54, 50, 0)),  # rows do not ascend
-        ((14, 40, 20), (54, 50, 0)),
-        ((14, 40, 1), (54, 50, 20)),  # the first row is missing
-        ((14, 40, 0), (54, 50, 30)),  # a page without rows
-        ((14, 40, 0), (54, 50, 31)),
-        ((14, 40, 0), (54, 51, 20)),  # beyond the chunk
-        ((14, 40, 0), (54, 49, 20)),  # not up to its end
-        ((3, 51, 0), (54, 50, 20)),  # before it
-        ((14, 41, 0), (54, 50, 20)),  # overlapping
-        ((14, 39, 0), (54, 50, 20)),  # with a gap
-        ((14, -40, 0), (54, 50, 20)),
-        ((54, 50, 0), (14, 40, 20)),
-    ],
-)
-def test_an_offset_index_that_contradicts_itself_or_the_footer_is_not_used(
-    locations: tuple[tuple[int, int, int], ...],
-) -> None:
-    assert found_pages(*locations) is None
-
-
-def test_an_offset_index_of_a_chunk_with_other_counts_is_not_used() -> None:
-    assert found_pages((14, 40, 0), (54, 50, 20), rows=31) is None
-
-
-def column_index(
-    null_pages: list[bool], lowers: list[int], uppers: list[int], null_counts: list[int] | None = None
-) -> bytes:
-    flags = b"".join(b"\1" if item else b"\2" for item in null_pages)
-    binaries = [
-        b"".join(b"\x08" + value.to_bytes(8, "little", signed=True) for value in values) for values in (lowers, uppers)
-    ]
-    found = b"\x19" + bytes([len(null_pages) << 4 | 1]) + flags
-    found += b"".join(b"\x19" + bytes([len(lowers) << 4 | 8]) + body for body in binaries) + b"\x15\x00"
-    if null_counts is not None:
-        found += b"\x19" + bytes([len(null_counts) << 4 | 6]) + bytes(value << 1 for value in null_counts)
-    return found + b"\0"
-
-
-def described(data: bytes, null_count: int | None = 10) -> list[page_index.PageValues] | None:
-    chunk = page_index.Chunk(CHUNK_START, 100, 200, null_count, (-5, 9), 30, 2, 0, True, None, None)
-    return page_index.values(data, chunk, page_index.Pages((14, 54, 80, 104), (0, 10, 20, 30)))
-
-
-def test_pages_are_described_by_bounds_and_by_no_or_only_nulls() -> None:
-    assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])) == [
-        ((-5, 0), 0),
-        (None, 10),
-        ((1, 9), 0),
-    ]
-    assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [3, 10, 0]), 13) == [
-        ((-5, 0), None),
-        (None, 10),
-        ((1, 9), 0),
-    ]
-    assert described(column_index([False, False, False], [-5, 0, 1], [0, 0, 9])) == [
-        ((-5, 0), None),
-        ((0, 0), None),
-        ((1, 9), None),
-    ]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\0",
-        column_index([False, True], [-5, 0], [0, 0], [0, 10]),  # not every page
-        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 9, 1]),  # a page of nulls that has a value
-        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 1]),  # other nulls than the footer
-        column_index([False, False, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0]),  # all null, but not said to be
-        column_index([False, True, False], [-6, 0, 1], [0, 0, 9], [0, 10, 0]),  # below the footer's bounds
-        column_index([False, True, False], [-5, 0, 1], [0, 0, 10], [0, 10, 0]),  # above them
-        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])[:-8],
-    ],
-)
-def test_a_column_index_that_contradicts_itself_or_the_footer_is_not_used(data: bytes) -> None:
-    assert described(data) is None
-
-
 @pytest.mark.usefixtures("eager")
 def test_an_index_of_other_pages_than_there_are_is_noticed_at_the_pages(make_table: MakeTable) -> None:
     blob = parquet_bytes(CONTENT, **PAGED)
@@ -668,17 +561,13 @@ def test_an_index_of_other_pages_than_there_are_is_noticed_at_the_pages(make_tab
     known = page_index.pages(blob[start:stop], chunk, 400)
     assert known is not None
     # Page 12 is said to begin one row late: its header counts ten rows, the index nine.
-    wrong = [(known.starts[page], known.size(page), known.rows[page] + (page == 12)) for page in range(40)]
-    index = b"\x19\xfc\x28" + b"".join(_location(item) for item in wrong) + b"\0"
+    wrong = [{1: known.starts[page], 2: known.size(page), 3: known.rows[page] + (page == 12)} for page in range(40)]
+    index = struct_of({1: wrong})
     assert len(index) <= stop - start
     table = make_table(CONTENT.schema)
     table.add(blob[:start] + index.ljust(stop - start, b"\0") + blob[stop:])
     for row in (119, 120, 121, 125, 129, 130):
         assert table.read(filter=col("a") == row).equals(CONTENT.slice(row, 1))
-
-
-def _location(item: tuple[int, int, int]) -> bytes:
-    return offset_index(item)[2:-1]
 
 
 @pytest.mark.skipif(not VERIFIES_PAGES, reason="this pyarrow does not verify the checksums of pages")
