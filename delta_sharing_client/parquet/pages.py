@@ -187,13 +187,13 @@ def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
 def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
     """Read the page headers in the bytes of a chunk with ``values`` values.
 
-    It stops at a header that does not decode, like the Parquet reader.
+    It stops at a header that does not decode, like the Parquet reader, and at the end of the bytes.
     """
     largest = at = 0
     encodings: set[int] = set()
     dictionary = None
     try:
-        while values > 0 and at < len(chunk):
+        while values > 0:
             page, at = read_page_header(chunk, at)
             largest = max(largest, page.uncompressed)
             if page.kind == DICTIONARY_PAGE:

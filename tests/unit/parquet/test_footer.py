@@ -192,6 +192,15 @@ def test_durations_keep_the_unit_of_the_writer(needed: pa.DataType, other: pa.Da
     assert parse_footer(pa.py_buffer(data), len(data)).arrow.types == pq.read_schema(pa.BufferReader(data)).types
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.int64()), pa.map_(pa.string(), pa.int64()), pa.struct([("a", pa.int64())])], ids=str
+)
+def test_lists_maps_and_structs_are_no_form_of_the_writer(kind: pa.DataType) -> None:
+    schema = pa.schema([("c", kind), ("us", pa.duration("us"))])
+    data = parquet_bytes(schema.empty_table())
+    assert parse_footer(pa.py_buffer(data), len(data)).arrow.field("us").type == pa.duration("us")
+
+
 def test_plain_types_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def looked_at(*values: object) -> bool:
         raise AssertionError("every type is looked at")
