@@ -108,7 +108,7 @@ class FilePlanner:
                 return None
         if self._filter is None or described_by is not None:
             records = None if type(action) is AddCdcFile else num_records(action.stats)  # type: ignore[union-attr]
-        if change is None and without is None and only is None and not self._lineage:
+        if change is None and without is None and not self._lineage:
             # For most of a million files: unset fields cost nothing.
             values = action.partition_values
             task = FileTask(
@@ -286,7 +286,8 @@ class _FileFilter:
         values = described.partition_values or action.partition_values or _NO_VALUES
         if self._partition_may_match is not None and not self._keeps(values, self._partition_may_match):
             return "by_partition", None
-        if isinstance(described, AddFile) and change is None:
+        if change is None:
+            assert isinstance(described, AddFile)
             statistics = self._reader.read(described)
             return (None if self._may_match(statistics) else "by_statistics"), statistics.num_records
         stats = vector = None
@@ -294,7 +295,7 @@ class _FileFilter:
             stats, vector = described.stats, described.deletion_vector
         described = AddFile(path="", partition_values=values, stats=stats, deletion_vector=vector)
         statistics = self._reader.read(described)
-        found = statistics if change is None else _ChangeStatistics(statistics, change, self._added)
+        found = _ChangeStatistics(statistics, change, self._added)
         return (None if self._may_match(found) else "by_statistics"), statistics.num_records
 
     def _keeps(self, values: PartitionValues, may_match: Callable[[Statistics], bool]) -> bool:

@@ -430,7 +430,7 @@ def _names(names: list[str]) -> str:
 
 
 def _bytes(size: int) -> str:
-    value = float(size)
+    value: float = size
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1000:
             return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"

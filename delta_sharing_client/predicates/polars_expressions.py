@@ -29,6 +29,7 @@ from delta_sharing_client.predicates.tree import (
     StartsWith,
     call,
 )
+from delta_sharing_client.predicates.values import Moment, Zone
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
 
 def to_tree(expression: pl.Expr) -> Expression:
     """Return ``expression`` as a predicate, with ``Unsaid`` for unsupported parts."""
+    polars = optional.load("polars", "polars")
     try:
         node = json.loads(expression.meta.serialize(format="json"))
-    except ValueError:
-        return Unsaid("A value that JSON cannot represent")  # infinite numbers, and NaN
+    except (ValueError, polars.exceptions.PolarsError):
+        return Unsaid("A value that JSON cannot represent")  # such as a function
     return _condition(node)
 
 
@@ -60,8 +62,10 @@ def _condition(node: Any) -> Expression:
     try:
         if kind == "BinaryExpr":
             return _binary(value["op"], value["left"], value["right"])
-        if kind == "Function" and (test := _TESTS.get(_named(value["function"])[1])) is not None:
-            return test(value["function"], value["input"])
+        if kind == "Function":
+            group, name, options = _named(value["function"])
+            if (group, name) in _TESTS:
+                return _TESTS[group, name](options, value["input"])
         return true_column(_operand(node), f"'{kind}'")
     except UnsaidError as error:
         return Unsaid(str(error))
@@ -89,27 +93,28 @@ def _sides(left: Any, right: Any, *, nulls: bool = False) -> tuple[Operand, Oper
     return one, other
 
 
-def _between(function: Any, inputs: list[Any]) -> Expression:
+def _between(options: Any, inputs: list[Any]) -> Expression:
     column, low, high = map(_operand, inputs)
-    closed = _tagged(function)[1]["IsBetween"]["closed"]
+    closed = options["closed"]
     lower, upper = Op.GE if closed in ("Both", "Left") else Op.GT, Op.LE if closed in ("Both", "Right") else Op.LT
     return And((Comparison(lower, column, low), Comparison(upper, column, high)))
 
 
-def _is_in(function: Any, inputs: list[Any]) -> Expression:
-    column, values = _operand(inputs[0]), _evaluated(inputs[1])
-    values = values.to_list() if hasattr(values, "to_list") else values
-    if not isinstance(values, list) or None in values:
-        raise UnsaidError("A list with nulls, or that is computed,")  # Polars treats nulls differently from SQL
+def _is_in(options: Any, inputs: list[Any]) -> Expression:
+    column, given = _operand(inputs[0]), _evaluated(inputs[1])
+    # A list is one value, a series is many.
+    values = _values(given.item() if given.dtype.is_nested() and len(given) == 1 else given)
+    if None in values:
+        raise UnsaidError("A list with nulls")  # Polars treats nulls differently from SQL
     known = constants(values, "a list")
-    return In(column, tuple(known)) if known else Literal(False)
+    found = In(column, tuple(known)) if known else Literal(False)
+    return And((found, Not(IsNull(column)))) if (options or {}).get("nulls_equal") else found
 
 
 def _text(build: Callable[[Operand, str], Expression]) -> Callable[[Any, list[Any]], Expression]:
-    def test(function: Any, inputs: list[Any]) -> Expression:
+    def test(options: Any, inputs: list[Any]) -> Expression:
         column, text = map(_operand, inputs)
-        name = _tagged(function)[1]
-        is_pattern = isinstance(name, dict) and not name.get("Contains", {}).get("literal", True)
+        is_pattern = options is not None and not options["literal"]
         if is_pattern or not isinstance(text, Literal) or not isinstance(text.value, str):
             raise UnsaidError("A pattern, or a text that is computed,")
         return build(column, text.value)
@@ -117,21 +122,23 @@ def _text(build: Callable[[Operand, str], Expression]) -> Callable[[Any, list[An
     return test
 
 
-_TESTS: dict[str, Callable[[Any, list[Any]], Expression]] = {
-    "Not": lambda _, inputs: Not(_condition(inputs[0])),
-    "IsNull": lambda _, inputs: IsNull(_operand(inputs[0])),
-    "IsNotNull": lambda _, inputs: Not(IsNull(_operand(inputs[0]))),
-    "IsBetween": _between,
-    "IsIn": _is_in,
-    "StartsWith": _text(StartsWith),
-    "EndsWith": _text(lambda column, text: Like(column, "%" + Like.quoted(text))),
-    "Contains": _text(lambda column, text: Like(column, f"%{Like.quoted(text)}%")),
+# By group and name; a test has the options of the function and its inputs.
+_TESTS: dict[tuple[str, str], Callable[[Any, list[Any]], Expression]] = {
+    ("Boolean", "Not"): lambda _, inputs: Not(_condition(inputs[0])),
+    ("Boolean", "IsNull"): lambda _, inputs: IsNull(_operand(inputs[0])),
+    ("Boolean", "IsNotNull"): lambda _, inputs: Not(IsNull(_operand(inputs[0]))),
+    ("Boolean", "IsBetween"): _between,
+    ("Boolean", "IsIn"): _is_in,
+    ("StringExpr", "StartsWith"): _text(StartsWith),
+    ("StringExpr", "EndsWith"): _text(lambda column, text: Like(column, "%" + Like.quoted(text))),
+    ("StringExpr", "Contains"): _text(lambda column, text: Like(column, f"%{Like.quoted(text)}%")),
 }
 
 
 # === Operands ===
 
-_OPERATORS = {"Plus": "+", "Minus": "-", "Multiply": "*", "TrueDivide": "/", "Modulus": "%"}
+# The remainder of a negative number has another sign in Polars.
+_OPERATORS = {"Plus": "+", "Minus": "-", "Multiply": "*", "TrueDivide": "/"}
 _FUNCTIONS = {function: name for name, row in ROWS.items() for function in row.polars}
 _CASTS = {"Int8": "tinyint", "Int16": "smallint", "Int32": "int", "Int64": "bigint", "Float32": "float",
           "Float64": "double", "String": "string", "Date": "date"}  # fmt: skip
@@ -142,24 +149,30 @@ def _operand(node: Any) -> Operand:
     if kind == "Column" and isinstance(value, str):
         return Column((value,))
     if kind == "Literal":
-        return constant(_evaluated(node), "a comparison")
+        values = _values(_evaluated(node))
+        if len(values) != 1:
+            raise UnsaidError("A series")
+        return constant(values[0], "a comparison")
     if kind == "BinaryExpr" and value["op"] in _OPERATORS:
         return call(_OPERATORS[value["op"]], _operand(value["left"]), _operand(value["right"]))
-    if kind == "Cast" and _tagged(value["dtype"])[1] in _CASTS:
-        return call(_CASTS[_tagged(value["dtype"])[1]], _operand(value["expr"]))
+    if kind == "Cast":
+        target = _tagged(value["dtype"])[1]
+        # Other casts make null, or another number, of what does not fit.
+        if isinstance(target, str) and target in _CASTS and value["options"] == "Strict":
+            return call(_CASTS[target], _operand(value["expr"]))
     if kind == "Function":
-        group, name = _named(value["function"])
+        group, name, options = _named(value["function"])
         inputs = list(map(_operand, value["input"]))
-        if group == "StructExpr" and isinstance(name, dict) and "FieldByName" in name and isinstance(inputs[0], Column):
-            return Column((*inputs[0].path, str(name["FieldByName"])))
+        if (group, name) == ("StructExpr", "FieldByName") and isinstance(inputs[0], Column):
+            return Column((*inputs[0].path, options))
         if (group, name) in _FUNCTIONS:
             return call(_FUNCTIONS[group, name], *inputs)
         raise UnsaidError(f"The function '{name}'")
     raise UnsaidError(f"'{kind}'")
 
 
-def _evaluated(node: Any) -> Any:
-    """Return the value of a constant as Polars reads it."""
+def _evaluated(node: Any) -> pl.Series:
+    """Return a constant as Polars reads it."""
     if _tagged(node)[0] != "Literal":
         raise UnsaidError("A value that is computed")
     polars = optional.load("polars", "polars")
@@ -167,7 +180,16 @@ def _evaluated(node: Any) -> Any:
         read = polars.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
     except polars.exceptions.PolarsError:
         raise UnsaidError("A number that JSON cannot represent") from None  # infinite, or NaN
-    return polars.select(read).to_series().item()
+    found: pl.Series = polars.select(read).to_series()
+    return found
+
+
+def _values(series: pl.Series) -> list[Any]:
+    if getattr(series.dtype, "time_unit", None) == "ns" and hasattr(series.dtype, "time_zone"):
+        # Python's moments have microseconds.
+        zone = Zone.LOCAL if series.dtype.time_zone is None else Zone.UTC
+        return [None if nanos is None else Moment(nanos, zone) for nanos in series.to_physical().to_list()]
+    return series.to_list()
 
 
 def _tagged(node: Any) -> tuple[str, Any]:
@@ -175,9 +197,12 @@ def _tagged(node: Any) -> tuple[str, Any]:
     return next(iter(node.items())) if isinstance(node, dict) and len(node) == 1 else ("", None)
 
 
-def _named(function: Any) -> tuple[str, Any]:
-    """Return the group and name of a function: ``{"Boolean": "Not"}``, ``{"Boolean": {"IsIn": {...}}}``."""
+def _named(function: Any) -> tuple[str, str, Any]:
+    """Return the group, name and options of a function: ``{"Boolean": "Not"}``, ``{"Boolean": {"IsIn": {...}}}``."""
+    if isinstance(function, str):
+        return "", function, None
     group, name = _tagged(function)
-    if isinstance(name, dict) and group != "StructExpr":
-        return group, next(iter(name), "")
-    return group, name
+    if isinstance(name, str):
+        return group, name, None
+    name, options = _tagged(name)
+    return group, name or group, options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -30,9 +30,9 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.plan.changes import plan_changes
+from delta_sharing_client.plan.changes import FeedPart, plan_changes, stream_changes
 from delta_sharing_client.plan.request import ChangesRequest
-from delta_sharing_client.plan.tasks import ScanPlan, explain
+from delta_sharing_client.plan.tasks import Change, ChangeKind, ScanPlan, ScanStream, explain
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import col
 from tests.unit.storages import Storage, fast_options, metadata, parquet_bytes, rows_of, table_state
@@ -419,3 +419,141 @@ def test_a_vector_that_points_past_the_files_end_is_an_error_in_a_feed_too(
         feed.actions[-1].deletion_vector = vector(1, 2, 77)
     with pytest.raises(DataError, match=r"names the row 77, but the file has 10 rows.*id-a"):
         feed.read(columns)
+
+
+# === Part by part ===
+
+
+def listed(*parts: FeedPart, end: Metadata | None = None, **request: Any) -> ScanStream:
+    table = table_state(end or parts[-1].metadata, version=9)
+    return stream_changes(table, parts, ChangesRequest(starting_version=0, **request), fast_options())
+
+
+def versions(stream: ScanStream) -> list[int]:
+    return [task.change.commit_version for task in stream.files if task.change is not None]
+
+
+def test_parts_are_planned_as_they_are_listed(feed: Feed) -> None:
+    taken: list[int] = []
+
+    def actions(version: int) -> Iterator[Any]:
+        taken.append(version)
+        yield feed.add(version, f"f{version}", [version], stats='{"numRecords": 1}')
+
+    parts = [FeedPart(version, feed.head, actions(version)) for version in range(1, 5)]
+    stream = listed(*parts)
+    first = next(stream.files)
+    assert (first.change, taken) == (Change(ChangeKind.INSERT, 1, TIME + 1), [1])
+    assert versions(stream) == [2, 3, 4]
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1, [1]), (2, [1, 2]), (9, [1, 2, 3])])
+def test_a_limit_takes_no_further_part(feed: Feed, limit: int, expected: list[int]) -> None:
+    taken: list[int] = []
+
+    def actions(version: int) -> Iterator[Any]:
+        taken.append(version)
+        yield feed.add(version, f"f{version}", [version], stats='{"numRecords": 1}')
+
+    parts = [FeedPart(version, feed.head, actions(version)) for version in range(1, 4)]
+    stream = listed(*parts, limit=limit)
+    assert versions(stream) == taken == expected
+
+
+def test_the_parts_of_a_feed_share_one_history(feed: Feed) -> None:
+    before, after = described(("id", "long")), described(("id", "long"), ("name", "string"))
+    other = described(("id", "string"))
+    one, two, three = (feed.add(version, f"f{version}", [version]) for version in (1, 2, 3))
+
+    parts = FeedPart(None, before, [one]), FeedPart(2, after, [two]), FeedPart(3, after, [three])
+    assert versions(listed(*parts)) == [1, 2, 3]
+
+    # Rows of 1 and 2 do not fit the end: only the whole history says where to split.
+    parts = FeedPart(None, other, [one]), FeedPart(2, other, [two]), FeedPart(3, after, [three])
+    with pytest.raises(SchemaChangeError, match="in version 3") as caught:
+        versions(listed(*parts))
+    assert caught.value.version == 3
+    # The feed's own columns fit whatever the schema.
+    assert versions(listed(*parts, columns=["_commit_version"])) == [1, 2, 3]
+    for columns in (["id"], ["_commit_version", "id"], None):
+        with pytest.raises(SchemaChangeError):
+            versions(listed(*parts, columns=columns))
+    with pytest.raises(SchemaChangeError):
+        versions(listed(*parts, columns=["_commit_version"], filter=col("id") > 1))
+
+
+def test_a_feed_ends_with_the_table_that_the_server_states(feed: Feed) -> None:
+    head, more = described(("id", "long")), described(("id", "long"), ("name", "string"))
+    add = feed.add(1, "a", [1])
+    with pytest.raises(ProtocolError, match="must end with the schema that the server states for version 9"):
+        versions(listed(FeedPart(None, head, [add]), end=more))
+    assert versions(listed(FeedPart(None, head, [add]), end=more, columns=["_change_type"])) == [1]
+    assert versions(listed(FeedPart(None, head, [add, VersionedMetadata(1, more)]), end=more)) == [1]
+    assert versions(listed(end=head)) == []
+
+
+# === Views, and further edges ===
+
+
+def test_a_view_has_times_and_no_versions(feed: Feed) -> None:
+    feed.add(1, "a", [1], shared_version=None, shared_timestamp=TIME + 5)
+    feed.remove(1, "b", [2], shared_version=None, shared_timestamp=TIME + 3)
+    plan = feed.plan(of_view=True)
+    assert plan.output_schema.names == ["id", "_change_type", "_commit_timestamp"]
+    assert [task.file_id for task in plan.tasks] == ["id-b", "id-a"]
+    assert plan.context.version is None
+    feed.cdc(1, "c", [3], ["insert"], shared_version=None, shared_timestamp=TIME + 4)
+    assert [task.file_id for task in feed.plan(of_view=True).tasks] == ["id-b", "id-c", "id-a"]
+    feed.cdc(1, "d", [3], ["insert"], shared_version=None, shared_timestamp=TIME + 3)
+    with pytest.raises(UnsupportedFeatureError, match="change files and added or removed files at one time"):
+        feed.plan(of_view=True)
+    feed.actions = [replace(feed.actions[0], shared_timestamp=None)]
+    with pytest.raises(ProtocolError, match="must have a version and a timestamp"):
+        feed.plan(of_view=True)
+
+
+def test_a_plan_has_the_last_version_of_the_feed(feed: Feed) -> None:
+    assert feed.plan().context.version is None
+    feed.add(4, "a", [1])
+    feed.add(2, "b", [1])
+    assert feed.plan().context.version == 4
+    assert feed.plan().context.is_change_feed
+
+
+@pytest.mark.parametrize("field", ["storage_type", "offset", "size_in_bytes", "cardinality", "path_or_inline_dv"])
+def test_vectors_are_the_same_only_if_all_of_them_is(feed: Feed, field: str) -> None:
+    before = DeletionVectorDescriptor("p", "https://h/dv?sig=1", 34, 1, 1)
+    other = {"storage_type": "u", "path_or_inline_dv": "https://h/dw?sig=1"}.get(field, 35)
+    feed.remove(5, "a", [1, 2], deletion_vector=before)
+    feed.add(5, "a", [1, 2], deletion_vector=before)
+    assert feed.plan().tasks == []
+    feed.actions[1] = replace(feed.actions[1], deletion_vector=replace(before, **{field: other}))
+    kinds = [task.change.kind for task in feed.plan().tasks if task.change is not None]
+    assert kinds == [ChangeKind.DELETE, ChangeKind.INSERT]
+
+
+def test_changes_of_another_table_row_are_described_by_the_file_that_holds_them(feed: Feed) -> None:
+    """A deleted row was visible before, an inserted one is visible now."""
+    stats = '{{"numRecords": 3, "tightBounds": true, "minValues": {{"id": {0}}}, "maxValues": {{"id": {1}}}}}'
+    feed.remove(5, "a", [1, 2, 9], deletion_vector=vector(2), stats=stats.format(1, 2))
+    feed.add(5, "a", [1, 2, 9], deletion_vector=vector(0), stats=stats.format(2, 9))
+    assert feed.rows(filter=col("id") == 9) == [(9, "insert", 5)]
+    assert [task.num_records for task in feed.plan().tasks] == [3, 3]
+    found = feed.plan(filter=col("id") == 9)
+    assert (len(found.tasks), found.skipped.by_statistics) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", [AddFile, RemoveFile])
+def test_changes_that_rearrange_are_left_out_beside_those_that_do_not(feed: Feed, kind: type) -> None:
+    feed.file(kind, 1, "a", [1, 2], data_change=False)
+    feed.file(kind, 1, "b", [3])
+    assert [row[0] for row in feed.rows()] == [3]
+
+
+def test_the_first_change_says_nothing_of_a_version_before_it(storage: Storage) -> None:
+    feed = Feed(storage, described(("x", "string")))
+    feed.actions.append(VersionedMetadata(0, described(("x", "long"))))
+    with pytest.raises(SchemaChangeError, match=r"changed in version 0 .* from string to long\. \(") as caught:
+        feed.plan()
+    assert "Read the changes" not in str(caught.value)
+    assert caught.value.version == 0

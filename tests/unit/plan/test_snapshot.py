@@ -45,15 +45,21 @@ def names(found: ScanPlan) -> list[str | None]:
 
 
 def test_a_skipped_file_is_counted_once_with_its_first_reason_and_its_bytes() -> None:
-    files = [file("a", size=3), file("b", p="y", size=5), file("c", size=-1), file("d", p=None, size=7)]
+    files = [
+        file("a", size=3),
+        file("b", p="y", size=5),
+        file("c", size=-1),
+        file("d", p=None, size=7),
+        file("e", size=0),
+    ]
     found = plan(*files, filter=(col("p") == "x") & (col("a") > 9))
     assert names(found) == []
-    assert found.skipped == SkippedFiles(by_partition=2, by_statistics=2, bytes=15)
+    assert found.skipped == SkippedFiles(by_partition=2, by_statistics=3, bytes=15)
     found = plan(*files, filter=(col("p") == "x") & (col("a") >= 9))
-    assert names(found) == ["a", "c"]
+    assert names(found) == ["a", "c", "e"]
     assert found.skipped == SkippedFiles(by_partition=2, bytes=12)
     assert found.skipped.files == 2
-    assert [task.num_records for task in found.tasks] == [2, 2]
+    assert [task.num_records for task in found.tasks] == [2, 2, 2]
 
 
 def test_statistics_decide_with_partition_values() -> None:
@@ -71,9 +77,14 @@ def test_a_partition_is_decided_once_and_as_often_as_it_is_forgotten(monkeypatch
         assert [task.partition_values for task in found.tasks] == [{"p": "x"}, {"p": "z"}] * 3
 
 
-def test_files_of_a_partition_share_their_values() -> None:
+def test_files_of_a_partition_share_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plan(*(file(str(number), p="xy"[number % 2]) for number in range(6))).tasks
     assert len({id(task.partition_values) for task in found}) == 2
+    monkeypatch.setattr(snapshot, "_REMEMBERED", 1)
+    forgotten = plan(*(file(str(number), p="xy"[number % 2]) for number in range(6))).tasks
+    assert [task.partition_values for task in forgotten] == [{"p": "x"}, {"p": "y"}] * 3
+    assert len({id(task.partition_values) for task in forgotten}) == 6
+    monkeypatch.undo()
     vector = encode_inline(DeletionVector.from_positions([1]))
     with_vectors = plan(*(file(str(number), deletion_vector=vector) for number in range(3))).tasks
     assert len({id(task.partition_values) for task in with_vectors}) == 1

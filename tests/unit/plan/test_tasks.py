@@ -175,6 +175,23 @@ def test_a_whole_listing_is_released_and_keeps_what_is_known_of_it(breaks: bool)
     assert events == ["released"]
 
 
+def test_a_listing_that_is_closed_ends_and_is_released() -> None:
+    events: list[str] = []
+
+    def files() -> Generator[FileTask, None, None]:
+        try:
+            yield task()
+        finally:
+            events.append("ended")
+
+    stream = ScanStream(
+        context=plan().context, files=files(), skipped=SkippedFiles, release=lambda: events.append("released")
+    )
+    assert next(stream.files).num_records == 4
+    stream.close()
+    assert events == ["ended", "released"]
+
+
 # === As text ===
 
 
@@ -233,6 +250,10 @@ def test_explain_names_twelve_columns_and_counts_the_others() -> None:
 )  # fmt: skip
 def test_sizes_have_the_unit_that_fits(size: float, shown: str) -> None:
     assert f" of 1, {shown};" in explain(plan(task(int(size))))
+
+
+def test_explain_counts_rows_where_those_of_every_file_are_known() -> None:
+    assert "rows in these files" not in explain(plan(task(), task(rows=None)))
 
 
 def test_explain_of_no_file_counts_no_rows() -> None:
