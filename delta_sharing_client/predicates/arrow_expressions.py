@@ -144,7 +144,7 @@ def _if_else(node: _Call) -> Expression:
         assert isinstance(then, _Call)
         column, found, _ = _membership(then)
         if column == _operand(test.arguments[0]):
-            return found if isinstance(found, In) else And((found, Not(IsNull(column))))
+            return found
     raise UnsaidError("The function 'if_else'")
 
 

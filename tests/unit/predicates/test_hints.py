@@ -470,3 +470,159 @@ def test_every_comparable_type_is_either_sent_or_known_not_to_be():
         if found is not None:
             sent.add(path[0])
     assert sent == set(HINTED)
+
+
+# === Values of callers' hints ===
+
+
+def given_hint(value: Any, kind: str | None, op: str = "equal") -> dict[str, Any]:
+    column = {"op": "column", "name": "c"}
+    literal = {"op": "literal", "value": value, **({} if kind is None else {"valueType": kind})}
+    return {"op": op, "children": [column, literal]}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "read"),
+    [
+        ("true", "bool", True),
+        ("FALSE", "boolean", False),
+        (True, "bool", True),
+        (False, "bool", False),
+        (True, None, True),
+        ("-2147483648", "int", -(2**31)),
+        ("2147483647", "integer", 2**31 - 1),
+        (7, "short", 7),
+        ("-9223372036854775808", "long", -(2**63)),
+        ("9223372036854775807", "bigint", 2**63 - 1),
+        (7, None, 7),
+        (True, "string", "true"),
+        (False, "string", "false"),
+        (1.5, "double", 1.5),
+        ("0.1", "float", float(np.float32(0.1))),
+        ("0.1", "real", float(np.float32(0.1))),
+        ("0.1", "float64", 0.1),
+        (5, "string", "5"),
+        (None, "int", None),
+    ],
+)
+def test_values_are_read_by_their_type(value, kind, read):
+    found = from_json_hints(given_hint(value, kind))
+    assert found == Comparison(Op.EQ, Column(("c",)), Literal(read))
+    assert type(found.right.value) is type(read)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("yes", "bool"),
+        ("1", "bool"),
+        (1, "bool"),
+        ("2147483648", "int"),
+        ("-2147483649", "int"),
+        ("9223372036854775808", "long"),
+        ("-9223372036854775809", "long"),
+        ("1_000", "int"),
+        ("1_0.5", "double"),
+        ("\u0661", "int"),
+        (1.5, "int"),
+        ("x", "double"),
+        ("2024-13-01", "date"),
+        ([1], "int"),
+        ({}, None),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_place(value, kind):
+    with pytest.raises(UsageError, match=re.escape("$.children[1]")):
+        from_json_hints(given_hint(value, kind))
+
+
+def test_a_boolean_constant_is_a_condition_and_another_is_not():
+    said = {"op": "literal", "value": "true", "valueType": "bool"}
+    assert from_json_hints(said) == Literal(True)
+    column = {"op": "column", "name": "c", "valueType": "bool"}
+    assert from_json_hints(column) == Comparison(Op.EQ, Column(("c",)), Literal(True))
+    assert str(from_json_hints({"op": "not", "children": [column]})) == "NOT (c = TRUE)"
+    for wrong in (
+        {**said, "valueType": "int", "value": "1"},
+        {**column, "valueType": "int"},
+        {**column, "valueType": None},
+    ):
+        with pytest.raises(UsageError, match="valueType must be bool"):
+            from_json_hints(wrong)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"op": "and", "children": [given_hint(1, "int")]}, "'and' at $ needs at least two children, found 1"),
+        ({"op": "not", "children": []}, "'not' at $ needs 1 children, found 0"),
+        ({"op": "isNull", "children": [{"op": "column"}]}, "$.children[0] needs a name"),
+        ({"op": "isNull", "children": [{"op": "column", "name": ""}]}, "$.children[0] needs a name"),
+        ({"op": "in", "children": [{"op": "column", "name": "c"}]}, "needs a column and at least one literal"),
+        ({"op": "in", "children": [{"op": "literal", "value": 1}] * 2}, "needs a column first and then literals"),
+        ({"op": "in", "children": [{"op": "column", "name": "c"}] * 2}, "needs a column first and then literals"),
+        ({"op": "equal", "children": {}}, "'equal' at $ needs a list of children"),
+        (
+            {"op": "equal", "children": [{"op": "column", "name": "c"}, {"op": "literal"}]},
+            "$.children[1] needs a value",
+        ),
+        (
+            {"op": "equal", "children": [given_hint(1, "int")] * 2},
+            "A column or a literal was expected at $.children[0]",
+        ),
+        ({"op": "maybe"}, "one of column, literal, isNull, equal"),
+        ({}, "found None"),
+        ([[1]], "found list"),
+        (7, "found int"),
+        ([], "found list"),
+    ],
+    ids=str,
+)
+def test_a_tree_that_is_no_predicate_is_refused_with_its_place(node, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        from_json_hints(node)
+
+
+def test_types_of_both_sides_must_agree():
+    node = given_hint("1", "int")
+    node["children"][0]["valueType"] = "long"
+    with pytest.raises(UsageError, match=r"at \$ must have one valueType, found int and long"):
+        from_json_hints(node)
+    node["children"][0]["valueType"] = "integer"
+    assert from_json_hints(node).right == Literal(1)
+    del node["children"][1]["valueType"]
+    assert from_json_hints(node).right == Literal(1)
+    with pytest.raises(UsageError, match="must be one of bool, int, long"):
+        from_json_hints(given_hint("1", "blob"))
+
+
+@pytest.mark.parametrize("wrapper", ["jsonPredicateHints", "json_predicate_hints"])
+def test_hints_are_found_below_the_keys_of_a_request(wrapper):
+    plain = given_hint("1", "int")
+    expected = from_json_hints(plain)
+    for wrapped in ({wrapper: plain}, {wrapper: json.dumps(plain)}, {wrapper: {wrapper: json.dumps(plain)}}):
+        assert from_json_hints(wrapped) == from_json_hints(json.dumps(wrapped)) == expected
+    for wrapped in ({wrapper: plain, "more": 1}, {"other": plain}, {wrapper: {wrapper: {wrapper: plain}}}):
+        with pytest.raises(UsageError):
+            from_json_hints(wrapped)
+    assert str(from_json_hints([plain, plain])) == "c = 1 AND c = 1"
+
+
+def test_a_large_text_is_refused_before_it_is_read():
+    edge = json.dumps(given_hint("x" * (MAX_BYTES - len(json.dumps(given_hint("", "string")))), "string"))
+    assert len(edge) == MAX_BYTES
+    assert from_json_hints(edge).op is Op.EQ
+    with pytest.raises(UsageError, match=f"must not exceed {MAX_BYTES} bytes, found {MAX_BYTES + 1}"):
+        from_json_hints(edge + " ")
+
+
+@pytest.mark.parametrize("depth", [99, 100])
+def test_a_tree_may_have_a_hundred_levels(depth):
+    node = given_hint("1", "int")
+    for _ in range(depth - 2):
+        node = {"op": "not", "children": [node]}
+    from_json_hints(node)
+    for _ in range(101 - depth):
+        node = {"op": "not", "children": [node]}
+    with pytest.raises(UsageError, match="nested deeper than 100 levels"):
+        from_json_hints(node)

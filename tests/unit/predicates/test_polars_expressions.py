@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 from typing import Any
 
@@ -21,127 +22,140 @@ a, b, f, s, t, d, x, n = (pl.col(name) for name in ("a", "b", "f", "s", "t", "d"
 inner = pl.col("st").struct.field("y")
 
 NOON = 1_704_110_400_000_000_000
-ROWS = pl.DataFrame(
-    {
-        "a": pl.Series([0, 1, 2, 3, None, 2**40, -1, 3], dtype=pl.Int64),
-        "b": pl.Series([1, 1, None, 2, 3, 0, -5, 3], dtype=pl.Int64),
-        "f": [True, False, None, True, False, None, True, False],
-        "s": ["a", "a%", "xa_b", "a.b", None, "", "A%B", "axb"],
-        "t": ["a", "b", None, "a", "", "a", "b", "a"],
-        "d": [datetime.date(2023 + i % 2, 1 + i, 28) if i != 4 else None for i in range(8)],
-        "x": [0.0, -0.0, 1.5, float("nan"), None, float("inf"), -1.0, 2.0],
-        "n": pl.Series([NOON + 200, NOON + 500, NOON + 700, NOON, None, NOON + 1000, 0, 1], dtype=pl.Int64).cast(
-            pl.Datetime("ns")
-        ),
-        "st": [{"x": {"y": i}, "y": i % 3 == 0} if i % 4 else None for i in range(8)],
-    }
-)
-SCHEMA = pa.schema(ROWS.to_arrow().schema)
+SCHEMA = pa.schema(
+    [
+        ("a", pa.int64()), ("b", pa.int64()), ("f", pa.bool_()), ("s", pa.large_string()), ("t", pa.large_string()),
+        ("d", pa.date32()), ("x", pa.float64()), ("n", pa.timestamp("ns")),
+        ("st", pa.struct([("x", pa.struct([("y", pa.int64())])), ("y", pa.bool_())])),
+    ]
+)  # fmt: skip
 DAY = datetime.date(2024, 2, 28)
 
 SAID = {
-    "eq": (a == 1, "a = 1"),
-    "ne": (a != 1, "a <> 1"),
-    "lt": (a < 1, "a < 1"),
-    "le": (a <= 1, "a <= 1"),
-    "gt": (a > 1, "a > 1"),
-    "ge": (a >= 1, "a >= 1"),
-    "columns": (a < b, "a < b"),
-    "constant first": (pl.lit(1) < a, "a > 1"),
-    "constant first, at least": (pl.lit(1) >= a, "a <= 1"),
-    "and": ((a > 0) & (b < 3), "a > 0 AND b < 3"),
-    "or": ((a > 2) | (b < 1), "a > 2 OR b < 1"),
-    "not": (~(a > 1), "NOT (a > 1)"),
-    "not in": (~a.is_in([1, 3]), "a NOT IN (1, 3)"),
-    "in": (a.is_in([1, 3]), "a IN (1, 3)"),
-    "in a series": (a.is_in(pl.Series([1, 3])), "a IN (1, 3)"),
-    "in a series of one": (a.is_in(pl.Series([3])), "a IN (3)"),
-    "in nothing": (a.is_in([]), "FALSE"),
-    "in, of null false": (a.is_in([1], nulls_equal=True), "a IN (1) AND a IS NOT NULL"),
-    "not in, of null true": (~a.is_in([1], nulls_equal=True), "NOT (a IN (1) AND a IS NOT NULL)"),
-    "between": (a.is_between(1, 3), "a >= 1 AND a <= 3"),
-    "between left": (a.is_between(1, 3, closed="left"), "a >= 1 AND a < 3"),
-    "between right": (a.is_between(1, 3, closed="right"), "a > 1 AND a <= 3"),
-    "between none": (a.is_between(1, 3, closed="none"), "a > 1 AND a < 3"),
-    "null": (a.is_null(), "a IS NULL"),
-    "not null": (a.is_not_null(), "a IS NOT NULL"),
-    "null safe": (a.eq_missing(1), "a <=> 1"),
-    "null safe null": (a.eq_missing(None), "a <=> NULL"),
-    "null safe not": (a.ne_missing(None), "NOT (a <=> NULL)"),
-    "null safe not, of a number": (a.ne_missing(1), "NOT (a <=> 1)"),
-    "null safe, constant first": (pl.lit(1).eq_missing(a), "a <=> 1"),
-    "boolean": (f, "f = TRUE"),
-    "boolean field": (inner, "st.y = TRUE"),
-    "nested field": (pl.col("st").struct.field("x").struct.field("y") > 2, "st.x.y > 2"),
-    "true": (pl.lit(True), "TRUE"),
-    "nothing": (f & pl.lit(None), "f = TRUE AND NULL"),
-    "starts": (s.str.starts_with("a%"), "startswith(s, 'a%')"),
-    "ends": (s.str.ends_with("_b"), r"s LIKE '%\\_b'"),
-    "contains": (s.str.contains("a.b", literal=True), "s LIKE '%a.b%'"),
-    "contains a sign": (s.str.contains("%", literal=True), r"s LIKE '%\\%%'"),
-    "date": (d >= DAY, "d >= DATE '2024-02-28'"),
-    "nanoseconds": (
-        n < pl.Series([NOON + 500]).cast(pl.Datetime("ns")), "n < TIMESTAMP '2024-01-01 12:00:00.000000500'"
+    "a == 1": "a = 1",
+    "a != 1": "a <> 1",
+    "a < 1": "a < 1",
+    "a <= 1": "a <= 1",
+    "a > 1": "a > 1",
+    "a >= 1": "a >= 1",
+    "a < b": "a < b",
+    "pl.lit(1) < a": "a > 1",
+    "pl.lit(1) >= a": "a <= 1",
+    "(a > 0) & (b < 3)": "a > 0 AND b < 3",
+    "(a > 2) | (b < 1)": "a > 2 OR b < 1",
+    "~(a > 1)": "NOT (a > 1)",
+    "~a.is_in([1, 3])": "a NOT IN (1, 3)",
+    "a.is_in([1, 3])": "a IN (1, 3)",
+    "a.is_in(pl.Series([1, 3]))": "a IN (1, 3)",
+    "a.is_in(pl.Series([3]))": "a IN (3)",
+    "a.is_in([])": "FALSE",
+    "a.is_in([1], nulls_equal=True)": "a IN (1) AND a IS NOT NULL",
+    "~a.is_in([1], nulls_equal=True)": "NOT (a IN (1) AND a IS NOT NULL)",
+    "a.is_between(1, 3)": "a >= 1 AND a <= 3",
+    "a.is_between(1, 3, closed='left')": "a >= 1 AND a < 3",
+    "a.is_between(1, 3, closed='right')": "a > 1 AND a <= 3",
+    "a.is_between(1, 3, closed='none')": "a > 1 AND a < 3",
+    "a.is_null()": "a IS NULL",
+    "a.is_not_null()": "a IS NOT NULL",
+    "a.eq_missing(1)": "a <=> 1",
+    "a.eq_missing(None)": "a <=> NULL",
+    "a.ne_missing(None)": "NOT (a <=> NULL)",
+    "a.ne_missing(1)": "NOT (a <=> 1)",
+    "pl.lit(1).eq_missing(a)": "a <=> 1",
+    "f": "f = TRUE",
+    "inner": "st.y = TRUE",
+    "pl.col('st').struct.field('x').struct.field('y') > 2": "st.x.y > 2",
+    "pl.lit(True)": "TRUE",
+    "f & pl.lit(None)": "f = TRUE AND NULL",
+    "s.str.starts_with('a%')": "startswith(s, 'a%')",
+    "s.str.ends_with('_b')": "s LIKE '%\\\\_b'",
+    "s.str.contains('a.b', literal=True)": "s LIKE '%a.b%'",
+    "s.str.contains('%', literal=True)": "s LIKE '%\\\\%%'",
+    "d >= DAY": "d >= DATE '2024-02-28'",
+    "n < pl.Series([NOON + 500]).cast(pl.Datetime('ns'))": "n < TIMESTAMP '2024-01-01 12:00:00.000000500'",
+    "n.is_in(pl.Series([NOON + 500, NOON + 700]).cast(pl.Datetime('ns')))": (
+        "n IN (TIMESTAMP '2024-01-01 12:00:00.000000500', TIMESTAMP '2024-01-01 12:00:00.000000700')"
     ),
-    "in nanoseconds": (
-        n.is_in(pl.Series([NOON + 500, NOON + 700]).cast(pl.Datetime("ns"))),
-        "n IN (TIMESTAMP '2024-01-01 12:00:00.000000500', TIMESTAMP '2024-01-01 12:00:00.000000700')",
-    ),
-    "sum": (a + 1 - b > 2, "((a + 1) - b) > 2"),
-    "product": (a * 2 == 2, "(a * 2) = 2"),
-    "quotient": (a / 2 > 1, "(a / 2) > 1"),
-    "cast": (d.cast(pl.String) == "2024-02-28", "string(d) = '2024-02-28'"),
-    "lower": (s.str.to_lowercase() == "a", "lower(s) = 'a'"),
-    "length": (s.str.len_chars() > 2, "length(s) > 2"),
-    "year": (d.dt.year() == 2024, "year(d) = 2024"),
-    "floating": (~(x > 1.0), "NOT (x > 1.0E0)"),
-}  # fmt: skip
+    "a + 1 - b > 2": "((a + 1) - b) > 2",
+    "a * 2 == 2": "(a * 2) = 2",
+    "a / 2 > 1": "(a / 2) > 1",
+    "d.cast(pl.String) == '2024-02-28'": "string(d) = '2024-02-28'",
+    "s.str.to_lowercase() == 'a'": "lower(s) = 'a'",
+    "s.str.len_chars() > 2": "length(s) > 2",
+    "d.dt.year() == 2024": "year(d) = 2024",
+    "~(x > 1.0)": "NOT (x > 1.0E0)",
+}
 
 UNSAID = {
-    "a comparison with null": (a == pl.lit(None), "A comparison with null"),
-    "a list with nulls": (a.is_in([1, None]), "A list with nulls"),
-    "a list that is a column": (a.is_in(b), "A value that is computed"),
-    "a series": (a == pl.Series([1] * 8), "A series"),
-    "a pattern": (s.str.contains("a.b"), "A pattern"),
-    "a computed text": (s.str.starts_with(t), "A pattern"),
-    "infinity": (x < float("inf"), "A number that JSON cannot represent"),
-    "not a number": (x == float("nan"), "A number that JSON cannot represent"),
-    "a whole quotient": (a // 2 == 1, "'BinaryExpr'"),
-    "an operator of truths": ((a > 1) ^ f, "The operator 'Xor'"),
-    "another type": (a.cast(pl.UInt64) > 1, "'Cast'"),
-    "a type with parameters": (a.cast(pl.Decimal(20, 2)) > 1, "'Cast'"),
-    "a cast that makes null": (a.cast(pl.Int32, strict=False).is_null(), "'Cast'"),
-    "a cast that wraps": (a.cast(pl.Int32, wrap_numerical=True) == 0, "'Cast'"),
-    "a function": (a.abs() > 1, "The function 'Abs'"),
-    "a function of a group": (a.sin() > 0, "The function 'Sin'"),
-    "a function with options": (x.round(1) > 1, "The function 'Round'"),
-    "a function of a struct": (pl.col("st").struct.json_encode() == "", "The function 'JsonEncode'"),
-    "a choice": (pl.when(f).then(1).otherwise(2) == 1, "'Ternary'"),
-    "a computed truth": ((a + 1), "The operator 'Plus'"),
-    "a remainder, of another sign": (a % 2 == 1, "'BinaryExpr'"),
-    "a text": (pl.lit("x"), "'Literal'"),
+    "a == pl.lit(None)": "A comparison with null",
+    "a.is_in([1, None])": "A list with nulls",
+    "a.is_in(b)": "A value that is computed",
+    "a == pl.Series([1] * 8)": "A series",
+    "s.str.contains('a.b')": "A pattern",
+    "s.str.starts_with(t)": "A pattern",
+    "x < float('inf')": "A number that JSON cannot represent",
+    "x == float('nan')": "A number that JSON cannot represent",
+    "a // 2 == 1": "'BinaryExpr'",
+    "(a > 1) ^ f": "The operator 'Xor'",
+    "a.cast(pl.UInt64) > 1": "'Cast'",
+    "a.cast(pl.Decimal(20, 2)) > 1": "'Cast'",
+    "a.cast(pl.Int32, strict=False).is_null()": "'Cast'",
+    "a.cast(pl.Int32, wrap_numerical=True) == 0": "'Cast'",
+    "a.abs() > 1": "The function 'Abs'",
+    "a.sin() > 0": "The function 'Sin'",
+    "x.round(1) > 1": "The function 'Round'",
+    "pl.col('st').struct.json_encode() == ''": "The function 'JsonEncode'",
+    "pl.when(f).then(1).otherwise(2) == 1": "'Ternary'",
+    "a + 1": "The operator 'Plus'",
+    "a % 2 == 1": "'BinaryExpr'",
+    "pl.lit('x')": "'Literal'",
 }
 
 
+def evaluated(text: str) -> pl.Expr:
+    """Return an expression. Polars' threads must not begin before a test does: they are lost in a fork."""
+    found: pl.Expr = eval(text)
+    return found
+
+
+@functools.cache
+def rows() -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "a": pl.Series([0, 1, 2, 3, None, 2**40, -1, 3], dtype=pl.Int64),
+            "b": pl.Series([1, 1, None, 2, 3, 0, -5, 3], dtype=pl.Int64),
+            "f": [True, False, None, True, False, None, True, False],
+            "s": ["a", "a%", "xa_b", "a.b", None, "", "A%B", "axb"],
+            "t": ["a", "b", None, "a", "", "a", "b", "a"],
+            "d": [datetime.date(2023 + i % 2, 1 + i, 28) if i != 4 else None for i in range(8)],
+            "x": [0.0, -0.0, 1.5, float("nan"), None, float("inf"), -1.0, 2.0],
+            "n": pl.Series([NOON + 200, NOON + 500, NOON + 700, NOON, None, NOON + 1000, 0, 1], dtype=pl.Int64).cast(
+                pl.Datetime("ns")
+            ),
+            "st": [{"x": {"y": i}, "y": i % 3 == 0} if i % 4 else None for i in range(8)],
+        }
+    )
+
+
 def rows_of(tree: Expression) -> list[bool]:
-    batch = ROWS.to_arrow().combine_chunks().to_batches()[0]
+    batch = rows().to_arrow().combine_chunks().to_batches()[0]
     return [bool(found) for found in mask(bind(tree, batch.schema), batch).to_pylist()]
 
 
 def rows_of_polars(condition: pl.Expr) -> list[bool]:
-    kept = ROWS.with_row_index("#").filter(condition)["#"].to_list()
-    return [number in kept for number in range(len(ROWS))]
+    kept = rows().with_row_index("#").filter(condition)["#"].to_list()
+    return [number in kept for number in range(len(rows()))]
 
 
 @pytest.mark.parametrize("name", SAID)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_condition_means_the_same_rows(name: str) -> None:
-    condition, text = SAID[name]
+    condition, text = evaluated(name), SAID[name]
     tree = to_tree(condition)
     assert str(tree) == text
     assert str(parse_filter(condition)) == text
     matching = rows_of_polars(condition)
-    if name not in ("quotient", "floating"):  # NaN, and types of results
+    if name not in ("a / 2 > 1", "~(x > 1.0)"):  # NaN, and types of results
         assert rows_of(tree) == matching
     weaker = weaker_predicate(condition, SCHEMA)
     if weaker is not None:
@@ -162,7 +176,7 @@ def test_what_has_calls_or_floats_below_a_negation_is_left_to_polars() -> None:
 @pytest.mark.parametrize("name", UNSAID)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_is_not_said_here_is_named_and_left_to_polars(name: str) -> None:
-    condition, what = UNSAID[name]
+    condition, what = evaluated(name), UNSAID[name]
     with pytest.raises(UsageError, match=what):
         parse_filter(condition)
     assert weaker_predicate(condition, SCHEMA) is None

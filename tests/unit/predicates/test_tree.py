@@ -211,3 +211,43 @@ def test_conjunctions_flatten_and_constants_differ_by_type():
 
 def test_repr_of_a_builder_names_the_column():
     assert repr(col("a.`b.c`")) == "col('a.`b.c`')"
+
+
+# === Columns as conditions ===
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        (~col("f"), "NOT (f = TRUE)"),
+        (col("f") & (col("a") > 1), "f = TRUE AND a > 1"),
+        (col("f") | col("g"), "f = TRUE OR g = TRUE"),
+        ((col("a") > 1) & col("f"), "a > 1 AND f = TRUE"),
+        (col("a") > 1, "a > 1"),
+        ((col("a") > 1) & True, "a > 1 AND TRUE"),
+        (2 * col("a") > 1, "(2 * a) > 1"),
+        (2 / col("a") > 1, "(2 / a) > 1"),
+        (2 % col("a") > 1, "(2 % a) > 1"),
+        (2 - col("a") > 1, "(2 - a) > 1"),
+        (2 + col("a") > 1, "(2 + a) > 1"),
+        (col("a") % 2 > 1, "(a % 2) > 1"),
+        (-col("a") > 1, "(- a) > 1"),
+        (col("a").cast("BIGINT") > 1, "bigint(a) > 1"),
+        (col("a").coalesce(col("b"), 3) > 1, "coalesce(a, b, 3) > 1"),
+    ],
+    ids=str,
+)
+def test_operators_of_columns_read_as_they_are_written(condition, text):
+    assert str(condition) == text
+    assert parse_filter(text) == condition
+
+
+def test_what_is_no_condition_is_refused():
+    with pytest.raises(UsageError, match=r"cast to one of .*found 'blob'"):
+        col("a").cast("blob")
+    with pytest.raises(UsageError, match="Expected a condition"):
+        col("f") & 1
+    with pytest.raises(UsageError, match="Expected a condition"):
+        (col("a") > 1) | "b"
+    with pytest.raises(UsageError):
+        bool(col("a"))

@@ -1,0 +1,152 @@
+"""Expressions of pyarrow: what each means here, and that no row is lost for which Arrow says yes."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.arrow import mask
+from delta_sharing_client.predicates.arrow_expressions import columns_of, to_tree, weaker_predicate
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.tree import Expression
+
+a, b, f, s, d, x = (pc.field(name) for name in ("a", "b", "f", "s", "d", "x"))
+nested = pc.field("st", "x", "y")
+
+ROWS = pa.table(
+    {
+        "a": pa.array([0, 1, 2, 3, None, 2**40, -1, 3], pa.int64()),
+        "b": pa.array([1, 1, None, 2, 3, 0, -5, 3], pa.int64()),
+        "f": [True, False, None, True, False, None, True, False],
+        "s": ["a", "a%", "xa_b", "a.b", None, "", "A%B", "axb"],
+        "d": [datetime.date(2023 + i % 2, 1 + i, 28) if i != 4 else None for i in range(8)],
+        "x": [0.0, -0.0, 1.5, float("nan"), None, float("inf"), -1.0, 2.0],
+        "st": [{"x": {"y": i}} if i % 4 else None for i in range(8)],
+    }
+)
+TRUE, NULL = pc.scalar(True), pc.scalar(pa.scalar(None, pa.int64()))
+
+
+def is_in(column: pc.Expression, values: list[Any], skip_nulls: bool = False) -> pc.Expression:
+    return pc.is_in(column, value_set=pa.array(values, pa.int64()), skip_nulls=skip_nulls)
+
+
+SAID = {
+    "eq": (a == 1, "a = 1"),
+    "ne": (a != 1, "a <> 1"),
+    "lt": (a < 1, "a < 1"),
+    "le": (a <= 1, "a <= 1"),
+    "gt": (a > 1, "a > 1"),
+    "ge": (a >= 1, "a >= 1"),
+    "columns": (a < b, "a < b"),
+    "constant first": (pc.less(pc.scalar(1), a), "a > 1"),
+    "constants": (pc.less(pc.scalar(1), pc.scalar(2)), "1 < 2"),
+    "and": ((a > 0) & (b < 3), "a > 0 AND b < 3"),
+    "or": ((a > 2) | (b < 1), "a > 2 OR b < 1"),
+    "not": (~(a > 1), "NOT (a > 1)"),
+    "in": (is_in(a, [1, 3]), "a IN (1, 3)"),
+    "not in": (~is_in(a, [1, 3]), "NOT (a IN (1, 3) AND a IS NOT NULL)"),
+    "in with null": (is_in(a, [1, None]), "a IN (1) OR a IS NULL"),
+    "not in with null": (~is_in(a, [1, None]), "NOT ((a IN (1) AND a IS NOT NULL) OR a IS NULL)"),
+    "in null": (is_in(a, [None]), "FALSE OR a IS NULL"),
+    "in nothing": (is_in(a, []), "FALSE"),
+    "not in nothing": (~is_in(a, []), "NOT (FALSE AND a IS NOT NULL)"),
+    "not in, below and": (~(is_in(a, [1]) & (b > 0)), "NOT (a IN (1) AND a IS NOT NULL AND b > 0)"),
+    "in as DuckDB writes it": (
+        pc.if_else(a.is_valid(), is_in(a, [1, 3]), pc.scalar(pa.scalar(None, pa.bool_()))), "a IN (1, 3)"
+    ),
+    "null": (a.is_null(), "a IS NULL"),
+    "valid": (a.is_valid(), "a IS NOT NULL"),
+    "boolean": (f, "f = TRUE"),
+    "true": (TRUE, "TRUE"),
+    "field": (nested > 2, "st.x.y > 2"),
+    "starts": (pc.starts_with(s, "a%"), "startswith(s, 'a%')"),
+    "ends": (pc.ends_with(s, "_b"), r"s LIKE '%\\_b'"),
+    "contains": (pc.match_substring(s, "a.b"), "s LIKE '%a.b%'"),
+    "date": (d >= datetime.date(2024, 2, 28), "d >= DATE '2024-02-28'"),
+    "lower": (pc.utf8_lower(s) == "a", "lower(s) = 'a'"),
+    "year": (pc.year(d) == 2024, "year(d) = 2024"),
+    "cast": (b.cast(pa.int32()) == 3, "int(b) = 3"),
+    "floating": (~(x > 1.0), "NOT (x > 1.0E0)"),
+}  # fmt: skip
+
+UNSAID = {
+    "position": (pc.field(0) > 1, "A position or an unknown node"),
+    "nan is null": (pc.is_null(x, nan_is_null=True), "A null that may be NaN"),
+    "skipped nulls": (is_in(a, [1, None], skip_nulls=True), "A list that matches nulls in its own way"),
+    "without case": (pc.match_substring(s, "a", ignore_case=True), "The function 'match_substring' without case"),
+    "regex": (pc.match_substring_regex(s, "a."), "The function 'match_substring_regex'"),
+    "function": (pc.sin(x) > 0, "The function 'sin'"),
+    "another cast": (a.cast(pa.uint8()) > 1, "The function 'cast'"),
+    "choice": (pc.if_else(f, a > 1, b > 1), "The function 'if_else'"),
+    "choice of another column": (
+        pc.if_else(b.is_valid(), is_in(a, [1]), pc.scalar(pa.scalar(None, pa.bool_()))), "The function 'if_else'"
+    ),
+    "choice of false": (pc.if_else(a.is_valid(), is_in(a, [1]), pc.scalar(False)), "The function 'if_else'"),
+    "choice of null first": (
+        pc.if_else(a.is_null(), is_in(a, [1]), pc.scalar(pa.scalar(None, pa.bool_()))), "The function 'if_else'"
+    ),
+    "number": (pc.scalar(1), "A condition"),
+    "duration": (d == pc.scalar(datetime.timedelta(1)), "The constant"),
+    "NaN": (x == float("nan"), "NaN in a comparison"),
+    "NaN in a list": (pc.is_in(x, value_set=pa.array([1.0, float("nan")])), "NaN in a list"),
+}  # fmt: skip
+
+
+def rows_of(tree: Expression) -> list[int]:
+    (batch,) = ROWS.combine_chunks().to_batches()
+    return [row for row, found in enumerate(mask(bind(tree, batch.schema), batch).to_pylist()) if found]
+
+
+def rows_of_arrow(condition: pc.Expression) -> list[int]:
+    numbered = ROWS.append_column("#", pa.array(range(len(ROWS))))
+    return numbered.filter(condition)["#"].to_pylist()
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_condition_means_the_same_rows(name: str) -> None:
+    condition, text = SAID[name]
+    tree = to_tree(condition)
+    assert str(tree) == text
+    assert str(parse_filter(condition)) == text
+    matching = rows_of_arrow(condition)
+    if name != "floating":  # Arrow's NaN is not greater than others
+        assert rows_of(tree) == matching
+    weaker = weaker_predicate(condition, ROWS.schema)
+    assert weaker is None or set(matching) <= set(rows_of(weaker))
+
+
+@pytest.mark.parametrize("name", UNSAID)
+def test_what_is_not_said_here_is_named_and_left_to_the_engine(name: str) -> None:
+    condition, what = UNSAID[name]
+    with pytest.raises(UsageError, match=what):
+        parse_filter(condition)
+    assert weaker_predicate(condition, ROWS.schema) is None
+    if name != "position":
+        assert str(weaker_predicate(condition & (b < 3), ROWS.schema)) == "b < 3"
+
+
+def test_a_list_of_nulls_as_duckdb_writes_it_is_left_to_duckdb() -> None:
+    condition = ~pc.if_else(a.is_valid(), is_in(a, [None]), pc.scalar(pa.scalar(None, pa.bool_())))
+    assert str(to_tree(condition)) == "NOT (FALSE)"
+    assert rows_of_arrow(condition) == [0, 1, 2, 3, 5, 6, 7]
+
+
+def test_a_negation_of_numbers_is_pushed_and_one_of_floats_is_not() -> None:
+    assert str(weaker_predicate(~(a > 1), ROWS.schema)) == "a <= 1"
+    assert weaker_predicate(~(x > 1.0), ROWS.schema) is None
+    assert weaker_predicate(~(pc.field("missing") > 1.0), ROWS.schema) is None
+    assert weaker_predicate(~is_in(x, [1]), ROWS.schema) is None
+
+
+def test_the_columns_of_expressions_are_found_at_every_depth() -> None:
+    assert columns_of([]) == set()
+    assert columns_of([a > 1, pc.if_else(f, nested, b) == 2]) == {"a", "f", "st", "b"}
+    assert columns_of([pc.field("ä\U0001f600") == "ü", pc.scalar(1)]) == {"ä\U0001f600"}
+    assert columns_of([a > 1, pc.field(0) > 1]) is None
