@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from delta_sharing_client.delta.actions import Metadata
 from delta_sharing_client.delta.column_mapping import (
     ColumnMappingMode,
+    check_mapping,
     mapping_mode,
     without_mapping,
 )
@@ -47,3 +50,69 @@ def test_without_mapping_only_the_mapping_is_gone_at_every_level() -> None:
     assert plain.names == SCHEMA.names
     assert plain.fields[0].metadata == {"comment": "c"}
     assert plain.fields[0].field_id is None
+
+
+def _field(
+    name: str, data_type: object = "long", physical: str | None = None, number: int | None = None
+) -> StructField:
+    metadata = {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": number}
+    kind = PrimitiveType(data_type) if isinstance(data_type, str) else data_type
+    return StructField(name, kind, True, {key: value for key, value in metadata.items() if value is not None})  # type: ignore[arg-type]
+
+
+def _in_list(item: StructField) -> StructField:
+    return _field("l", ArrayType(StructType((item,))), "p", 1)
+
+
+def _in_key(item: StructField) -> StructField:
+    return _field("m", MapType(StructType((item,)), PrimitiveType("long")), "p", 1)
+
+
+def _in_value(item: StructField) -> StructField:
+    return _field("m", MapType(PrimitiveType("long"), StructType((item,))), "p", 1)
+
+
+def _in_struct(item: StructField) -> StructField:
+    return _field("s", StructType((item,)), "p", 1)
+
+
+@pytest.mark.parametrize("mode", [ColumnMappingMode.NAME, ColumnMappingMode.ID])
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [
+        (lambda item: item, "x"),
+        (_in_struct, "s.x"),
+        (_in_list, "l.element.x"),
+        (_in_key, "m.key.x"),
+        (_in_value, "m.value.x"),
+    ],
+)
+def test_every_column_of_a_mapped_table_needs_a_name_in_its_files(
+    mode: ColumnMappingMode, place: Callable[[StructField], StructField], path: str
+) -> None:
+    whole = _field("x", physical="q", number=2)
+    check_mapping(StructType((place(whole), _field("y", physical="r", number=3))), mode)
+    check_mapping(StructType((place(_field("x")),)), ColumnMappingMode.NONE)
+    for item, missing in ((_field("x", number=2), "physicalName"), (_field("x", physical="q"), "id")):
+        columns = StructType((place(item),))
+        if missing == "id" and mode is ColumnMappingMode.NAME:
+            check_mapping(columns, mode)
+            continue
+        with pytest.raises(ProtocolError, match=f"Column '{path}' must have a 'delta.columnMapping.{missing}', found"):
+            check_mapping(columns, mode)
+
+
+def test_names_in_files_are_unique_beside_each_other_and_ids_in_the_table() -> None:
+    def both(first: StructField, second: StructField, mode: ColumnMappingMode) -> None:
+        check_mapping(StructType((first, second)), mode)
+
+    x, y = _field("x", physical="q", number=2), _field("y", physical="q", number=3)
+    for mode in (ColumnMappingMode.NAME, ColumnMappingMode.ID):
+        with pytest.raises(ProtocolError, match=r"Columns 'x' and 'y' must not have the same '.*physicalName'"):
+            both(x, y, mode)
+        both(_in_struct(x), y, mode)
+    again = _field("y", physical="r", number=2)
+    both(x, again, ColumnMappingMode.NAME)
+    for place in (_in_struct, _in_list, _in_key, _in_value):
+        with pytest.raises(ProtocolError, match=r"Columns '.*x' and 'y' must not have the same '.*\.id'"):
+            both(place(x), again, ColumnMappingMode.ID)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.paths import canonical_path, is_absolute, is_url, resolve
+from delta_sharing_client.delta.paths import canonical_path, is_absolute, is_url, resolve, unversioned
 from delta_sharing_client.errors import DataError
 from tests.quota import meets, met
 
@@ -68,3 +68,17 @@ def test_only_http_urls_are_urls() -> None:
     assert is_url("HTTP://h/p")
     assert not is_url("file:///p")
     assert not is_url("p=http://x")
+
+
+@pytest.mark.parametrize(
+    ("key", "same"),
+    [
+        ("a", "add::a"),
+        ("add:7:a", "add::a"),
+        ("remove:7:b:c", "remove::b:c"),
+        ("cdc::a", "cdc::a"),
+        ("add:7:", "add::"),
+    ],
+)
+def test_a_key_without_its_version_names_a_file_of_one_snapshot(key: str, same: str) -> None:
+    assert unversioned(key) == same

@@ -18,10 +18,18 @@ from delta_sharing_client.delta.actions import (
     Metadata,
     Protocol,
     RemoveFile,
+    RowIdHighWaterMark,
     Transaction,
 )
 from delta_sharing_client.delta.paths import logical_file_key
-from delta_sharing_client.delta.snapshot import Replay, Snapshot, Want, is_reconciled
+from delta_sharing_client.delta.snapshot import (
+    Replay,
+    Snapshot,
+    Want,
+    is_reconciled,
+    table_schema,
+    without_conflicts,
+)
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
 from tests.quota import meets, met
 
@@ -218,3 +226,48 @@ def test_a_hundred_thousand_files_replay_within_microseconds_each() -> None:
 def test_the_repr_of_a_snapshot_does_not_list_its_files() -> None:
     snapshot = Snapshot.from_actions(0, [*HEAD, AddFile("https://host/f?sig=secret", size=1)])
     assert "secret" not in repr(snapshot)
+
+
+def test_a_commit_that_contradicts_itself_is_refused() -> None:
+    one, other = _vector("x"), _vector("x", 40)
+    fine: list[Action] = [
+        *HEAD, AddFile("a"), AddFile("b", deletion_vector=one), RemoveFile("b", deletion_vector=other),
+        RemoveFile("c"), AddFile("d"), RemoveFile("d", deletion_vector=one), Transaction("t", 1), Transaction("t", 2),
+    ]  # fmt: skip
+    assert list(without_conflicts(fine, "x.json")) == fine
+    for more, message in (
+        (HEAD[0], "at most one 'protocol' action"),
+        (HEAD[1], "at most one 'metaData' action"),
+        (AddFile("a"), "found two for 'a'"),
+        (AddFile("%61", size=3), "found two for '%61'"),
+        (RemoveFile("a"), "found two for 'a'"),
+        (AddFile("b"), "found two for 'b'"),
+        (RemoveFile("b"), "found two for 'b'"),
+        (RemoveFile("c", deletion_vector=one), "found two for 'c'"),
+        (AddFile("c"), "found two for 'c'"),
+    ):
+        with pytest.raises(ProtocolError, match=f"^'x.json' must have {message}|{message}"):
+            list(without_conflicts([*fine, more], "x.json"))
+    with pytest.raises(ProtocolError) as caught:
+        list(without_conflicts([AddFile("https://h/a?sig=secret")] * 2, "x.json"))
+    assert "secret" not in str(caught.value)
+
+
+def test_actions_reconcile_if_they_are_about_one_thing() -> None:
+    apart: list[Action] = [
+        *HEAD, AddFile("a"), RemoveFile("b"), AddFile("a", deletion_vector=_vector("x")), Transaction("t", 1),
+        Transaction("u", 1), DomainMetadata("t", ""), RowIdHighWaterMark(3), AddCdcFile("a"), AddCdcFile("a"),
+    ]  # fmt: skip
+    assert is_reconciled(apart)
+    for more in apart[:-2]:
+        assert not is_reconciled([*apart, more])
+    for same in (RemoveFile("a"), AddFile("b"), Transaction("u", 2), DomainMetadata("t", "x", removed=True)):
+        assert not is_reconciled([*apart, same])
+
+
+def test_a_partition_column_is_a_column() -> None:
+    for names, message in ((["b"], "partition column 'b' must be a column"), (["a", "b"], "'b'")):
+        with pytest.raises(ProtocolError, match=message) as caught:
+            table_schema(Metadata(id="t", schema_string=SCHEMA, partition_columns=names), table="s.s.t")
+        assert caught.value.table == "s.s.t"
+    assert table_schema(Metadata(id="t", schema_string=SCHEMA, partition_columns=["A"])).names == ["a"]

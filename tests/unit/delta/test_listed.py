@@ -1,0 +1,82 @@
+"""Files of a snapshot as a server lists them: each once, and no two with one id."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+from delta_sharing_client.delta.listed import ListedFiles
+from delta_sharing_client.errors import ProtocolError
+
+VECTOR = DeletionVectorDescriptor("u", "x", 34, 1, 1)
+
+
+def file(name: str, size: int = 3, *, signature: str = "1", **fields: object) -> AddFile:
+    return AddFile(f"https://h/{name}?sig={signature}", {}, size, **{"file_id": name, **fields})  # type: ignore[arg-type]
+
+
+def names(files: list[AddFile]) -> list[str]:
+    return [add.path.partition("?")[0].rpartition("/")[2] for add in files]
+
+
+# Of which files names are held as text: all, the first, and none.
+@pytest.mark.parametrize("most", [100, 1, 0])
+@pytest.mark.parametrize("vector", [None, VECTOR])
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_file_is_new_once_however_its_url_is_signed(
+    most: int, vector: DeletionVectorDescriptor | None, has_ids: bool
+) -> None:
+    def made(name: str, signature: str = "1") -> AddFile:
+        add = file(name, signature=signature, deletion_vector=vector)
+        return add if has_ids else replace(add, file_id=None)
+
+    listed = ListedFiles("s.s.t", 3, most)
+    assert names(listed.new([made("a"), made("b")])) == ["a", "b"]
+    assert names(listed.new([made("b", "2"), made("c"), made("c", "3")])) == ["c"]
+    assert listed.new([made("a"), made("b")]) == []
+    assert listed.new([]) == []
+    assert names(listed.new([made("d")])) == ["d"]
+    assert (listed.files, listed.bytes) == (4, 12)
+
+
+@pytest.mark.parametrize("most", [100, 1, 0])
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize(
+    "other",
+    [
+        file("b", file_id="a"),
+        file("a", size=4),
+        file("a", deletion_vector=VECTOR),
+        file("a", deletion_vector=replace(VECTOR, offset=2)),
+    ],
+    ids=["path", "size", "vector", "another vector"],
+)
+def test_two_files_of_one_id_are_refused(most: int, together: bool, other: AddFile) -> None:
+    first = file("a")
+    if other.deletion_vector is not None and other.deletion_vector.offset == 2:
+        first = file("a", deletion_vector=VECTOR)
+    listed = ListedFiles("s.s.t", 3, most)
+    page = [file("0"), first]
+    if not together:
+        assert listed.new(page) == page
+        page = []
+    with pytest.raises(ProtocolError, match="two with this id were found") as caught:
+        listed.new([*page, other])
+    assert (caught.value.table, caught.value.version, caught.value.file_id) == ("s.s.t", 3, "a")
+
+
+def test_the_bytes_are_known_if_the_size_of_every_file_is() -> None:
+    listed = ListedFiles("s.s.t", 3)
+    listed.new([file("a", 0), file("b", 5)])
+    assert listed.bytes == 5
+    listed.new([file("c", -1), file("d", 7)])
+    assert (listed.files, listed.bytes) == (4, None)
+    listed.new([file("e", 7)])
+    assert (listed.files, listed.bytes) == (5, None)
+
+
+def test_what_is_no_file_of_a_snapshot_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="a line of type 'RemoveFile' was found") as caught:
+        ListedFiles("s.s.t", 3).new([file("a"), RemoveFile("b")])
+    assert (caught.value.table, caught.value.version) == ("s.s.t", 3)
