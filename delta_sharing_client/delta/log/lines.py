@@ -57,19 +57,20 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
             continue
         try:
             item = _DECODER.decode(line)
-            others = [] if item.add is not None or item.remove is not None else _other_actions(item)
+            file = item.add if item.add is not None else item.remove
+            others = [] if file is not None else _other_actions(item)
         except RecursionError:
             raise ProtocolError(f"Line {number} of '{source}' nests its JSON too deep to be a Delta action.") from None
         except (msgspec.DecodeError, UnicodeError) as error:
             raise ProtocolError(f"Line {number} of '{source}' must be a Delta action: {error}.") from None
-        if item.add is not None:
-            if item.remove is not None or item.meta_data is not None or item.protocol is not None:
-                raise ProtocolError(_several_actions(source, number))
-            yield item.add
-        elif item.remove is not None:
-            if item.cdc is not None or item.meta_data is not None or item.protocol is not None:
-                raise ProtocolError(_several_actions(source, number))
-            yield item.remove
+        if file is not None:
+            both = item.add is not None and item.remove is not None
+            if both or item.cdc is not None or item.meta_data is not None or item.protocol is not None:
+                raise ProtocolError(
+                    f"Line {number} of '{source}' must be one Delta action, found several: which comes first is not "
+                    "known."
+                )
+            yield file
         else:
             yield from others
 
@@ -140,10 +141,6 @@ class _Line(msgspec.Struct, rename="camel"):
 
 
 _DECODER = msgspec.json.Decoder(_Line)
-
-
-def _several_actions(source: str, number: int) -> str:
-    return f"Line {number} of '{source}' must be one Delta action, found several: which comes first is not known."
 
 
 def _other_actions(item: _Line) -> list[Action]:

@@ -16,7 +16,7 @@ from delta_sharing_client.delta.actions import (
     RowIdHighWaterMark,
     Transaction,
 )
-from delta_sharing_client.delta.log.lines import parse_commit_info, read_actions
+from delta_sharing_client.delta.log.lines import convert_action, parse_commit_info, read_actions
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError
 from tests.quota import meets, met
 
@@ -112,3 +112,26 @@ def test_a_commit_info_with_free_text_keeps_what_is_understood() -> None:
     assert parse_commit_info(json.dumps(info).encode()) == CommitInfo(operation="MERGE", in_commit_timestamp=12)
     assert parse_commit_info(b'"just text"') is None
     assert _read({"commitInfo": {"timestamp": 5, "engineInfo": "x"}}) == [CommitInfo(timestamp=5)]
+
+
+@pytest.mark.parametrize("first", ["add", "remove"])
+@pytest.mark.parametrize("second", ["add", "remove", "cdc", "metaData", "protocol"])
+def test_a_line_of_several_actions_is_refused(first: str, second: str) -> None:
+    fields = {
+        "add": ADD, "remove": {"path": "p"}, "cdc": {"path": "p", "size": 1}, "protocol": {"minReaderVersion": 1},
+        "metaData": {"id": "t", "schemaString": "{}"},
+    }  # fmt: skip
+    if first == second:
+        assert len(_read({first: fields[first]})) == 1
+        return
+    with pytest.raises(ProtocolError, match=r"Line 1 of '.*' must be one Delta action, found several"):
+        _read({first: fields[first], second: fields[second]})
+
+
+def test_a_row_of_a_checkpoint_that_is_no_action_is_refused() -> None:
+    assert convert_action({"appId": "a", "version": 3}, Transaction, "f") == Transaction("a", 3)
+    domain = convert_action({"domain": "d", "configuration": {"k": "v"}, "removed": True}, DomainMetadata, "f")
+    assert domain == DomainMetadata("d", '{"k":"v"}', True)
+    for fields, kind in (({"appId": "a"}, Transaction), ({"domain": 1}, DomainMetadata), ([], Protocol)):
+        with pytest.raises(ProtocolError, match=r"A row of 'f' must be a Delta '(txn|domainMetadata|protocol)' action"):
+            convert_action(fields, kind, "f")

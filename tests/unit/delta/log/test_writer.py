@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from delta_sharing_client.delta.actions import (
     RowIdHighWaterMark,
     Transaction,
 )
+from delta_sharing_client.delta.log import writer
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.listing import json_checksum
 from delta_sharing_client.delta.log.table import DeltaLog
@@ -216,3 +218,34 @@ def test_log_files_can_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.touch()
     assert {path.stat().st_mode for path in log.iterdir()} == {plain.stat().st_mode}
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_file_system_without_hard_links_has_whole_entries_too(
+    tmp_path: Path, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(source: object, target: object) -> None:
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", link)
+    path = tmp_path / "x.json"
+    if taken:
+        path.write_text("theirs")
+        with pytest.raises(UsageError, match=r"must not have 'x\.json' yet"), writer._Published(path) as temporary:
+            temporary.write_text("ours")
+    else:
+        with writer._Published(path) as temporary:
+            temporary.write_text("ours")
+    assert path.read_text() == ("theirs" if taken else "ours")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_entry_whose_writing_fails_is_not_there(tmp_path: Path) -> None:
+    def write() -> None:
+        with writer._Published(tmp_path / "x.json") as temporary:
+            temporary.write_text("half")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        write()
+    assert list(tmp_path.iterdir()) == []
