@@ -32,7 +32,7 @@ ROOMS = {
     "parquet": (),
     "plan": (),
     "protocol": (),
-    "read": ("align.py", "bounds.py", "decode.py", "layout.py", "pages.py"),
+    "read": ("align.py", "bounds.py", "decode.py", "layout.py", "pages.py", "vectors.py"),
 }
 # A mutant is tried by those that reach it, wherever they stand. Those that serve or start programs are not worth their
 # seconds here.

@@ -42,9 +42,8 @@ def listed() -> Iterator[Callable[..., tuple[LongListing, Callable[[int], ds.Sha
 
         def start(retry_seconds: float = 2.0, **options: Any) -> tuple[LongListing, Callable[[int], ds.SharedTable]]:
             server = stack.enter_context(LongListing(**options))
-            client = stack.enter_context(
-                ds.SharingClient(server.profile, options=fast_options(max_attempts=3, max_retry_seconds=retry_seconds))
-            )
+            chosen = fast_options(max_attempts=3, max_retry_seconds=retry_seconds, read_timeout=40.0)
+            client = stack.enter_context(ds.SharingClient(server.profile, options=chosen))
             return server, lambda files: client.table(f"s.s.files-{files}")
 
         yield start

@@ -60,7 +60,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE
 @pytest.fixture
 def fetch(raw: Raw, bundle: str) -> Callable[..., bytes]:
     def fetched(target: str = "/f", start: int = 0, stop: int = SIZE, **options: Any) -> bytes:
-        chosen = ReadOptions(**{"ca_bundle": bundle, "read_timeout": 5.0, "max_attempts": 3, **options})
+        chosen = ReadOptions(**{"ca_bundle": bundle, "read_timeout": 30.0, "max_attempts": 3, **options})
         reader = Reader(Http(chosen, True, "s.d.t"), None, ScanReport())
         file = RemoteFile(reader, key="f", url=raw.url + target, size=SIZE, file_id="f")
         return bytes(loop.call(file.read(ByteRange(start, stop))).to_pybytes())

@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 
+import jwt
 import pytest
 
 from delta_sharing_client.errors import AuthError, TransportError
@@ -35,6 +36,43 @@ def oauth(server):
         return RestClient(Profile.load({**profile, **fields}), ReadOptions(max_attempts=3, read_timeout=2))
 
     return make
+
+
+NOW = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("claims", "life"),
+    [
+        ({"exp": NOW + 100}, 100.0),
+        ({"exp": int(NOW) + 3600, "sub": "x" * 50}, 3600.0),
+        ({"exp": NOW}, 300.0),
+        ({"exp": NOW - 1}, 300.0),
+        ({"exp": NOW + 10**9}, 300.0),
+        ({"exp": None}, 300.0),
+        ({}, 300.0),
+    ],
+)
+def test_the_life_of_a_token_is_in_its_claims(claims, life):
+    for sub in ("", "a", "ab", "abc"):  # of every length that Base64 pads in another way
+        text = jwt.encode({**claims, "iss": sub}, "k" * 32)
+        assert auth._life_of_jwt(text, NOW) == pytest.approx(life)
+
+
+@pytest.mark.parametrize("claims", [b"[1]", b'"exp"', b"5", b"{", b"", b"[" * 100_000, b"\xff", b'{"exp":"2030"}'])
+def test_the_life_of_what_is_no_such_token_is_not_known(claims):
+    part = base64.urlsafe_b64encode(claims).rstrip(b"=").decode()
+    for text in (f"x.{part}.y", f"x.{part}", "token", "", "a.!.b"):
+        assert auth._life_of_jwt(text, NOW) == 300.0
+
+
+@pytest.mark.parametrize(
+    ("told", "life"),
+    [(3600, 3600.0), ("3599", 3599.0), (0.5, 0.5), (10**9 - 1, 10**9 - 1), (10**9, 300.0), (0, 300.0), (-1, 300.0),
+     (None, 300.0), ("soon", 300.0), ([5], 300.0), (float("nan"), 300.0), (10**400, 300.0)],
+)  # fmt: skip
+def test_a_lifetime_is_a_number_of_seconds(told, life):
+    assert auth._seconds(told) == life
 
 
 def grants(wire, *tokens, **fields):

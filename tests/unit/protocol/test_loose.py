@@ -11,7 +11,7 @@ from delta_sharing_client.errors import AuthError, ProtocolError, RequestError, 
 from delta_sharing_client.protocol import loose
 from delta_sharing_client.protocol.lines import Line
 from delta_sharing_client.protocol.loose import Loosened, decode
-from delta_sharing_client.protocol.query import QueryRequest, query_table
+from delta_sharing_client.protocol.query import QueryRequest, query_table, table_metadata
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 
@@ -69,7 +69,7 @@ def test_loose_scalars_mean_what_well_formed_ones_do():
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [('"573"', 573), ("573.0", 573), ("5.73e2", 573), ('"0"', 0), ("9223372036854775807", 2**63 - 1)],
+    [('"573"', 573), ("573.0", 573), ("5.73e2", 573), ('"0"', 0), ("9223372036854775807", 2**63 - 1), ("1e18", 10**18)],
 )
 def test_numbers_have_several_spellings_and_one_meaning(text, size):
     raw = b'{"file":{"id":"f","size":%s}}' % text.encode()
@@ -78,7 +78,23 @@ def test_numbers_have_several_spellings_and_one_meaning(text, size):
 
 @pytest.mark.parametrize(
     "text",
-    ['"5 7"', '" 5"', '"5.0"', "5.5", '"big"', '""', "[5]", "true", '"-1"', "1e400", '"9223372036854775808"', '"٣"'],
+    [
+        '"5 7"',
+        '" 5"',
+        '"5.0"',
+        "5.5",
+        '"big"',
+        '""',
+        "[5]",
+        "true",
+        '"-1"',
+        "1e400",
+        "1e19",
+        "1.5e19",
+        "-1.5e19",
+        '"9223372036854775808"',
+        '"٣"',
+    ],
 )
 def test_what_could_mean_more_than_one_thing_is_refused(text):
     raw = b'{"file":{"id":"f","size":%s}}' % text.encode()
@@ -111,6 +127,12 @@ def test_a_loose_answer_is_read_counted_and_said_once(server, rest, table, wire,
     assert "'size' is not an integer (2 times)" in said
     assert "'id' is no text (2 times)" in said
     assert "'partitionColumns' is null" in said
+
+
+def test_a_loose_answer_about_a_table_is_said_too(server, rest, table, wire, caplog):
+    server.on("GET", "/shares/s/schemas/d/tables/t/metadata", wire.ndjson(*wire.delta_head(wrapper={"numFiles": "2"})))
+    assert table_metadata(rest, table).num_files == 2
+    assert "'numFiles' is not an integer" in caplog.text
 
 
 def test_empty_reader_features_may_be_left_out(server, rest, table, wire, caplog):

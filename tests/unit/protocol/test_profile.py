@@ -380,6 +380,30 @@ def test_client_secret_is_not_sent_in_clear_text():
     with pytest.raises(ProfileError, match="clear text"):
         Profile.load({**OAUTH, "tokenEndpoint": "http://login/token"})
     assert Profile.load({**OAUTH, "tokenEndpoint": "http://localhost/token"}).credentials.client_id == "id"
+    # Who serves the tables in clear text has chosen to.
+    open_to_all = {**OAUTH, "endpoint": "http://h/api", "tokenEndpoint": "http://login/token"}
+    assert Profile.load(open_to_all).credentials.token_endpoint == "http://login/token"
+
+
+@pytest.mark.parametrize("field", ["endpoint", "tokenEndpoint"])
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("https://h\\@other/", "without user name"),
+        ("https://h/a b", "found a space, a backslash or a control character in it"),
+        ("https://h/a\\b", "found a space, a backslash or a control character in it"),
+        ("https://h/a\x01b", "found a space, a backslash or a control character in it"),
+        ("https://h%2eother/", "found no unambiguous host and port"),
+        ("https://[::1/", "malformed"),
+        ("https://h:port/", "malformed"),
+        ("ftp://h/", "must be an http"),
+        ("https:///path", "must be an http"),
+        ("https://h/#x", "without query string and fragment"),
+    ],
+)
+def test_a_url_that_libraries_read_in_several_ways_is_refused(field, url, problem):
+    with pytest.raises(ProfileError, match=f"'{field}' of the profile .*{problem}"):
+        Profile.load({**OAUTH, field: url})
 
 
 def test_repr_masks_every_secret_and_pickling_keeps_them():

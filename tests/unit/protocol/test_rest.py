@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+import requests
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import (
@@ -592,17 +593,35 @@ def test_redirect_to_what_is_no_url_is_an_error_of_ours(server, rest, wire, loca
     assert "\x1b" not in str(caught.value)
 
 
-def test_redirects_in_a_circle_end_and_their_bodies_are_not_read(server, rest, wire):
+def test_redirects_in_a_circle_end_and_their_bodies_are_not_read(server, rest, wire, monkeypatch):
+    close, closed = requests.Response.close, []
+    monkeypatch.setattr(requests.Response, "close", lambda self: closed.append(self) or close(self))
     target = f"{server.endpoint}/shares?sig=planted"
     server.on("GET", "/shares", wire.Reply(302, b"x" * 5_000_000, {"Location": target}))
 
     with pytest.raises(RequestError, match="redirects more than 5 times") as caught:
         rest.list_shares()
-    assert len(server.seen) == 6
+    assert len(server.seen) == len(set(map(id, closed))) == 6
     error = caught.value
     while error is not None:
         assert "planted" not in repr(vars(error))
         error = error.__context__
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind"),
+    [
+        (lambda rest: rest.get_share(""), "share"),
+        (lambda rest: rest.list_schemas(""), "share"),
+        (lambda rest: rest.list_tables("", "d"), "share"),
+        (lambda rest: rest.list_tables("s", ""), "schema"),
+        (lambda rest: rest.list_all_tables(""), "share"),
+    ],
+)
+def test_what_has_no_name_is_told_by_its_kind_before_anything_is_asked(server, rest, ask, kind):
+    with pytest.raises(UsageError, match=f"A {kind} needs a name, found ''"):
+        ask(rest)
+    assert server.seen == []
 
 
 # === Bounds ===

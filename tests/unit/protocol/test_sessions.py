@@ -13,6 +13,7 @@ import pytest
 import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol import sessions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
@@ -27,7 +28,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY)
 @pytest.fixture
 def client(raw: Raw, bundle: str) -> ds.SharingClient:
     profile = {"shareCredentialsVersion": 1, "endpoint": raw.url, "bearerToken": "planted"}
-    options = ReadOptions(ca_bundle=bundle, read_timeout=5.0, max_attempts=3)
+    options = ReadOptions(ca_bundle=bundle, read_timeout=30.0, max_attempts=3)
     return ds.SharingClient(profile, options=options)
 
 
@@ -124,7 +125,7 @@ def test_an_interrupt_ends_what_waits_from_another_thread(raw: Raw, bundle: str,
     raw.answers = [[sent, b""]]
     raw.pause = 20
     profile = Profile.load({"shareCredentialsVersion": 1, "endpoint": raw.url, "bearerToken": "planted"})
-    rest, interrupt = RestClient(profile, ReadOptions(ca_bundle=bundle, read_timeout=20, max_attempts=2)), Interrupt()
+    rest, interrupt = RestClient(profile, ReadOptions(ca_bundle=bundle, read_timeout=30, max_attempts=2)), Interrupt()
     ended: list[BaseException | float] = []
 
     def ask() -> None:
@@ -163,3 +164,16 @@ def test_an_interrupt_ends_a_handshake(bundle: str) -> None:
         rest.operation(interrupt).fetch(rest.metadata_request(TableName.parse("s.d.t"), {}, None, None))
     assert time.monotonic() - began < SOON
     timer.join()
+
+
+def test_a_response_of_many_small_chunks_is_no_endless_head(
+    raw: Raw, client: ds.SharingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line in front of each chunk counts up to its bytes, and no further."""
+    monkeypatch.setattr(sessions, "_LONGEST_HEAD", 200)
+    chunks = b"".join(b"3\r\n%s\r\n" % BODY[at : at + 3] for at in range(0, len(BODY) // 3 * 3, 3))
+    rest = BODY[len(BODY) // 3 * 3 :]
+    last = b"%x\r\n%s\r\n" % (len(rest), rest) if rest else b""
+    padding = b"3\r\n   \r\n" * 100
+    raw.answers = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + last + padding + b"0\r\n\r\n"]
+    assert shares(client) == ["whole"]

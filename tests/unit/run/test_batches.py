@@ -33,13 +33,11 @@ from delta_sharing_client.read.decode import FileDecoder
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, _End, _Read, execute
 from tests.memory import arrow_bytes
-from tests.unit.storages import Fault, Storage, Table, fast_options, status, wait_for
+from tests.unit.storages import SOON, Fault, Storage, Table, fast_options, status, wait_for
 
 MakeTable = Callable[..., Table]
 
 ROOT = Path(__file__).resolve().parents[3]
-# A second is what is promised; the machine may be busy with other tests.
-SOON = 3.0
 FILES = 12
 
 

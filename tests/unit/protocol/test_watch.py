@@ -1,0 +1,164 @@
+"""Requests that end before their response: cancelled from another thread, or too slow."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+
+from delta_sharing_client.errors import TransportError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol import watch
+from delta_sharing_client.protocol.watch import Interrupt, Watch
+from delta_sharing_client.retry import Transient
+
+# In this folder a fixture stands for it.
+SLEEP = Interrupt.sleep
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    left, right = socket.socketpair()
+    with left, right:
+        right.settimeout(30)
+        yield left, right
+
+
+def is_shut(other: socket.socket) -> bool:
+    try:
+        return other.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_wait_ends_when_it_is_cancelled() -> None:
+    interrupt = Interrupt()
+    SLEEP(interrupt, 0)
+    interrupt.check()
+    timer = threading.Timer(0.05, interrupt.set)
+    timer.start()
+    with pytest.raises(CancelledError):
+        SLEEP(interrupt, 300)
+    timer.join()
+    for call in (interrupt.check, lambda: SLEEP(interrupt, 0)):
+        with pytest.raises(CancelledError):
+            call()
+
+
+def test_cancelling_shuts_the_request_s_socket(pair: tuple[socket.socket, socket.socket]) -> None:
+    left, right = pair
+    interrupt = Interrupt()
+    interrupt.use(left)
+    left.sendall(b"x")
+    assert right.recv(1) == b"x"
+    interrupt.set()
+    assert is_shut(right)
+
+
+def test_a_request_that_begins_after_it_was_cancelled_is_shut(pair: tuple[socket.socket, socket.socket]) -> None:
+    left, right = pair
+    interrupt = Interrupt()
+    interrupt.set()
+    interrupt.use(left)
+    assert is_shut(right)
+
+
+def test_a_request_that_is_over_is_left_alone(pair: tuple[socket.socket, socket.socket]) -> None:
+    left, right = pair
+    interrupt = Interrupt()
+    interrupt.use(left)
+    interrupt.use(None)
+    interrupt.set()
+    left.sendall(b"x")
+    assert right.recv(1) == b"x"
+
+
+class Clock:
+    """A deadline ``left`` seconds away, the clock of a response, and its socket."""
+
+    def __init__(self, left: float = 1000) -> None:
+        self.now, self.left = 0.0, left
+        self.timeouts: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def check(self, doing: str, table: str | None) -> None:
+        if self.left <= self.now:
+            raise TransportError(f"{doing} took too long.", table=table)
+
+    def within(self, seconds: float) -> float:
+        return min(seconds, self.left - self.now)
+
+    def settimeout(self, seconds: float) -> None:
+        self.timeouts.append(seconds)
+
+    def taking(self, seconds: float, count: int | None = 10) -> Any:
+        def read() -> int | None:
+            self.now += seconds
+            return count
+
+        return read
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(watch, "time", found)
+    return found
+
+
+def watching(clock: Clock, **options: Any) -> Any:
+    found = Watch(ReadOptions(read_timeout=20, **options), clock, "Listing", "s.d.t")  # type: ignore[arg-type]
+    return found, lambda seconds, count=10: found.read(clock, clock.taking(seconds, count))  # type: ignore[arg-type]
+
+
+def test_a_head_may_take_so_long_after_its_first_byte(clock: Clock) -> None:
+    """The wait for the first byte is limited by the socket."""
+    _, read = watching(clock)
+    assert read(19) == 10
+    assert read(10) == 10
+    assert read(10) == 10
+    with pytest.raises(Transient, match="the head of the response is not complete after 20 s"):
+        read(0.1)
+    assert clock.timeouts == []
+
+
+def test_a_body_may_take_longer_than_a_head(clock: Clock) -> None:
+    whole, read = watching(clock, min_bytes_per_second=0)
+    read(1)
+    whole.head_is_complete()
+    for _ in range(10):
+        assert read(19) == 10
+    assert read(1, None) is None
+
+
+def test_a_body_that_is_slow_ends(clock: Clock) -> None:
+    whole, read = watching(clock, min_bytes_per_second=1000)
+    read(0)
+    whole.head_is_complete()
+
+    def read_on() -> None:
+        for _ in range(100):
+            read(19)
+
+    with pytest.raises(Transient):
+        read_on()
+
+
+def test_no_wait_is_longer_than_what_is_left_of_the_whole(clock: Clock) -> None:
+    clock.left = 25.0
+    whole, read = watching(clock, min_bytes_per_second=0)
+    read(5)
+    assert clock.timeouts == []
+    whole.head_is_complete()
+    read(10)
+    assert clock.timeouts == []
+    read(10)
+    assert clock.timeouts == [10.0]
+    with pytest.raises(TransportError, match="Listing took too long"):
+        read(0)

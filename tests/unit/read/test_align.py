@@ -1,0 +1,387 @@
+"""Columns of a file as the table's: which Parquet columns they are, by pyarrow's own list, and their values."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+from delta_sharing_client.delta.data_types import StructField
+from delta_sharing_client.delta.schema import from_arrow_schema
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.options import VariantAs
+from delta_sharing_client.read.align import Aligner, FileColumn, checker
+
+POINT = pa.struct([("x", pa.int32()), ("y", pa.string())])
+FILE = pa.schema(
+    [
+        ("a", pa.int64()),
+        ("s", pa.struct([("b", pa.int64()), ("p", POINT), ("l", pa.list_(POINT)), ("last", pa.int64())])),
+        ("m", pa.map_(pa.string(), pa.struct([("k", pa.map_(pa.int32(), POINT)), ("v", pa.list_(pa.list_(POINT)))]))),
+        ("l", pa.large_list(pa.list_(POINT, 2))),
+        ("z", pa.int64()),
+    ]
+)
+TABLE = pa.schema(
+    [
+        ("a", pa.int64()),
+        ("s", pa.struct([("b", pa.int64()), ("p", POINT), ("l", pa.list_(POINT)), ("last", pa.int64())])),
+        ("m", pa.map_(pa.string(), pa.struct([("k", pa.map_(pa.int32(), POINT)), ("v", pa.list_(pa.list_(POINT)))]))),
+        ("l", pa.list_(pa.list_(POINT))),
+        ("z", pa.int64()),
+    ]
+)
+
+
+def fields_of(schema: pa.Schema) -> dict[str, StructField]:
+    return {field.name: field for field in from_arrow_schema(schema).fields}
+
+
+def aligner(schema: pa.Schema, mode: ColumnMappingMode = ColumnMappingMode.NONE) -> Aligner:
+    return Aligner(schema, mode, VariantAs.JSON)
+
+
+def leaves_below(*names: str) -> tuple[int, ...]:
+    """Return the numbers of the Parquet columns whose path begins so, as pyarrow writes them."""
+    sink = io.BytesIO()
+    pq.write_table(FILE.empty_table(), sink)
+    schema = pq.ParquetFile(sink).schema
+    paths = [schema.column(number).path.split(".") for number in range(len(schema))]
+    return tuple(number for number, path in enumerate(paths) if tuple(path[: len(names)]) == names)
+
+
+@pytest.mark.parametrize("name", FILE.names)
+def test_a_column_is_all_of_its_parquet_columns(name: str) -> None:
+    column = aligner(FILE).column(fields_of(TABLE)[name])
+    assert column.leaves == leaves_below(name)
+    assert column.top == FILE.names.index(name)
+    assert aligner(FILE).leaves == len(leaves_below())
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "paths"),
+    [
+        ("s", pa.struct([("last", pa.int64())]), [("s", "last")]),
+        ("s", pa.struct([("p", pa.struct([("y", pa.string())]))]), [("s", "p", "y")]),
+        ("s", pa.struct([("last", pa.int64()), ("b", pa.int64())]), [("s", "last"), ("s", "b")]),
+        ("s", pa.struct([("l", pa.list_(pa.struct([("y", pa.string())])))]), [("s", "l", "list", "element", "y")]),
+        # Of a struct without any of the wanted fields one is read, to tell which structs are null.
+        ("s", pa.struct([("none", pa.int64())]), [("s", "b")]),
+        ("s", pa.struct([("p", pa.struct([("none", pa.int64())]))]), [("s", "p", "x")]),
+        (
+            "m",
+            pa.map_(pa.string(), pa.struct([("v", pa.list_(pa.list_(pa.struct([("x", pa.int32())]))))])),
+            [("m", "key_value", "key"), ("m", "key_value", "value", "v", "list", "element", "list", "element", "x")],
+        ),
+        ("l", pa.list_(pa.list_(pa.struct([("y", pa.string())]))), [("l", "list", "element", "list", "element", "y")]),
+    ],
+)
+def test_a_part_of_a_column_is_its_own_parquet_columns(
+    name: str, wanted: pa.DataType, paths: list[tuple[str, ...]]
+) -> None:
+    column = aligner(FILE).column(fields_of(pa.schema([(name, wanted)]))[name])
+    expected = [leaves_below(*path) for path in paths]
+    assert [len(item) for item in expected] == [1] * len(paths)
+    assert column.leaves == tuple(item[0] for item in expected)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        (("a",), ("a",)),
+        (("z",), ("z",)),
+        (("s", "b"), ("s", "b")),
+        (("s", "p", "x"), ("s", "p", "x")),
+        (("s", "p", "y"), ("s", "p", "y")),
+        (("s", "last"), ("s", "last")),
+    ],
+)
+def test_a_field_below_structs_is_one_parquet_column(path: tuple[str, ...], found: tuple[str, ...]) -> None:
+    fields, steps = fields_of(TABLE), []
+    for name in path:
+        steps.append(fields[name])
+        fields = {item.name: item for item in getattr(fields[name].type, "fields", ())}
+    files = aligner(FILE)
+    for _ in range(2):  # the second time from memory
+        leaf = files.leaf(tuple(steps))
+        assert leaf is not None
+        assert (leaf[0],) == leaves_below(*found)
+
+
+def test_a_nested_field_is_no_single_parquet_column_and_a_missing_one_none() -> None:
+    table, files = fields_of(TABLE), aligner(FILE)
+    for name in ("s", "m", "l"):
+        leaf = files.leaf((table[name],))
+        assert leaf is not None
+        assert leaf[0] == -1
+    none = StructField("none", table["a"].type)
+    assert files.leaf((none,)) is None
+    assert files.leaf((table["s"], none)) is None
+
+
+# === Values ===
+
+
+def column_of(found: pa.DataType, target: pa.Field) -> FileColumn:
+    [field] = from_arrow_schema(pa.schema([target])).fields
+    return aligner(pa.schema([("c", found)])).column(field)
+
+
+def applied(array: pa.Array, target: pa.DataType) -> list[Any]:
+    result = column_of(array.type, pa.field("c", target)).apply(array)
+    result.validate(full=True)
+    assert result.type == column_of(array.type, pa.field("c", target)).type
+    return result.to_pylist()
+
+
+NARROW_POINT = pa.struct([("y", pa.string()), ("x", pa.int16()), ("more", pa.int8())])
+POINTS = [{"x": 1, "y": "a"}, None, {"x": None, "y": "b"}, {"x": 3, "y": None}]
+
+
+def narrow(points: Any) -> Any:
+    """Rows with points as the file has them: in another order, with a field more."""
+    if isinstance(points, list):
+        return [narrow(item) for item in points]
+    if isinstance(points, tuple):
+        return (points[0], narrow(points[1]))
+    return {**points, "more": 7} if isinstance(points, dict) and "x" in points else points
+
+
+NESTED: list[tuple[pa.DataType, pa.DataType, list[Any]]] = [
+    (NARROW_POINT, POINT, POINTS),
+    (pa.list_(NARROW_POINT), pa.list_(POINT), [POINTS, None, [], POINTS[1:], [None]]),
+    (pa.large_list(NARROW_POINT), pa.list_(POINT), [POINTS, None, [], POINTS[1:]]),
+    (pa.list_(NARROW_POINT, 2), pa.list_(POINT), [POINTS[:2], None, POINTS[2:]]),
+    (pa.list_(pa.int16()), pa.list_(pa.int32()), [[1, None], None, [], [3]]),
+    (pa.large_list(pa.int32()), pa.list_(pa.int32()), [[1, None], None, [], [3]]),
+    (pa.list_(pa.field("item", pa.int32())), pa.list_(pa.int32()), [[1, None], None, [], [3]]),
+    (pa.list_(pa.list_(pa.int8())), pa.list_(pa.list_(pa.int64())), [[[1], None], None, [[], [2, 3]]]),
+    (
+        pa.map_(pa.string(), NARROW_POINT),
+        pa.map_(pa.string(), POINT),
+        [[("a", POINTS[0]), ("b", None)], None, [], [("c", POINTS[3])]],
+    ),
+    (pa.map_(pa.int16(), pa.int16()), pa.map_(pa.int64(), pa.int32()), [[(1, 2), (3, None)], None, [], [(4, 5)]]),
+    (pa.map_(pa.int64(), pa.int16()), pa.map_(pa.int64(), pa.int32()), [[(1, 2), (3, None)], None, [], [(4, 5)]]),
+    (
+        pa.struct([("d", pa.dictionary(pa.int8(), pa.string()))]),
+        pa.struct([("d", pa.string())]),
+        [{"d": "x"}, None, {"d": None}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "target", "rows"), NESTED, ids=lambda item: str(item)[:60])
+def test_nested_values_are_the_tables_wherever_a_batch_begins(
+    found: pa.DataType, target: pa.DataType, rows: list[Any]
+) -> None:
+    array = pa.array(narrow(rows), found)
+    for start in range(len(rows) + 1):
+        for stop in range(start, len(rows) + 1):
+            assert applied(array.slice(start, stop - start), target) == rows[start:stop]
+
+
+def test_what_is_the_tables_already_is_returned_as_it_is() -> None:
+    for data_type in (pa.int64(), POINT, pa.list_(pa.field("element", POINT)), pa.string()):
+        array = pa.nulls(3, data_type)
+        column = column_of(data_type, pa.field("c", data_type))
+        assert column.is_as_stored
+        assert column.apply(array) is array
+    assert not column_of(pa.int32(), pa.field("c", pa.int64())).is_as_stored
+    assert not column_of(pa.list_(pa.field("other", pa.int64())), pa.field("c", pa.list_(pa.int64()))).is_as_stored
+    assert not column_of(NARROW_POINT, pa.field("c", POINT)).is_as_stored
+
+
+def test_what_may_be_wrong_is_looked_at() -> None:
+    assert not column_of(pa.int64(), pa.field("c", pa.int64())).is_looked_at
+    assert column_of(pa.int64(), pa.field("c", pa.int64(), False)).is_looked_at
+    assert column_of(pa.string(), pa.field("c", pa.string())).is_looked_at
+
+
+@pytest.mark.parametrize(
+    ("found", "target", "path"),
+    [
+        (pa.string(), pa.int64(), "c"),
+        (pa.struct([("x", pa.string())]), POINT, "c.x"),
+        (pa.list_(pa.struct([("x", pa.string())])), pa.list_(POINT), "c.element.x"),
+        (pa.map_(pa.int64(), pa.int64()), pa.map_(pa.string(), pa.int64()), "c.key"),
+        (pa.map_(pa.string(), pa.string()), pa.map_(pa.string(), pa.int64()), "c.value"),
+        (pa.int64(), POINT, "c"),
+        (pa.int64(), pa.list_(pa.int64()), "c"),
+        (pa.list_(pa.int64()), pa.int64(), "c"),
+        (POINT, pa.list_(POINT), "c"),
+        (pa.list_(POINT), POINT, "c"),
+        (pa.list_(pa.int64()), pa.map_(pa.int64(), pa.int64()), "c"),
+        (POINT, pa.map_(pa.int64(), pa.int64()), "c"),
+    ],
+    ids=str,
+)
+def test_another_type_is_refused_by_its_path(found: pa.DataType, target: pa.DataType, path: str) -> None:
+    with pytest.raises(DataError, match=f"Column '{path}' must have the table's type .* but the file has"):
+        column_of(found, pa.field("c", target))
+
+
+# === NOT NULL ===
+
+STRICT = pa.struct([pa.field("x", pa.int64(), False), pa.field("y", pa.int64())])
+LOOSE = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+
+
+def test_a_null_in_a_field_that_may_not_be_null_is_refused_and_a_null_struct_is_not() -> None:
+    column = column_of(LOOSE, pa.field("c", STRICT))
+    good = pa.array([{"x": 1, "y": None}, None, {"x": 2, "y": 2}], LOOSE)
+    assert column.apply(good).to_pylist() == good.to_pylist()
+    assert column.apply(good.slice(0, 1)).to_pylist() == good.to_pylist()[:1]
+    for bad in ([{"x": None, "y": 1}], [{"x": 1, "y": 1}, None, {"x": None, "y": 1}]):
+        with pytest.raises(DataError, match=r"Column 'c\.x' is NOT NULL in the table, but the file holds nulls in it"):
+            column.apply(pa.array(bad, LOOSE))
+    # A row that is not in the batch does not count.
+    assert column.apply(pa.array([{"x": None, "y": 1}, {"x": 1, "y": 1}], LOOSE).slice(1)).to_pylist() == [
+        {"x": 1, "y": 1}
+    ]
+
+
+def test_a_null_in_a_column_that_may_not_be_null_is_refused() -> None:
+    column = column_of(pa.int64(), pa.field("c", pa.int64(), False))
+    assert column.apply(pa.array([1])).to_pylist() == [1]
+    with pytest.raises(DataError, match="Column 'c' is NOT NULL in the table, but the file holds nulls in it"):
+        column.apply(pa.array([1, None]))
+    missing = aligner(pa.schema([("other", pa.int64())])).column(
+        from_arrow_schema(pa.schema([pa.field("c", pa.int64(), False)])).fields[0]
+    )
+    assert len(missing.missing(0)) == 0
+    with pytest.raises(DataError, match="Column 'c' is NOT NULL in the table, but the file does not have it"):
+        missing.missing(1)
+
+
+@pytest.mark.parametrize("found", [pa.list_(pa.int32()), pa.large_list(pa.int32())], ids=str)
+def test_a_null_element_of_lists_without_is_refused(found: pa.DataType) -> None:
+    target = pa.field("c", pa.list_(pa.field("element", pa.int64(), False)))
+    column = column_of(found, target)
+    rows = [[1, 2], None, [], [3], [None]]
+    array = pa.array(rows, found)
+    with pytest.raises(DataError, match="Column 'c' has no null elements in the table, but the file holds some"):
+        column.apply(array)
+    assert column.apply(array.slice(0, 4)).to_pylist() == rows[:4]
+
+
+def test_a_null_value_of_maps_without_is_refused() -> None:
+    found = pa.map_(pa.string(), pa.int32())
+    target = pa.field("c", pa.map_(pa.string(), pa.field("value", pa.int64(), False)))
+    column = column_of(found, target)
+    rows = [[("a", 1)], None, [], [("b", None)], [("c", 3)]]
+    array = pa.array(rows, found)
+    with pytest.raises(DataError, match="Column 'c' has no null values in the table, but the file holds some"):
+        column.apply(array)
+    for start, stop in ((0, 3), (4, 5), (1, 3)):
+        assert column.apply(array.slice(start, stop - start)).to_pylist() == rows[start:stop]
+
+
+# === Finding ===
+
+
+def with_ids(*names: str) -> pa.Schema:
+    return pa.schema(
+        [pa.field(name, pa.int64(), metadata={"PARQUET:field_id": str(number)}) for number, name in enumerate(names, 1)]
+    )
+
+
+def mapped(name: str, physical: str, field_id: int) -> StructField:
+    [field] = from_arrow_schema(pa.schema([(name, pa.int64())])).fields
+    metadata = {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": field_id}
+    return StructField(name, field.type, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("mode", "top"), [(ColumnMappingMode.NONE, 0), (ColumnMappingMode.NAME, 1), (ColumnMappingMode.ID, 2)]
+)
+def test_a_column_is_found_as_the_table_maps_it(mode: ColumnMappingMode, top: int) -> None:
+    files = aligner(with_ids("shown", "stored", "other"), mode)
+    assert files.column(mapped("shown", "stored", 3)).top == top
+    assert files.column(mapped("x", "y", 9)).top == -1
+
+
+def test_a_file_without_columns_needs_no_field_ids() -> None:
+    assert aligner(pa.schema([]), ColumnMappingMode.ID).column(mapped("a", "b", 1)).leaves == ()
+    with pytest.raises(DataError, match="maps columns by field id, but the file has no field ids"):
+        aligner(pa.schema([("a", pa.int64())]), ColumnMappingMode.ID)
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "top"),
+    [
+        (["a", "A"], "a", 0),
+        (["a", "A"], "A", 1),
+        (["b", "A"], "a", 1),
+        (["b", "a"], "A", 1),
+        (["b"], "a", -1),
+        (["a", "a"], "a", None),
+        (["a", "A"], "ä", -1),
+        (["É", "b"], "é", 0),
+        (["aB", "Ab"], "ab", None),
+    ],
+)
+def test_names_are_found_in_another_case_if_there_is_one(names: Sequence[str], wanted: str, top: int | None) -> None:
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    [field] = from_arrow_schema(pa.schema([(wanted, pa.int64())])).fields
+    if top is None:
+        with pytest.raises(DataError, match=f"Column '{wanted}' occurs 2 times in the file"):
+            aligner(schema).column(field)
+    else:
+        assert aligner(schema).column(field).top == top
+
+
+# === Many texts ===
+
+MANY = 4096
+
+
+@pytest.mark.parametrize("count", [MANY - 1, MANY, MANY + 1])
+def test_many_texts_are_checked_as_few_are(count: int) -> None:
+    check = checker(pa.string())
+    assert check is not None
+    good = ["ä", "", "日本", "x", None] * (count // 5 + 1)
+    check(pa.array(good[:count], pa.string()))
+    check(pa.array(good + good, pa.string()).slice(3, count))
+    check(pa.nulls(count, pa.string()))
+    check(pa.array([""] * count))
+    check(pa.array([""] * (count - 1) + ["x"]))
+    check(pa.array(["x"] + [""] * (count - 1)))
+    for place in (0, 1, count // 2, count - 1):
+        for wrong in (b"\xff", b"\xc3", b"\xa4", b"ok\xe6\x97"):
+            bytes_ = [b"ok"] * count
+            bytes_[place] = wrong
+            array = pa.array(bytes_, pa.binary()).view(pa.string())
+            with pytest.raises(pa.ArrowInvalid):
+                check(array)
+            # Outside of the slice it does not count.
+            if place == 0:
+                check(array.slice(1))
+            elif place == count - 1:
+                check(array.slice(0, count - 1))
+
+
+def test_many_texts_are_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one takes many times as long."""
+    check = checker(pa.string())
+    assert check is not None
+    looked_at: list[int] = []
+    whole = pa.Array.from_buffers
+
+    class Arrays:
+        @staticmethod
+        def from_buffers(data_type: pa.DataType, length: int, *rest: Any) -> pa.Array:
+            looked_at.append(length)
+            return whole(data_type, length, *rest)
+
+    monkeypatch.setattr("delta_sharing_client.read.align.pa.Array", Arrays)
+    check(pa.array(np.full(MANY, "text")))
+    assert looked_at == [1]
+    check(pa.array(np.full(MANY - 1, "text")))
+    assert looked_at == [1]
