@@ -1,0 +1,256 @@
+"""Batches of one file: how many rows each may have, and what is kept or computed for all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.delta.data_types import PrimitiveType, StructField, StructType
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.parquet.byte_ranges import Block
+from delta_sharing_client.parquet.footer import open_file
+from delta_sharing_client.predicates.tree import Expression, col
+from delta_sharing_client.read import decode
+from delta_sharing_client.read.bounds import typed_bounds
+from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection, rows_in_batch
+from delta_sharing_client.read.layout import Layout, Shape, lay_out
+from tests.unit.storages import Storage, Table, fast_options, metadata, parquet_bytes
+
+ROWS = 10_000
+LONG = PrimitiveType("long")
+PLAIN = {"use_dictionary": False, "compression": "NONE"}
+
+
+class File:
+    """A table of one file that is here, and what decodes it."""
+
+    def __init__(
+        self,
+        content: pa.Table,
+        *,
+        partition: dict[str, str] | None = None,
+        wanted: Expression | None = None,
+        deleted: DeletionVector | None = None,
+        batch_rows: int = 1000,
+        **write: Any,
+    ) -> None:
+        schema = content.schema
+        for name in partition or {}:
+            schema = schema.append(pa.field(name, pa.string()))
+        table = Table(Storage(), metadata(schema, [*(partition or {})]))
+        blob = parquet_bytes(content, **write)
+        table.add(blob, partition_values=partition or {})
+        plan = table.plan(filter=wanted, options=fast_options(batch_rows=batch_rows))
+        shape, task = Shape(plan.context), next(iter(plan.tasks))
+        data = pa.py_buffer(blob)
+        footer, reader = open_file(data)
+        self.layout: Layout = lay_out(shape, task, footer, footer.arrow, whole=True)
+        opened = [] if reader is None else [reader]
+        self.data = ParquetBytes(len(blob), [Block(0, data)], footer.metadata, {}, opened)
+        self.report = ScanReport()
+        self.decoder = FileDecoder(shape, task, self.layout, Selection(deleted, None), self.report)
+
+    def rows(self, most: int, wanted: int = ROWS) -> int:
+        return rows_in_batch(self.layout, self.data, 0, wanted, most)
+
+    def batches(self) -> list[pa.RecordBatch]:
+        return list(self.decoder.batches(self.data, self.layout.groups, threads=False))
+
+
+# === Rows of a batch ===
+
+
+def numbers(count: int = ROWS) -> pa.Table:
+    return pa.table({"n": pa.array(range(count), pa.int64())})
+
+
+@pytest.mark.parametrize(
+    ("most", "wanted", "rows"),
+    [
+        (10**9, ROWS, ROWS),
+        (10**9, 10 * ROWS, ROWS),
+        (10**9, 100, 100),
+        # A quarter of what may be in flight, at eight bytes a row.
+        (100_000, ROWS, 3125),
+        (100_000, 3125, 3125),
+        (100_000, 3000, 3000),
+        (100_000, 0, 1),
+        (320_000, ROWS, ROWS),
+        (319_900, ROWS, 9996),
+    ],
+)
+def test_numbers_have_rows_for_a_share_of_what_may_be_in_flight(most: int, wanted: int, rows: int) -> None:
+    assert File(numbers(), **PLAIN).rows(most, wanted) == rows
+
+
+def test_every_column_counts_by_its_width() -> None:
+    content = pa.table(
+        {
+            "a": pa.array(range(ROWS), pa.int32()),
+            "b": [True] * ROWS,
+            "c": pa.array([1.5] * ROWS),
+            "d": pa.array([1] * ROWS),
+        }
+    )
+    # 4, 1, 8 and 8 bytes in Arrow, however few they are in the file.
+    assert File(content, use_dictionary=False).rows(400_000) == 100_000 * ROWS // (21 * ROWS)
+    assert File(content).rows(10**9) == ROWS
+
+
+def test_repeated_texts_count_as_often_as_they_are_used() -> None:
+    content = pa.table({"t": ["x" * 1000] * ROWS})
+    # 4 bytes of its offset and 1,000 of the text a row.
+    assert File(content).rows(8_000_000) == 2_000_000 * ROWS // (1004 * ROWS)
+    # Each is stored: the chunk has all of their bytes.
+    stored = File(content, use_dictionary=False, data_page_size=100_000, compression="zstd")
+    assert stored.rows(12_000_000) == pytest.approx(3_000_000 / 1004, rel=0.01)
+
+
+@pytest.mark.parametrize("place", [0, 5000, ROWS - 1])
+@pytest.mark.parametrize(
+    "write", [{}, {"use_dictionary": False, "column_encoding": {"t": "DELTA_BYTE_ARRAY"}}], ids=str
+)
+def test_one_long_text_does_not_make_all_batches_small(place: int, write: dict[str, Any]) -> None:
+    texts = [f"{row % 10}" for row in range(ROWS)]
+    texts[place] = "x" * 1_000_000
+    # What is stored counts, and what each row makes of it.
+    assert File(pa.table({"t": texts}), **write).rows(8_400_000) == ROWS
+    texts[place] = "0"
+    # Four of them are too many for one batch.
+    for row in range(4):
+        texts[2500 * row + 7] = "y" * 900_000 + str(row)
+    assert File(pa.table({"t": texts}), **write).rows(8_400_000) == 2500
+
+
+def test_texts_in_structs_are_measured_too() -> None:
+    texts = [f"{row % 10}" for row in range(ROWS)]
+    texts[3] = "x" * 1_000_000
+    content = pa.table({"s": [{"n": row, "deep": {"t": text}} for row, text in enumerate(texts)]})
+    assert File(content).rows(8_800_000) == ROWS
+
+
+def test_a_page_that_is_larger_than_all_that_may_be_in_flight_is_refused() -> None:
+    file = File(pa.table({"t": ["x" * 1000] * ROWS}), use_dictionary=False, compression="zstd")
+    with pytest.raises(
+        DataError, match=r"A page of the column 't' unpacks to \d+ bytes, more than 'max_bytes_in_flight'"
+    ):
+        file.rows(500_000)
+
+
+def test_rows_without_columns_are_as_many_as_wanted() -> None:
+    file = File(numbers(), partition={"p": "a"}, wanted=col("p") == "a")
+    assert file.rows(10**9, 10) == 10
+
+
+# === Batches ===
+
+
+@pytest.mark.parametrize("batch_rows", [1, 7, 1000, ROWS])
+def test_batches_have_the_rows_in_order(batch_rows: int) -> None:
+    file = File(numbers(2500), batch_rows=batch_rows, row_group_size=1000)
+    batches = file.batches()
+    assert pa.Table.from_batches(batches)["n"].to_pylist() == list(range(2500))
+    assert {batch.num_rows for batch in batches} <= {batch_rows, 1000 % batch_rows, 500 % batch_rows, 1000, 500}
+
+
+def test_a_constant_is_made_once() -> None:
+    file = File(numbers(2500), partition={"p": "a long value"})
+    batches = file.batches()
+    assert [batch["p"].to_pylist() for batch in batches] == [["a long value"] * count for count in (1000, 1000, 500)]
+    assert len({batch["p"].buffers()[2].address for batch in batches}) == 1
+
+
+def test_a_filter_of_constants_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[object] = []
+    mask = decode.predicate_mask
+
+    def counted(predicate: Any, batch: pa.RecordBatch) -> Any:
+        evaluated.append(batch.num_rows)
+        return mask(predicate, batch)
+
+    monkeypatch.setattr(decode, "predicate_mask", counted)
+    file = File(numbers(2500), partition={"p": "a"}, wanted=col("p") == "a")
+    assert sum(batch.num_rows for batch in file.batches()) == 2500
+    assert evaluated == [1]
+
+
+def test_removed_rows_are_counted_and_not_returned() -> None:
+    file = File(numbers(2500), deleted=DeletionVector.from_positions([0, 999, 1000, *range(2000, 2500)]))
+    rows = [row for batch in file.batches() for row in batch["n"].to_pylist()]
+    assert rows == [*range(1, 999), *range(1001, 2000)]
+    assert file.report.rows_deleted == 503
+
+
+def test_what_was_decoded_is_forgotten() -> None:
+    file = File(numbers())
+    assert file.data.opened
+    file.data.forget()
+    assert (file.data.blocks, file.data.replaced, file.data.opened) == ([], {}, [])
+
+
+def test_an_open_file_is_used_once_and_not_for_dictionaries() -> None:
+    file = File(numbers())
+    [opened] = file.data.opened
+    assert file.data.open(["n"]) is not opened
+    assert file.data.open() is opened
+    again = file.data.open()
+    assert again is not opened
+    assert again.read_all()["n"].to_pylist() == list(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("start", "rows", "is_slice"), [(0, 100, True), (10, 51, True), (10, 50, False), (99, 1, False)]
+)
+def test_a_small_part_of_a_batch_does_not_keep_all_of_it(start: int, rows: int, is_slice: bool) -> None:
+    [batch] = numbers(100).to_batches()
+    part = decode._part(batch, start, rows)
+    assert part is not None
+    assert part["n"].to_pylist() == list(range(start, start + rows))
+    assert (part["n"].buffers()[1].address == batch["n"].buffers()[1].address) is is_slice
+    assert decode._part(None, start, rows) is None
+
+
+# === Selections ===
+
+
+def vector(*rows: int) -> DeletionVector:
+    return DeletionVector.from_positions(rows)
+
+
+@pytest.mark.parametrize(
+    ("without", "only", "visible"),
+    [
+        (None, None, range(10)),
+        (vector(1, 3), None, [0, 2, 4, 5, 6, 7, 8, 9]),
+        (None, vector(1, 3, 9), [1, 3, 9]),
+        (vector(3), vector(1, 3, 9), [1, 9]),
+        (vector(1, 3, 9), vector(3), []),
+        (vector(), None, range(10)),
+        (None, vector(), []),
+    ],
+)
+def test_visible_rows_are_those_of_one_vector_without_the_other(without: Any, only: Any, visible: Any) -> None:
+    selection = Selection(without, only)
+    for start in range(10):
+        for stop in range(start, 11):
+            mask = selection.mask(start, stop - start)
+            found = (
+                range(start, stop) if mask is None else [start + i for i, kept in enumerate(mask.to_pylist()) if kept]
+            )
+            assert list(found) == [row for row in visible if start <= row < stop]
+        assert selection.count(start) == len([row for row in visible if row < start])
+    last = max((row for item in (without, only) if item is not None for row in item.positions()), default=-1)
+    selection.check(last + 1)
+    if last >= 0:
+        with pytest.raises(DataError, match=f"names the row {last}, but the file has {last} rows"):
+            selection.check(last)
+
+
+def test_a_nested_column_has_no_bounds() -> None:
+    nested = StructField("s", StructType((StructField("x", LONG),)))
+    assert typed_bounds((1, 2), nested, pa.int64()) == typed_bounds(None, StructField("x", LONG), pa.int64())
+    assert typed_bounds((1, 2), StructField("x", LONG), pa.int64())[:2] == (1, 2)
