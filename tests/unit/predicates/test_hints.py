@@ -626,3 +626,155 @@ def test_a_tree_may_have_a_hundred_levels(depth):
         node = {"op": "not", "children": [node]}
     with pytest.raises(UsageError, match="nested deeper than 100 levels"):
         from_json_hints(node)
+
+
+# === Bounds of what is sent ===
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("instant <> '2024-01-01'", None),
+        ("instant NOT IN ('2024-01-01')", None),
+        ("instant = '2024-01-01'", "(equal instant:timestamp '2024-01-01T00:00:00.000Z':timestamp)"),
+        ("day <> DATE '2024-02-01'", "(not (equal day:date '2024-02-01':date))"),
+        ("flag <> TRUE", "(equal flag:bool 'false':bool)"),
+        ("flag < TRUE", None),
+        ("f32 <> 0.5", None),
+        ("text <> 'x'", "(not (equal text:string 'x':string))"),
+        (f"text <> '{'a' * 40}'", f"(not (equal text:string {'a' * 40!r}:string))"),
+        (
+            "f32 = 0.5",
+            "(and (lessThan f32:float '0.5000000596046448':float) (greaterThan f32:float '0.4999999701976776':float))",
+        ),
+        ("blob IS NULL", None),
+        ("Nest.n IS NULL", None),
+        ("`dotted.name` IS NULL", None),
+        ("instant IS NOT NULL", "(not (isNull instant:timestamp))"),
+    ],
+)
+def test_of_a_partition_column_other_things_are_said(text, expected):
+    names = ("instant", "day", "flag", "f32", "text", "blob", "Nest", "dotted.name")
+    assert hints(text, names) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("day >= DATE '0001-01-01'", "(greaterThanOrEqual day:date '0001-01-01':date)"),
+        ("day >= DATE '0000-12-31'", None),
+        ("day <= DATE '9999-12-31'", "(lessThanOrEqual day:date '9999-12-31':date)"),
+        ("day <= DATE '+10000-01-01'", None),
+        (
+            "instant <= '9999-12-31 23:59:59.999'",
+            "(lessThanOrEqual instant:timestamp '9999-12-31T23:59:59.999Z':timestamp)",
+        ),
+        ("instant <= '9999-12-31 23:59:59.999001'", None),
+        ("instant >= '9999-12-31 23:59:59.999001'", None),
+        (
+            "instant >= '0001-01-01 00:00:00'",
+            "(greaterThanOrEqual instant:timestamp '0001-01-01T00:00:00.000Z':timestamp)",
+        ),
+        ("instant <= '0000-12-31 23:59:59.9999'", None),
+        (
+            "instant = '2024-01-02 03:04:05.678901'",
+            "(and (greaterThanOrEqual instant:timestamp '2024-01-02T03:04:05.678Z':timestamp) "
+            "(lessThanOrEqual instant:timestamp '2024-01-02T03:04:05.679Z':timestamp))",
+        ),
+        ("instant < '2024-01-02'", "(lessThan instant:timestamp '2024-01-02T00:00:00.000Z':timestamp)"),
+        (
+            "instant > '1969-12-31 23:59:59.9999'",
+            "(greaterThanOrEqual instant:timestamp '1969-12-31T23:59:59.999Z':timestamp)",
+        ),
+        (f"text = '{'a' * 31}'", f"(equal text:string {'a' * 31!r}:string)"),
+        (
+            f"text = '{'a' * 32}'",
+            f"(and (greaterThanOrEqual text:string {'a' * 31!r}:string) "
+            f"(lessThanOrEqual text:string {'a' * 32!r}:string))",
+        ),
+        (f"text >= '{'a' * 31}'", f"(greaterThanOrEqual text:string {'a' * 31!r}:string)"),
+        (f"text > '{'a' * 31}'", f"(greaterThan text:string {'a' * 31!r}:string)"),
+        (f"text >= '{'a' * 32}'", f"(greaterThanOrEqual text:string {'a' * 31!r}:string)"),
+        (f"text <= '{'a' * 40}'", f"(lessThanOrEqual text:string {'a' * 40!r}:string)"),
+        (f"text < '{'a' * 40}'", f"(lessThan text:string {'a' * 40!r}:string)"),
+        ("text < '\ud7ff'", f"(lessThan text:string {chr(0xD7FF)!r}:string)"),
+        ("text < 'a\ue000'", None),
+        ("text LIKE 'a\ud7ff%'", f"(greaterThanOrEqual text:string {'a' + chr(0xD7FF)!r}:string)"),
+        (
+            "text LIKE 'a\ud7fe%'",
+            f"(and (greaterThanOrEqual text:string {'a' + chr(0xD7FE)!r}:string) "
+            f"(lessThan text:string {'a' + chr(0xD7FF)!r}:string))",
+        ),
+        ("text LIKE '%a'", None),
+        ("i32 NOT IN (1)", None),
+        ("f64 < 3.4028235e38", "(lessThan f64:double '3.4028236e+38':double)"),
+        ("f64 < 1e39", "(lessThan f64:double '1.0000000000000001e+39':double)"),
+        ("f64 < -1e39", "(lessThan f64:double '-3.4028234663852886e+38':double)"),
+        ("f64 < 0.5", "(lessThan f64:double '0.5':double)"),
+        ("f64 <= 0.5", "(lessThan f64:double '0.5000000596046448':double)"),
+        ("f64 < CAST('Infinity' AS DOUBLE)", None),
+    ],
+)  # fmt: skip
+def test_limits_are_moved_outward_by_the_least_step(text, expected):
+    assert hints(text) == expected
+
+
+@pytest.mark.parametrize(("data_type", "said"), [
+    (pa.int8(), "int"), (pa.int16(), "int"), (pa.int32(), "int"), (pa.int64(), "long"), (pa.uint8(), None),
+    (pa.uint32(), None), (pa.uint64(), None), (pa.decimal128(5, 0), None),
+    (pa.dictionary(pa.int8(), pa.int64()), "long"),
+])  # fmt: skip
+def test_numbers_have_the_names_of_the_protocol(data_type, said):
+    found = hints("c = 1", schema=pa.schema([("c", data_type)]))
+    assert found == (None if said is None else f"(equal c:{said} '1':{said})")
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_nanoseconds_are_not_sent(unit):
+    found = hints("c = '2024-01-01'", schema=pa.schema([("c", pa.timestamp(unit, "UTC"))]))
+    assert found == (None if unit == "ns" else "(equal c:timestamp '2024-01-01T00:00:00.000Z':timestamp)")
+
+
+def test_lists_are_said_value_by_value_or_as_a_range():
+    def listed(*numbers: int) -> str | None:
+        return hints(f"i32 IN ({', '.join(map(str, numbers))})")
+
+    assert listed(*range(20)).count("equal") == 20
+    assert listed(*range(20, -1, -1)) == "(and (greaterThanOrEqual i32:int '0':int) (lessThanOrEqual i32:int '20':int))"
+    assert hints(f"i32 NOT IN ({', '.join(map(str, range(25)))})", ("i32",)).count("not") == 20
+    floats = [f"{number}.0E0" for number in range(21)]
+    assert hints(f"f64 IN ({', '.join(floats)})") == "(lessThan f64:double '20.000001907348633':double)"
+    assert hints(f"f64 IN ({', '.join(floats)}, CAST('NaN' AS DOUBLE))") is None
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_last_condition_that_fits_is_sent(more):
+    one = to_json_hints(bind(col("i32") == 1, SCHEMA))
+    empty = len(to_json_hints(bind(col("text") < "", SCHEMA)))
+    # An AND around two conditions, each with a comma.
+    room = MAX_BYTES - len('{"op":"and","children":[') - len("]}") - (len(one) + 1)
+    long = col("text") < "x" * (room - 1 - empty + more)
+    found = json.loads(to_json_hints(bind((col("i32") == 1) & long, SCHEMA)))
+    assert found["op"] == ("equal" if more else "and")
+    if not more:
+        assert len(json.dumps(found, separators=(",", ":"))) == MAX_BYTES - 1
+
+
+@pytest.mark.parametrize("levels", [47, 48, 49, 50])
+def test_the_deepest_condition_that_servers_read_is_sent(levels):
+    def deep(lowest: Any) -> Any:
+        for number in range(levels):
+            lowest = Or((And((lowest, col("i32") == number)), col("i64") == number))
+        return lowest
+
+    for lowest, own in (
+        (col("i32") == 1, 2),
+        (col("i32") != 1, 3),
+        (col("i32").is_null(), 2),
+        (col("i32").is_not_null(), 3),
+    ):
+        found = to_json_hints(bind(deep(lowest), SCHEMA), ["i32"])
+        # One level more is for an AND around it.
+        assert (found is not None) == (2 * levels + own + 1 <= 100)
+        if found is not None:
+            from_json_hints(found)

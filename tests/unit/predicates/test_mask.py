@@ -31,6 +31,7 @@ from delta_sharing_client.predicates.tree import (
     columns,
     push_not,
 )
+from delta_sharing_client.predicates.values import parse_moment
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.predicates.strategies import (
@@ -404,3 +405,20 @@ def test_dates_and_moments_of_every_unit_compare_as_points_in_time(unit, size):
                 Comparison(op.flipped, Column((other,)), Column(("m",))),
             ):
                 assert mask(bind(expression, batch.schema), batch).to_pylist() == expected, str(expression)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("unit", ["us", "ns"])
+@pytest.mark.parametrize(
+    "text", ["1600-01-01", "2300-01-01", "+300000-01-01", "-300000-01-01", "2000-01-01 00:00:00.0000001"]
+)
+def test_moments_that_no_row_can_hold_compare_with_all_of_them(zone, unit, text):
+    ends = pa.array([1 - 2**63, 0, 2**63 - 1], pa.int64()).view(pa.timestamp(unit, zone))
+    batch = pa.record_batch({"c": ends})
+    size = {"us": 1000, "ns": 1}[unit]
+    limit = parse_moment(text).nanoseconds
+    for op in Op:
+        expected = [op.holds((at * size > limit) - (at * size < limit)) for at in (1 - 2**63, 0, 2**63 - 1)]
+        for constant in (text, parse_moment(text + ("" if zone is None or " " not in text else "Z"))):
+            expression = bind(Comparison(op, Column(("c",)), Literal(constant)), batch.schema)
+            assert mask(expression, batch).to_pylist() == expected, (str(expression), op)

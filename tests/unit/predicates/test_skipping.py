@@ -17,7 +17,7 @@ from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import Literal, Not, col, columns
-from delta_sharing_client.predicates.values import Day, Moment, order
+from delta_sharing_client.predicates.values import Day, Moment, Zone, order
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, comparisons, predicates, rows, values
@@ -27,6 +27,9 @@ def _bounds(
     lower: Any, upper: Any, nulls: int | None = None, rows: int | None = None, without_nan: float | None = None
 ) -> ColumnBounds:
     return ColumnBounds(lower, upper, nulls, rows, without_nan)
+
+
+ZONES = {"instant": Zone.UTC, "wall": Zone.LOCAL}
 
 
 def _may_match(expression: Any, statistics: Any) -> bool:
@@ -365,3 +368,27 @@ def test_a_computed_condition_is_decided_where_every_column_has_one_value_or_non
     instant = _bounds(last, last, 0, 4)
     for column in ("instant", "wall"):
         assert [kept(f"year({column}) = {year}", **{column: instant}) for year in (2023, 2024)] == [True, False]
+
+
+@pytest.mark.parametrize("moment", ["instant", "wall"])
+def test_a_date_and_a_moment_have_other_units_and_skip_nothing(moment):
+    # The second of 1970 is a larger number than any day.
+    statistics = Known({("day",): _bounds(19_723, 19_723, 0, 1), (moment,): _bounds(10**9, 10**9, 0, 1)})
+    for condition in ("day > {0}", "day >= {0}", "day <> {0}", "{0} < day", "{0} <= day"):
+        expression = bind(parse_filter(condition.format(moment)), SCHEMA)
+        assert evaluate(expression, {"day": Day(19_723), moment: Moment(10**9, ZONES[moment])}) is True
+        assert _may_match(expression, statistics)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [("f32", "f64"), ("i32", "f64"), ("f64", "wide"), ("text", "text"), ("i32", "wide")]
+)
+def test_pairs_of_other_kinds_are_compared_where_their_bounds_are(left, right):
+    low, high = ("a", "b") if left == "text" else (1, 2)
+    statistics = Known({(left,): _bounds(high, high, 0, 1), (right,): _bounds(low, low, 0, 1)})
+    kept = "f64" in (left, right) or left == right
+    expression = bind(parse_filter(f"{left} < {right}"), SCHEMA)
+    if left == right:
+        assert not _may_match(expression, statistics)
+    else:
+        assert _may_match(expression, statistics) == kept

@@ -17,10 +17,12 @@ from delta_sharing_client.predicates.values import (
     Moment,
     Zone,
     format_date,
+    format_value,
     normalise,
     order,
     parse_date,
     parse_moment,
+    type_name,
 )
 from tests.quota import meets, met
 
@@ -230,3 +232,35 @@ def test_order_is_that_of_spark(left, right, expected):
 def test_different_families_do_not_compare(left, right):
     with pytest.raises(UsageError, match="cannot compare"):
         order(left, right)
+
+
+def test_numbers_of_more_than_64_bits_become_doubles():
+    found = normalise(np.longdouble("1.5"))
+    assert (found, type(found)) == (1.5, float)
+    assert normalise(np.longdouble("nan")) != 1.5
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "text"),
+    [
+        (None, "null", "NULL"),
+        (True, "boolean", "TRUE"),
+        (False, "boolean", "FALSE"),
+        (7, "integer", "7"),
+        (-1.5, "double", "-1.5E0"),
+        (1e300, "double", "1e+300"),
+        (math.inf, "double", "CAST('Infinity' AS DOUBLE)"),
+        (-math.inf, "double", "CAST('-Infinity' AS DOUBLE)"),
+        (math.nan, "double", "CAST('NaN' AS DOUBLE)"),
+        (Decimal("1.50"), "decimal", "1.50"),
+        (Decimal("1E2"), "decimal", "100."),
+        ("it's \\", "string", "'it\\'s \\\\'"),
+        (b"\xab\x01", "binary", "X'AB01'"),
+        (Day(0), "date", "DATE '1970-01-01'"),
+        (Moment(1_000, Zone.UTC), "timestamp", "TIMESTAMP '1970-01-01 00:00:00.000001Z'"),
+        (Moment(1, Zone.LOCAL), "timestamp without time zone", "TIMESTAMP '1970-01-01 00:00:00.000000001'"),
+    ],
+)
+def test_every_value_has_a_name_and_a_text(value, name, text):
+    assert type_name(value) == name
+    assert format_value(value) == text
