@@ -1,14 +1,23 @@
-"""A file's partition values, as its action tells them or leaves them out."""
+"""Where the rows of a file lie, and its partition values, as its action tells them or leaves them out."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.chunks import Chunk
+from delta_sharing_client.parquet.pages import Pages
+from delta_sharing_client.parquet.partial_chunk import GroupPages, PartialChunk
 from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.read.layout import Layout, lay_out
+from tests.unit.read.opened import File
 from tests.unit.storages import Storage, Table, metadata
 
 SCHEMA = pa.schema({"id": pa.int64(), "p": pa.int32(), "q": pa.string()})
@@ -74,3 +83,188 @@ def test_a_value_of_no_partition_column_may_be_that_of_a_column_that_is_missing(
     with pytest.raises(DataError, match=r"no column 'q', but the partition value 'q', .*file id-part-0.parquet"):
         table.read(columns=columns)
     assert table.read(columns=["id"]).column("id").to_pylist() == [7, 8]
+
+
+# === Rows and bytes ===
+
+GROUPS = {"row_group_size": 1000, "compression": "NONE", "use_dictionary": False}
+
+
+def part(**changes: Any) -> Layout:
+    """Return three row groups of two columns of eight bytes; the second one may be read in part."""
+    content = pa.table({"a": range(2500), "b": range(2500)})
+    layout = File(content, whole=changes.pop("whole", False), **GROUPS).layout
+    return dataclasses.replace(layout, **changes)
+
+
+def test_row_groups_follow_each_other() -> None:
+    layout = part()
+    assert (layout.groups, layout.row_starts) == ((0, 1, 2), (0, 1000, 2000, 2500))
+    assert [layout.rows(group) for group in layout.groups] == [1000, 1000, 500]
+    assert [layout.end(group) for group in layout.groups] == [1000, 2000, 2500]
+    assert layout.stretches(1, 1000, 2000) == [(1000, 2000)]
+    assert layout.within(1, 10, 20) == [(10, 20)]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "found"),
+    [
+        (0, 1000, [(10, 20), (500, 600), (999, 1000)]),
+        (0, 10, []),
+        (0, 11, [(10, 11)]),
+        (15, 505, [(15, 20), (500, 505)]),
+        (20, 500, []),
+        (19, 20, [(19, 20)]),
+        (600, 1000, [(999, 1000)]),
+        (10, 20, [(10, 20)]),
+    ],
+)
+def test_wanted_rows_are_cut_to_what_is_read(start: int, stop: int, found: list[tuple[int, int]]) -> None:
+    layout = part(pages={1: GroupPages(((10, 20), (500, 600), (999, 1000)), {})})
+    assert layout.within(1, start, stop) == found
+    assert layout.stretches(1, 1000 + start, 1000 + stop) == [(1000 + left, 1000 + right) for left, right in found]
+    assert layout.within(0, start, stop) == [(start, stop)]
+
+
+@pytest.mark.parametrize(("rows", "end"), [(((10, 20), (500, 600)), 1600), (((0, 1000),), 2000), ((), 2000)])
+def test_nothing_is_decoded_behind_the_last_wanted_row(rows: Any, end: int) -> None:
+    layout = part(pages={1: GroupPages(rows, {})})
+    assert [layout.end(group) for group in layout.groups] == [1000, end, 2500]
+
+
+def chunks_of(layout: Layout) -> list[Chunk]:
+    return [layout.chunks.get(group, leaf) for group in layout.groups for leaf in (0, 1)]
+
+
+def test_the_bytes_of_row_groups_are_those_of_their_chunks() -> None:
+    layout = part()
+    chunks = chunks_of(layout)
+    assert layout.ranges((0, 1, 2)) == [ByteRange(item.start, item.start + item.length) for item in chunks]
+    assert layout.compressed_size((1,)) == chunks[2].length + chunks[3].length
+    assert layout.decoded_size((0, 2)) == sum(chunks[i].uncompressed for i in (0, 1, 4, 5))
+    # Of a file that is here whole, a row group counts by its rows.
+    whole = part(whole=True)
+    assert whole.compressed_size((0,)) == whole.footer.start * 1000 // 2500
+    assert whole.compressed_size((1, 2)) == whole.footer.start * 1500 // 2500
+    assert whole.decoded_size((0, 2)) == sum(chunks[i].uncompressed for i in (0, 1, 4, 5))
+
+
+def test_of_a_chunk_that_is_read_in_part_so_much_counts() -> None:
+    layout = part()
+    chunks = chunks_of(layout)
+    length = chunks[2].length
+    pages = Pages((chunks[2].start, chunks[2].start + length // 4, chunks[2].start + length), (0, 250, 1000))
+    partial = PartialChunk(chunks[2], pages, (0,), {1: b"stub"}, has_dictionary=False)
+    layout = dataclasses.replace(layout, pages={1: GroupPages(((0, 10),), {0: partial})})
+    assert layout.ranges((1,)) == [
+        ByteRange(chunks[2].start, chunks[2].start + length // 4),
+        ByteRange(chunks[3].start, chunks[3].start + chunks[3].length),
+    ]
+    assert layout.compressed_size((1,)) == length // 4 + chunks[3].length
+    quarter = chunks[2].uncompressed * (length // 4) // length
+    assert layout.decoded_size((1,)) == quarter + chunks[3].uncompressed
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_run_lengths_count_by_their_values(whole: bool) -> None:
+    """A few bytes mean many values: half a byte for each."""
+    content = pa.table({"a": pa.array([7] * 1_000_000), "b": pa.array([7] * 1_000_000)})
+    layout = File(content, whole=whole, row_group_size=1_000_000).layout
+    assert layout.footer.metadata.row_group(0).total_byte_size < 10_000
+    assert layout.decoded_size((0,)) == 1_000_000
+    one = dataclasses.replace(layout, alignment=dataclasses.replace(layout.alignment, leaves=(1,)))
+    assert one.decoded_size((0,)) == 500_000
+
+
+@pytest.mark.parametrize(
+    ("writer", "is_old"),
+    [
+        ("parquet-mr version 1.2.8", True),
+        ("parquet-mr version 1.2.8-SNAPSHOT", True),
+        ("parquet-mr version 1.2.9", False),
+        ("parquet-mr version 1.2.80", False),
+        ("parquet-mr version 1.0.0", True),
+        ("parquet-mr version 1.1.1", True),
+        ("parquet-mr 1.1.1", True),
+        ("parquet-mr version 1.10.1", False),
+        ("parquet-mr version 1.12.3", False),
+        ("x", False),
+    ],
+)
+def test_chunks_of_writers_that_forgot_a_header_are_read_with_more(writer: str, is_old: bool) -> None:
+    layout = part()
+    first, last = chunks_of(layout)[0], chunks_of(layout)[-1]
+    layout.chunks.__dict__["_decoded"] = (writer, layout.chunks._decoded[1])
+    assert layout.chunk_range(0, 0).stop == first.start + first.length + (100 if is_old else 0)
+    # It never reaches into the footer.
+    edge = dataclasses.replace(layout, footer=layout.footer._replace(start=last.start + last.length + 7))
+    assert edge.chunk_range(2, 1).stop == last.start + last.length + (7 if is_old else 0)
+
+
+# === Footers that contradict themselves or the log ===
+
+
+@pytest.mark.parametrize(
+    ("rows", "total", "told", "message"),
+    [
+        ((1000, 1000, 500), 2500, 2500, None),
+        ((1000, 1000, 500), 2500, None, None),
+        ((1000, 1000, 499), 2500, None, "The footer counts 2500 rows, its row groups 2499"),
+        ((1000, 1000, 500), 2500, 2499, "The log says the file has 2499 rows, its footer says 2500"),
+        ((1000, -1, 500), 1499, None, "The footer gives row group 1 a count of -1 rows"),
+        ((1000, 0, 500), 1500, None, None),
+    ],
+)
+def test_counts_of_rows_agree(rows: tuple[int, ...], total: int, told: int | None, message: str | None) -> None:
+    file = File(pa.table({"a": range(2500)}), **GROUPS)
+    said = mock.Mock(
+        num_columns=1, num_rows=total, num_row_groups=3, row_group=lambda group: mock.Mock(num_rows=rows[group])
+    )
+    footer = file.layout.footer._replace(metadata=said)
+    task = replace(file.decoder.task, num_records=told)
+    if message is None:
+        found = lay_out(file.decoder.shape, task, footer, footer.arrow)
+        # Row groups without rows are not read, and do not count as skipped for a filter either.
+        assert found.groups == tuple(group for group in range(3) if rows[group])
+        assert found.groups_skipped == rows.count(0)
+        return
+    with pytest.raises(DataError, match=message):
+        lay_out(file.decoder.shape, task, footer, footer.arrow)
+
+
+@pytest.mark.parametrize(
+    ("groups", "fits"), [((0, 2), True), ((), True), ((3,), False), ((-1,), False), ((0, 3), False)]
+)
+def test_a_task_names_row_groups_of_the_file(groups: tuple[int, ...], fits: bool) -> None:
+    file = File(pa.table({"a": range(2500)}), **GROUPS)
+    task = replace(file.decoder.task, row_groups=groups)
+    footer = file.layout.footer
+    if fits:
+        assert lay_out(file.decoder.shape, task, footer, footer.arrow).groups == groups
+        return
+    with pytest.raises(DataError, match="The file has 3 row groups, the task asks for"):
+        lay_out(file.decoder.shape, task, footer, footer.arrow)
+
+
+def test_row_groups_that_cannot_match_are_skipped_by_their_bounds() -> None:
+    file = File(pa.table({"a": range(2500)}), wanted=(col("a") > 1500) & (col("a") < 1600), **GROUPS)
+    assert (file.layout.groups, file.layout.groups_skipped) == ((1,), 2)
+
+
+@pytest.mark.parametrize(
+    ("partition", "wanted", "groups"),
+    [
+        ({"p": "x"}, col("p") == "x", (0, 1, 2)),
+        ({"p": "x"}, (col("p") == "y") | (col("a") < 5), (0,)),
+        ({"p": None}, col("p").is_null(), (0, 1, 2)),
+        ({"p": None}, (col("p") == "x") | (col("a") > 2400), (2,)),
+    ],
+)
+def test_a_partition_value_is_the_bound_of_every_row_group(partition: Any, wanted: Any, groups: Any) -> None:
+    layout = File(pa.table({"a": range(2500)}), partition=partition, wanted=wanted, **GROUPS).layout
+    assert layout.groups == groups
+    assert layout.bounds is not None
+    for group, rows in enumerate((1000, 1000, 500)):
+        found = layout.bounds.bounds_in(group, ("p",))
+        assert found is not None
+        assert (found.null_count, found.row_count) == (rows if partition["p"] is None else 0, rows)

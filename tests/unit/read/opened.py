@@ -1,0 +1,53 @@
+"""One file of a table that is here whole: its layout, its bytes and what decodes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from delta_sharing_client.delta.deletion_vectors import DeletionVector
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.parquet.byte_ranges import Block
+from delta_sharing_client.parquet.footer import open_file
+from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection, rows_in_batch
+from delta_sharing_client.read.layout import Layout, Shape, lay_out
+from tests.unit.storages import Storage, Table, fast_options, metadata, parquet_bytes
+
+
+class File:
+    """A table of one file that is here, and what decodes it."""
+
+    def __init__(
+        self,
+        content: pa.Table,
+        *,
+        partition: dict[str, str] | None = None,
+        wanted: Expression | None = None,
+        deleted: DeletionVector | None = None,
+        batch_rows: int = 1000,
+        whole: bool = True,
+        **write: Any,
+    ) -> None:
+        schema = content.schema
+        for name in partition or {}:
+            schema = schema.append(pa.field(name, pa.string()))
+        table = Table(Storage(), metadata(schema, [*(partition or {})]))
+        blob = parquet_bytes(content, **write)
+        table.add(blob, partition_values=partition or {})
+        plan = table.plan(filter=wanted, options=fast_options(batch_rows=batch_rows))
+        shape, task = Shape(plan.context), next(iter(plan.tasks))
+        data = pa.py_buffer(blob)
+        footer, reader = open_file(data)
+        self.layout: Layout = lay_out(shape, task, footer, footer.arrow, whole=whole)
+        opened = [] if reader is None else [reader]
+        self.data = ParquetBytes(len(blob), [Block(0, data)], footer.metadata, {}, opened)
+        self.report = ScanReport()
+        self.decoder = FileDecoder(shape, task, self.layout, Selection(deleted, None), self.report)
+
+    def rows(self, most: int, wanted: int = 10_000) -> int:
+        return rows_in_batch(self.layout, self.data, 0, wanted, most)
+
+    def batches(self) -> list[pa.RecordBatch]:
+        return list(self.decoder.batches(self.data, self.layout.groups, threads=False))
