@@ -1,0 +1,159 @@
+"""Which pages of a row group are read, in numbers; that the rows are right is tested in ``test_pages``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.parquet import pages as page_index
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.partial_chunk import PageMismatch
+from delta_sharing_client.predicates.tree import Expression, col
+from delta_sharing_client.read import pages as page_plan
+from tests.unit.read.opened import File
+
+PAGED = {"write_page_index": True, "data_page_size": 1, "write_batch_size": 10}
+
+
+def test_a_ratio_is_the_first_observation_and_then_all_of_them() -> None:
+    ratio = page_plan.Ratio(0, 0)
+    ratio.learn(1000, 250)
+    assert ratio.expected(4000) == 1000
+    # So small an observation is replaced.
+    ratio.learn(100_000, 50_000)
+    assert ratio.expected(4000) == 2000
+    ratio.learn(100_000, 0)
+    assert ratio.expected(4000) == 1000
+    few = page_plan.Ratio(0, 0)
+    few.learn(0, 0)
+    assert few.expected(4000) == 0
+    edge = page_plan.Ratio(64 * 1024 - 1, 0)
+    edge.learn(100, 100)
+    assert edge.expected(4000) == 4000
+    edge = page_plan.Ratio(64 * 1024, 0)
+    edge.learn(64 * 1024, 64 * 1024)
+    assert edge.expected(4000) == 2000
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([], ()),
+        ([0], ((0, 1),)),
+        ([7, 8, 9], ((7, 10),)),
+        ([0, 1024], ((0, 1025),)),
+        ([0, 1025], ((0, 1), (1025, 1026))),
+        ([5, 1029, 3000, 3001, 9999], ((5, 1030), (3000, 3002), (9999, 10_000))),
+    ],
+)
+@pytest.mark.parametrize("cut", [1, 999, 10_000])
+def test_rows_that_lie_close_together_are_one_stretch(rows: list[int], found: Any, cut: int) -> None:
+    mask = np.zeros(10_000, bool)
+    mask[rows] = True
+    assert page_plan.stretches([(start, mask[start : start + cut]) for start in range(0, 10_000, cut)]) == found
+
+
+def test_no_batches_hold_no_stretch() -> None:
+    assert page_plan.stretches([]) == ()
+
+
+def in_pieces(size: int, **write: Any) -> list[tuple[int, int]]:
+    """Return the rows of the pieces of about ``size`` bytes of the only row group of a file."""
+    content = pa.table({"a": pa.array(range(1000), pa.int64()), "b": pa.array(range(1000), pa.int32())})
+    file = File(content, whole=False, **{**PAGED, "use_dictionary": False, "compression": "NONE", **write})
+    data = file.data.blocks[0].data
+    layout = page_plan.with_index(file.layout, 0, data.slice)
+    start, found = 0, []
+    while start < 1000:
+        stop = page_plan.end_of_piece(layout, 0, start, size)
+        found.append((start, stop))
+        piece = page_plan.cut(layout, 0, start, stop)
+        assert piece.cuts == {0: (start, stop)}
+        page_plan.check_pages(piece, (0,), data.slice)
+        start = stop
+    return found
+
+
+def test_a_piece_ends_with_a_page_of_each_column() -> None:
+    # A page of ten rows has 112 and about 70 bytes.
+    one = in_pieces(1)
+    assert one == [(row, row + 10) for row in range(0, 1000, 10)]
+    assert in_pieces(10**9) == [(0, 1000)]
+    several = in_pieces(1000)
+    assert all(stop - start == several[0][1] for start, stop in several[:-1])
+    assert 30 < several[0][1] < 80
+    assert in_pieces(2000)[0][1] == pytest.approx(2 * several[0][1], abs=10)
+
+
+def test_a_row_group_of_one_page_is_one_piece() -> None:
+    assert in_pieces(1, data_page_size=1 << 20, write_batch_size=1000) == [(0, 1000)]
+    assert in_pieces(1, write_page_index=False) == [(0, 1000)]
+
+
+@pytest.mark.parametrize("place", [0, 15, 99])
+def test_a_page_that_is_not_what_the_index_says_is_noticed_where_it_is_read(place: int) -> None:
+    content = pa.table({"a": pa.array(range(1000), pa.int64())})
+    file = File(content, whole=False, **{**PAGED, "use_dictionary": False, "compression": "NONE"})
+    data = file.data.blocks[0].data
+    layout = page_plan.with_index(file.layout, 0, data.slice)
+    known = layout.index[0]()[0]
+
+    def read(start: int, length: int) -> pa.Buffer:
+        shift = int(start == known.starts[place])
+        return data.slice(start + shift, length)
+
+    for start in range(0, 1000, 100):
+        # The piece has all of the column.
+        piece = dataclasses.replace(layout, cuts={0: (start, start + 100)})
+        if start <= place * 10 < start + 100:
+            with pytest.raises(PageMismatch):
+                page_plan.check_pages(piece, (0,), read)
+        else:
+            page_plan.check_pages(piece, (0,), read)
+    page_plan.check_pages(layout, (0,), read)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows"),
+    [
+        (col("a") == 123, ((120, 130),)),
+        ((col("a") == 123) | (col("a") == 135), ((120, 140),)),
+        ((col("a") == 5) | (col("a") == 995), ((0, 10), (990, 1000))),
+        (col("a") >= 0, ((0, 1000),)),
+        (col("a") > 1000, ()),
+        ((col("a") < 20) & (col("b") >= 15), ((10, 20),)),
+        (col("b").is_null(), ()),
+        ((col("a") < 35) & (col("other") == 7), ((0, 40),)),
+        ((col("a") < 35) & (col("other") == 8), ()),
+    ],
+    ids=str,
+)
+def test_rows_may_match_where_all_pages_allow_it(wanted: Expression, rows: Any) -> None:
+    content = pa.table({"a": range(1000), "b": pa.array(range(1000), pa.int32()), "other": [7] * 1000})
+    file = File(content, whole=False, wanted=wanted, **{**PAGED, "use_dictionary": False})
+    layout, data = file.layout, file.data.blocks[0].data
+    if not layout.groups:
+        assert rows == ()
+        return
+    assert layout.bounds is not None
+    index = {}
+    for leaf in (0, 1):
+        chunk = layout.chunks.get(0, leaf)
+        assert chunk.offset_index is not None
+        assert chunk.column_index is not None
+        known = page_index.pages(data.slice(*_span(chunk.offset_index)).to_pybytes(), chunk, 1000)
+        assert known is not None
+        described = page_index.values(data.slice(*_span(chunk.column_index)).to_pybytes(), chunk, known)
+        assert described is not None
+        index[leaf] = page_plan.IndexedColumn(known, described)
+    predicate = file.decoder.shape.context.predicate
+    assert predicate is not None
+    assert page_plan.matching_rows(predicate, layout.bounds, 0, index) == rows
+
+
+def _span(item: ByteRange) -> tuple[int, int]:
+    return item.start, item.length
