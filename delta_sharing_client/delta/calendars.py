@@ -9,6 +9,7 @@ writer worked in UTC: for other zones the conversion depends on the offsets in t
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -115,7 +116,7 @@ def _with_numbers(array: pa.Array, numbers: npt.NDArray[np.generic]) -> pa.Array
     return pa.array(numbers, mask=nulls).view(array.type)
 
 
-def _version(text: bytes) -> tuple[int, int]:
+def _version(text: bytes) -> tuple[int, ...]:
     match = re.match(rb"(\d{1,4})\.(\d{1,4})", text)
     # A missing version does not mean an old one.
-    return (int(match[1]), int(match[2])) if match else (1 << 30, 0)
+    return tuple(map(int, match.groups())) if match else (sys.maxsize,)

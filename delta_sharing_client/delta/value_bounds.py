@@ -159,13 +159,15 @@ def _nanos_ntz(raw: msgspec.Raw) -> int | None:
     return None if found.zoned else found.nanoseconds
 
 
-def _above_millisecond(convert: Convert) -> Convert:
+def _above_millisecond(convert: Convert, in_microsecond: int = 0) -> Convert:
     """Return the upper bound of values that writers truncate to milliseconds: the last nanosecond of that
-    millisecond."""
+    millisecond. Values in nanoseconds may be truncated to microseconds too."""
 
     def above(raw: msgspec.Raw) -> int | None:
         nanos = convert(raw)
-        return nanos if nanos is None or nanos % 1_000_000 else nanos + 999_999
+        if nanos is None or nanos % 1000:
+            return nanos
+        return nanos + (in_microsecond if nanos % 1_000_000 else 999_999)
 
     return above
 
@@ -207,11 +209,11 @@ def timestamp_ntz_statistics(leaf: StructField) -> Converters:
 
 
 def nanos_statistics(leaf: StructField) -> Converters:
-    return Converters(_nanos, _above_millisecond(_nanos))
+    return Converters(_nanos, _above_millisecond(_nanos, 999))
 
 
 def nanos_ntz_statistics(leaf: StructField) -> Converters:
-    return Converters(_nanos_ntz, _above_millisecond(_nanos_ntz))
+    return Converters(_nanos_ntz, _above_millisecond(_nanos_ntz, 999))
 
 
 def float_statistics(leaf: StructField) -> Converters:

@@ -437,9 +437,12 @@ def _partition_column(array: pa.Array, is_instant: bool) -> list[str | None]:
 
 
 def _local_text(array: pa.Array) -> list[Any]:
-    # Through the zone-less type: the text is UTC, with microseconds, and years beyond 9999 work.
-    micros = array.cast(pa.timestamp("us", tz=array.type.tz), safe=False)
-    return _cast_texts(micros.cast(pa.int64()).cast(pa.timestamp("us")))
+    # Through the zone-less type: the text is UTC, and years beyond 9999 work. No digit may be lost: a maximum would be
+    # smaller than its rows.
+    unit = "ns" if array.type.unit == "ns" else "us"
+    numbers = array.cast(pa.timestamp(unit, tz=array.type.tz)).cast(pa.int64())
+    texts = _cast_texts(numbers.cast(pa.timestamp(unit)))
+    return texts if unit == "us" else _mapped(texts, lambda text: text.removesuffix("000"))
 
 
 def _cast_texts(array: pa.Array) -> list[Any]:

@@ -557,3 +557,13 @@ def test_the_first_change_says_nothing_of_a_version_before_it(storage: Storage) 
         feed.plan()
     assert "Read the changes" not in str(caught.value)
     assert caught.value.version == 0
+
+
+def test_a_tombstone_without_partition_values_has_those_of_its_file(storage: Storage) -> None:
+    schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
+    feed = Feed(storage, metadata(schema, ["p"]))
+    feed.remove(5, "a", [1, 2])
+    feed.add(5, "a", [1, 2], deletion_vector=vector(1), partition_values={"p": "x"})
+    assert feed.rows(filter=col("p") == "x") == [(2, "delete", 5)]
+    assert feed.rows(filter=col("p") == "y") == []
+    assert feed.rows(filter=(col("p") == "x") & (col("id") > 1)) == [(2, "delete", 5)]

@@ -396,3 +396,115 @@ def test_many_row_groups_give_every_file_once_and_equal_partitions_share_memory(
     assert [file.path for file in files] == [f"f{i:05}" for i in range(5_000)]
     assert [file.partition_values["p"] for file in files[:4]] == ["0", "1", "2", "0"]
     assert files[0].partition_values is files[3].partition_values
+
+
+# === Points in time of every unit, and what cannot be read ===
+
+MOMENTS = [-1_500, 1_700, 86_400_000_000_001]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_bounds_in_nanoseconds_lose_no_digit(builder: LogBuilder, zone: str | None) -> None:
+    kind = pa.timestamp("ns", zone)
+    bounds = pa.struct([("t", kind)])
+    stats = pa.struct([("numRecords", pa.int64()), ("minValues", bounds), ("maxValues", bounds)])
+    parsed = pa.struct([("p", kind)])
+    fields = [*_without("stats", "partitionValues"), ("stats_parsed", stats), ("partitionValues_parsed", parsed)]
+    end = "Z" if zone else ""
+    texts = ["1969-12-31 23:59:59.999998500", "1970-01-01 00:00:00.000001700", "1970-01-02 00:00:00.000000001"]
+    found = []
+    for nanos in MOMENTS:
+        value = pa.scalar(nanos, pa.int64()).cast(pa.timestamp("ns")).cast(kind)
+        row = add("a", stats_parsed={"numRecords": 1, "minValues": {"t": value}, "maxValues": {"t": value}})
+        row["add"]["partitionValues_parsed"] = {"p": value}
+        _write(_classic(builder, 1), [*HEAD, row], fields)
+        found += _snapshot_files(builder)
+    for file, text in zip(found, texts, strict=True):
+        stated = json.loads(file.stats or "")
+        assert stated["minValues"] == stated["maxValues"] == {"t": text.replace(" ", "T") + end}
+        assert file.partition_values == {"p": text.replace(" ", "T") + end if zone else text}
+
+
+@pytest.mark.parametrize(("unit", "size"), [("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1)])
+def test_bounds_of_every_unit_have_microseconds_where_that_is_enough(builder: LogBuilder, unit: str, size: int) -> None:
+    stats = pa.struct([("maxValues", pa.struct([("t", pa.timestamp(unit))]))])
+    value = pa.scalar(3_000_000_000 // size, pa.int64()).cast(pa.timestamp(unit))
+    _write(
+        _classic(builder, 1), [*HEAD, add("a", stats_parsed={"maxValues": {"t": value}})],
+        [*_without("stats"), ("stats_parsed", stats)],
+    )  # fmt: skip
+    (file,) = _snapshot_files(builder)
+    assert json.loads(file.stats or "")["maxValues"] == {"t": "1970-01-01T00:00:03.000000"}
+
+
+def test_numbers_that_json_does_not_have_are_texts(builder: LogBuilder) -> None:
+    values = {"a": float("inf"), "b": float("-inf"), "c": float("nan"), "d": -0.5}
+    bounds = pa.struct([(name, pa.float64()) for name in values])
+    stats, parsed = pa.struct([("minValues", bounds)]), bounds
+    fields = [*_without("stats", "partitionValues"), ("stats_parsed", stats), ("partitionValues_parsed", parsed)]
+    row = add("a", stats_parsed={"minValues": values})
+    row["add"]["partitionValues_parsed"] = values
+    _write(_classic(builder, 1), [*HEAD, row], fields)
+    (file,) = _snapshot_files(builder)
+    assert json.loads(file.stats or "")["minValues"] == {"a": "Infinity", "b": "-Infinity", "c": "NaN", "d": -0.5}
+    assert file.partition_values == {"a": "Infinity", "b": "-Infinity", "c": "NaN", "d": "-0.5"}
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
+def test_bytes_of_partitions_are_texts_and_have_no_bounds(builder: LogBuilder, kind: pa.DataType) -> None:
+    stats = pa.struct(
+        [("numRecords", pa.int64()), ("minValues", pa.struct([("b", kind), ("l", pa.list_(pa.int32()))]))]
+    )
+    fields = [*_without("stats", "partitionValues"), ("stats_parsed", stats)]
+    fields.append(("partitionValues_parsed", pa.struct([("b", kind)])))
+    row = add("a", stats_parsed={"numRecords": 1, "minValues": {"b": b"x", "l": [1]}})
+    row["add"]["partitionValues_parsed"] = {"b": b"x\x01"}
+    _write(_classic(builder, 1), [*HEAD, row], fields)
+    (file,) = _snapshot_files(builder)
+    assert json.loads(file.stats or "") == {"numRecords": 1, "minValues": {}}
+    assert file.partition_values == {"b": "x\x01"}
+
+
+def test_defaults_stand_for_what_a_writer_left_out(builder: LogBuilder) -> None:
+    rows = [add("a", modificationTime=None, dataChange=None), add("b", modificationTime=7, dataChange=False)]
+    _write(_classic(builder, 1), [*HEAD, *rows])
+    assert [(one.modification_time, one.data_change) for one in _snapshot_files(builder)] == [(0, True), (7, False)]
+    _write(_classic(builder, 1), [*HEAD, *rows], _without("modificationTime", "dataChange"))
+    assert [(one.modification_time, one.data_change) for one in _snapshot_files(builder)] == [(0, True), (0, True)]
+
+
+def test_statistics_that_cannot_be_said_are_left_out(builder: LogBuilder) -> None:
+    # Seconds beyond 64 bits of microseconds.
+    stats = pa.struct([("maxValues", pa.struct([("t", pa.timestamp("s"))]))])
+    parsed = pa.StructArray.from_arrays(
+        [pa.StructArray.from_arrays([pa.array([2**60]).cast(pa.timestamp("s"))], ["t"])], ["maxValues"]
+    )
+    rows = checkpoints.FileRows.__new__(checkpoints.FileRows)
+    rows._other_calendar, rows._column, rows._instants, rows._source = False, "add", frozenset(), "f"
+    assert parsed.type == stats
+    assert rows._parsed_statistics(parsed) == [None]
+    with pytest.raises(ProtocolError, match=r"The field 'add.partitionValues_parsed' of 'f' cannot be read"):
+        rows._parsed_partitions(parsed.field(0))
+    rows._other_calendar = True
+    fine = pa.array([{"numRecords": 1}])
+    assert rows._parsed_statistics(fine) == [None]
+    rows._other_calendar = False
+    assert rows._parsed_statistics(fine) == ['{"numRecords":1}']
+
+
+def test_a_checkpoint_with_a_column_twice_or_of_another_kind_is_refused(builder: LogBuilder) -> None:
+    _write(_classic(builder, 1), [*HEAD, add("a")])
+    table = pq.read_table(_classic(builder, 1))
+    pq.write_table(table.append_column("add", table["add"]), _classic(builder, 1))
+    with pytest.raises(ProtocolError, match=r"must have each column once"):
+        _snapshot_files(builder)
+    numbers = pa.array([None] * (len(table) - 1) + [5], pa.int64())
+    pq.write_table(table.drop_columns(["add"]).append_column("add", numbers), _classic(builder, 1))
+    with pytest.raises(ProtocolError, match=r"The column 'add' of '.*' must be a struct, found int64"):
+        _snapshot_files(builder)
+
+
+def test_a_json_checkpoint_that_cannot_be_opened_is_named(builder: LogBuilder) -> None:
+    (builder.directory / f"{2:020}.checkpoint.{UUID}.json").mkdir()
+    with pytest.raises(DataError, match=r"The checkpoint '.*json' cannot be read: Is a directory"):
+        _snapshot_files(builder)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from delta_sharing_client.delta.log.listing import (
     LastCheckpointWarning,
     LocalDirectory,
+    LogEntry,
     LogListing,
     canonical_json,
     hinted_checkpoint,
@@ -163,3 +164,33 @@ def test_no_hint_is_no_reason_for_a_warning(tmp_path: Path) -> None:
 def test_a_damaged_or_stale_hint_is_ignored_with_a_warning(tmp_path: Path, text: str) -> None:
     with pytest.warns(LastCheckpointWarning, match="_last_checkpoint of table t is ignored"):
         assert hinted_checkpoint(_listing(tmp_path, text, CLASSIC)) is None
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_listing_means_the_same_in_any_order(
+    tmp_path: Path, backwards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = V2.replace("80a083e8", "90a083e8")
+    compacted = [f"{0:020}.{last:020}.compacted.json" for last in (1, 2, 3)]
+    names = [CLASSIC, *PARTS, V2, other, *compacted, *(f"{version:020}.json" for version in range(5))]
+    entries = LocalDirectory.entries
+
+    def ordered(self: LocalDirectory) -> list[LogEntry]:
+        return sorted(entries(self), reverse=backwards)
+
+    monkeypatch.setattr(LocalDirectory, "entries", ordered)
+    found = _listing(tmp_path, None, *names)
+    assert [file.name for file in found.compacted[0]] == compacted
+    assert [one.files for one in found.checkpoints[3]] == [(CLASSIC,), tuple(PARTS), (V2,), (other,)]
+    assert list(found.commits) == list(range(5))
+
+
+def test_a_file_that_is_deleted_while_it_is_listed_has_no_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        name = CLASSIC
+
+        def stat(self) -> None:
+            raise FileNotFoundError
+
+    monkeypatch.setattr(os, "scandir", lambda path: [Gone()])
+    assert LocalDirectory(tmp_path).entries() == [LogEntry(CLASSIC, -1, 0)]
