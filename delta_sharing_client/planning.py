@@ -446,14 +446,20 @@ def _typed_hints(rest: RestClient, table: TableName, request: ScanRequest) -> tu
 
     This needs the schema first; the extra request pays, because hints save files.
     """
+    is_of_past = request.version is not None or request.timestamp is not None
     try:
         described = table_metadata(
-            rest, table, version=request.version, timestamp=request.timestamp, response_format=request.response_format
+            rest,
+            table,
+            version=request.version,
+            timestamp=request.timestamp,
+            response_format=request.response_format,
+            negotiates=is_of_past,
         )
         schema = parse_schema(described.metadata.schema_string)
         bound = dataclasses.replace(request, columns=None).bound(schema).filter
     except (RequestError, ProtocolError, UsageError):
-        if request.version is None and request.timestamp is None:
+        if not is_of_past:
             raise
         # Older servers refuse the metadata of an old version, or return the current one; hints are optional.
         return None, None

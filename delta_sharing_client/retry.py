@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from delta_sharing_client.errors import DeltaSharingError, TransportError
 from delta_sharing_client.options import ReadOptions
 
-# Gateways have their own statuses (509, 520 to 530). 501 (not implemented) is permanent.
-RETRIED_STATUSES = frozenset({408, 425, 429, *range(500, 600)} - {501})
+# Gateways have their own statuses (509, 520 to 530).
+RETRIED_STATUSES = frozenset({408, 425, 429, *range(500, 600)})
+NOT_IMPLEMENTED = 501
 # Statuses for an expired signature: S3 and Azure 403, Google 400, proxies in front of them 401 and 410.
 EXPIRED_STATUSES = frozenset({400, 401, 403, 410})
 
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
     import tenacity
 
 T = TypeVar("T")
+
+
+def is_retried(status: int | None, *, negotiates: bool) -> bool:
+    """Whether a request is sent again after ``status``. If it ``negotiates``, a 501 is an answer: there is another
+    request for servers that do not know this one."""
+    return status in RETRIED_STATUSES and not (negotiates and status == NOT_IMPLEMENTED)
 
 
 class Transient(Exception):

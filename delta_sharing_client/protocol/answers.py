@@ -37,7 +37,7 @@ from delta_sharing_client.protocol.messages import (
     version_header,
 )
 from delta_sharing_client.protocol.names import TableName
-from delta_sharing_client.retry import RETRIED_STATUSES, Transient
+from delta_sharing_client.retry import Transient, is_retried
 
 # The attributes of ``Line``, with their keys in JSON.
 _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)}
@@ -312,8 +312,9 @@ class Answer:
 
     def _end_of_stream(self, end: EndStreamAction) -> None:
         if end.error_message:
-            error = self._subject.refused(end.error_message, end.http_status_error_code)
-            raise Transient(error) if end.http_status_error_code in RETRIED_STATUSES else error
+            status = end.http_status_error_code
+            error = self._subject.refused(end.error_message, status)
+            raise Transient(error) if is_retried(status, negotiates=self._subject.negotiates) else error
         self.end = end
         expires = end.min_url_expiration_timestamp
         if expires is not None and (self.min_expiration is None or expires < self.min_expiration):

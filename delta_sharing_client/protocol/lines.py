@@ -156,13 +156,14 @@ _SEPARATOR = b",%d," % _BETWEEN
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """What a response is about, for errors: the request ("Querying s.d.t"), the table, the secrets to mask, and the
-    response's status and content type."""
+    response's status and content type; ``negotiates`` as in ``retry.is_retried``."""
 
     doing: str
     table: str
     secrets: Callable[[], list[str]]
     status: int
     content_type: str
+    negotiates: bool = False
 
     def malformed(self, number: int, reason: str) -> ProtocolError:
         """Return the error for line ``number``, starting at 1."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import collections
+import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Generator, Hashable, Iterator
@@ -64,6 +65,8 @@ class Pages:
         Makes the request for a page of an asynchronous query, from query id and page token.
     interrupt:
         What ``break_off`` sets; may be shared by several responses.
+    negotiates:
+        As in ``retry.is_retried``, for the request until it has a response.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Pages:
         make_request: Callable[[str | None], Request],
         make_status_request: Callable[[str, str | None], Request],
         interrupt: Interrupt | None = None,
+        *,
+        negotiates: bool = False,
     ) -> None:
         self.refresh_token: str | None = None
         self.min_url_expiration: int | None = None
@@ -84,7 +89,7 @@ class Pages:
         self._make_request = make_request
         self._make_status_request = make_status_request
         self._query_id: str | None = None
-        self._page = self._open(None)
+        self._page = self._open(None, negotiates=negotiates)
         self.head = self._page.answer.head
 
     def close(self) -> None:
@@ -164,11 +169,11 @@ class Pages:
                     table=str(self._rules.table),
                 ) from None
 
-    def _open(self, token: str | None) -> Page:
+    def _open(self, token: str | None, *, negotiates: bool = False) -> Page:
         request = (
             self._make_request(token) if self._query_id is None else self._make_status_request(self._query_id, token)
         )
-        page = self._attempts(request)
+        page = self._attempts(dataclasses.replace(request, negotiates=negotiates))
         wait = _FIRST_POLL
         while (status := page.answer.status) is not None:
             self._query_id = self._running(status)
@@ -233,6 +238,7 @@ class Page:
             secrets=transport.secrets,
             status=response.status_code,
             content_type=response.headers.get("Content-Type", "no content type"),
+            negotiates=request.negotiates,
         )
         self.answer = Answer(subject, rules, response.headers, loosened)
         self._decoder = Lines(subject, loosened)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from delta_sharing_client.delta.features import Operation, reader_features
-from delta_sharing_client.errors import ProtocolError, RequestError, UsageError
+from delta_sharing_client.errors import NotFoundError, ProtocolError, RequestError, UsageError
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answers import AnswerRules, TableHead
@@ -21,11 +21,14 @@ from delta_sharing_client.protocol.messages import capabilities, file_id_hash
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.pages import Page, Pages
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.transport import Request
 from delta_sharing_client.protocol.watch import Interrupt
+from delta_sharing_client.retry import NOT_IMPLEMENTED
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
 
+_Formats = tuple[ResponseFormat, ...]
 T = TypeVar("T")
 QueryT = TypeVar("QueryT", "QueryRequest", "ChangesQuery")
 
@@ -229,20 +232,28 @@ def table_metadata(
     timestamp: str | None = None,
     response_format: ResponseFormat = ResponseFormat.AUTO,
     operation: Operation = Operation.SNAPSHOT,
+    negotiates: bool = False,
 ) -> TableHead:
     """Request protocol and metadata, of the latest version or as of ``version`` or ``timestamp`` (ISO 8601).
 
     With ``AUTO`` the server chooses the format. A table without URL access is described as well (``access_modes``).
-    Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
+    ``negotiates`` as in ``retry.is_retried``. Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
     """
     check_number("version", version, least=0)
     check_one_of(version=version, timestamp=timestamp)
     timestamp = None if timestamp is None else to_instant(timestamp, "timestamp")
-    formats = (
-        (ResponseFormat.DELTA, ResponseFormat.PARQUET) if response_format is ResponseFormat.AUTO else (response_format,)
-    )
-    headers = capabilities(formats, reader_features(operation))
-    request = rest.metadata_request(table, headers, version, timestamp)
+    features = reader_features(operation)
+
+    def ask(formats: _Formats, negotiated: bool) -> TableHead:
+        request = rest.metadata_request(table, capabilities(formats, features), version, timestamp)
+        return _head(rest, table, dataclasses.replace(request, negotiates=negotiated), formats, version)
+
+    return _negotiated(ask, response_format, (ResponseFormat.DELTA, ResponseFormat.PARQUET), negotiates)
+
+
+def _head(
+    rest: RestClient, table: TableName, request: Request, formats: _Formats, version: int | None
+) -> TableHead:
     rules = AnswerRules(
         table=table,
         kind=AnswerKind.SNAPSHOT,
@@ -251,7 +262,6 @@ def table_metadata(
         needs_url_access=False,
         ends_aloud=False,
     )
-
     transport = rest.operation()
 
     def attempt() -> TableHead:
@@ -287,16 +297,16 @@ def query_table(
     wanted = request or QueryRequest()
     key = uuid.uuid4().hex if wanted.asynchronous else None
 
-    def ask(formats: tuple[ResponseFormat, ...], asked: QueryRequest) -> TableAnswer:
+    def ask(formats: _Formats, negotiates: bool, asked: QueryRequest) -> TableAnswer:
         try:
-            return _query(rest, table, asked, formats, {} if key is None else {"idempotencyKey": key})
+            return _query(rest, table, asked, formats, {} if key is None else {"idempotencyKey": key}, negotiates)
         except RequestError as error:
             # The specification has idempotencyKey, the reference server's messages have idempotency_key.
             if key is None or error.status != 400 or "idempotency_key" not in error.message:
                 raise
-            return _query(rest, table, asked, formats, {"idempotency_key": key})
+            return _query(rest, table, asked, formats, {"idempotency_key": key}, negotiates)
 
-    return _negotiated(lambda formats: _with_history(wanted, lambda asked: ask(formats, asked)), response_format)
+    return _negotiated(lambda *way: _with_history(wanted, lambda asked: ask(*way, asked)), response_format)
 
 
 def query_changes(
@@ -311,8 +321,8 @@ def query_changes(
     ``break_off``.
     """
 
-    def ask(formats: tuple[ResponseFormat, ...]) -> TableAnswer:
-        return _with_history(request, lambda asked: _changes(rest, table, asked, formats, interrupt))
+    def ask(formats: _Formats, negotiates: bool) -> TableAnswer:
+        return _with_history(request, lambda asked: _changes(rest, table, asked, formats, interrupt, negotiates))
 
     return _negotiated(ask, response_format)
 
@@ -321,8 +331,9 @@ def _changes(
     rest: RestClient,
     table: TableName,
     request: ChangesQuery,
-    formats: tuple[ResponseFormat, ...],
+    formats: _Formats,
     interrupt: Interrupt | None,
+    negotiates: bool,
 ) -> TableAnswer:
     features = reader_features(Operation.CHANGES)
     headers = capabilities(formats, features, end_stream_action=True, changes_of_views=request.of_view)
@@ -342,6 +353,7 @@ def _changes(
             lambda token: rest.changes_request(table, headers | ids, request.params(token, formats)),
             lambda query_id, token: rest.query_status_request(table, headers, query_id, {}),
             interrupt,
+            negotiates=negotiates,
         )
     )
 
@@ -350,8 +362,9 @@ def _query(
     rest: RestClient,
     table: TableName,
     wanted: QueryRequest,
-    formats: tuple[ResponseFormat, ...],
+    formats: _Formats,
     idempotency_key: dict[str, str],
+    negotiates: bool,
 ) -> TableAnswer:
     operation = Operation.SNAPSHOT if wanted.kind is AnswerKind.SNAPSHOT else Operation.STREAMING
     features = reader_features(operation)
@@ -376,6 +389,7 @@ def _query(
             rules,
             lambda token: rest.query_request(table, headers | ids, {**wanted.body(token, formats), **idempotency_key}),
             lambda query_id, token: rest.query_status_request(table, headers, query_id, status_body(token)),
+            negotiates=negotiates,
         )
     )
 
@@ -391,18 +405,31 @@ def _with_history(request: QueryT, ask: Callable[[QueryT], T]) -> T:
     return ask(dataclasses.replace(request, include_historical_protocol=False))
 
 
-def _negotiated(ask: Callable[[tuple[ResponseFormat, ...]], T], response_format: ResponseFormat) -> T:
+def _negotiated(
+    ask: Callable[[_Formats, bool], T],
+    response_format: ResponseFormat,
+    first: _Formats = (ResponseFormat.DELTA,),
+    negotiates: bool = False,
+) -> T:
+    """Return ``ask(formats, negotiates)``; with ``AUTO`` for ``first``, or parquet if the server supports only that and
+    says so."""
     if response_format is not ResponseFormat.AUTO:
-        return ask((response_format,))
+        return ask((response_format,), negotiates)
     try:
-        return ask((ResponseFormat.DELTA,))
-    except RequestError as refused:
-        if refused.status != 501 and refused.error_code not in {"UNSUPPORTED_OPERATION", "NOT_IMPLEMENTED"}:
+        return ask(first, True)
+    except RequestError as error:
+        if error.status != NOT_IMPLEMENTED and error.error_code not in {"UNSUPPORTED_OPERATION", "NOT_IMPLEMENTED"}:
             raise
-        try:
-            return ask((ResponseFormat.PARQUET,))  # a server that supports only parquet and says so
-        except RequestError:
+        refused = error
+    try:
+        return ask((ResponseFormat.PARQUET,), True)
+    except NotFoundError:
+        raise
+    except RequestError:
+        if refused.status != NOT_IMPLEMENTED:
             raise refused from None
+    # A server that refuses both formats does not mean the format: something before it is broken for a while.
+    return ask(first, negotiates)
 
 
 def check_number(name: str, value: object, *, least: int, most: int = _MAX_INT64) -> None:

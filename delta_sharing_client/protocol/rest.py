@@ -124,7 +124,7 @@ class RestClient(Transport):
         path = ("shares", check_name(share, "share"), "all-tables")
         doing = f"Listing all tables of share {share}"
         try:
-            items = self._list(path, TableItem, doing)
+            items = self._list(path, TableItem, doing, negotiates=True)
         except RequestError as error:
             if error.status not in _UNKNOWN_ENDPOINT:
                 raise
@@ -142,11 +142,12 @@ class RestClient(Transport):
         """
         doing = f"Asking for the version of {table}"
         params = {} if starting_timestamp is None else {"startingTimestamp": starting_timestamp}
-        request = _table_request("GET", table, ("version",), doing, params=params)
+        has_other_way = starting_timestamp is None
+        request = _table_request("GET", table, ("version",), doing, params=params, negotiates=has_other_way)
         try:
             response, _ = self.fetch(request)
         except RequestError as error:
-            if error.status not in _UNKNOWN_ENDPOINT or starting_timestamp is not None:
+            if error.status not in _UNKNOWN_ENDPOINT or not has_other_way:
                 raise
             # A 404 may mean the endpoint or the table, whatever its code; HEAD shows which.
             try:
@@ -158,11 +159,15 @@ class RestClient(Transport):
             raise ProtocolError(f"{doing}: the response has no {VERSION_HEADER} header.", table=str(table))
         return version
 
-    def temporary_table_credentials(self, table: TableName, location: str | None = None) -> TemporaryCredentials:
-        """Generate Temporary Table Credential, for the table's main location or an auxiliary ``location``."""
+    def temporary_table_credentials(
+        self, table: TableName, location: str | None = None, *, negotiates: bool = False
+    ) -> TemporaryCredentials:
+        """Generate Temporary Table Credential, for the table's main location or an auxiliary ``location``;
+        ``negotiates`` as in ``retry.is_retried``."""
         doing = f"Asking for storage credentials of {table}"
         body = None if location is None else msgspec.json.encode({"location": location})
-        request = _table_request("POST", table, ("temporary-table-credentials",), doing, body=body)
+        path = ("temporary-table-credentials",)
+        request = _table_request("POST", table, path, doing, body=body, negotiates=negotiates)
         credentials = self._json(request, TemporaryCredentialsAnswer).credentials
         given = (credentials.aws_temp_credentials, credentials.azure_user_delegation_sas, credentials.gcp_oauth_token)
         count = sum(one is not None for one in given)
@@ -199,14 +204,16 @@ class RestClient(Transport):
         finally:
             loosened.tell()
 
-    def _list(self, path: tuple[str, ...], kind: type[T], doing: str) -> list[T]:
+    def _list(self, path: tuple[str, ...], kind: type[T], doing: str, *, negotiates: bool = False) -> list[T]:
         items: list[T] = []
         tokens = PageTokens(doing)
         within = self.operation()
         token = None
         while True:
             params: dict[str, str] = {} if token is None else {"pageToken": token}
-            answer = within._json(Request(method="GET", path=path, doing=doing, params=params), ItemsPage)
+            is_first = negotiates and token is None
+            request = Request(method="GET", path=path, doing=doing, params=params, negotiates=is_first)
+            answer = within._json(request, ItemsPage)
             items.extend(_items(answer.items or [], kind, doing))
             token = tokens.next(answer.next_page_token, is_empty=not answer.items)
             if token is None:
@@ -277,6 +284,7 @@ def _table_request(
     params: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
+    negotiates: bool = False,
 ) -> Request:
     base = ("shares", table.share, "schemas", table.schema, "tables", table.table)
     return Request(
@@ -287,6 +295,7 @@ def _table_request(
         params=params or {},
         headers=headers or {},
         body=body,
+        negotiates=negotiates,
     )
 
 

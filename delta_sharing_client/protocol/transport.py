@@ -38,13 +38,7 @@ from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.watch import Interrupt, Watch, library_errors, network_failure, sending
 from delta_sharing_client.redact import printable, safe_url
-from delta_sharing_client.retry import (
-    RETRIED_STATUSES,
-    Deadline,
-    Transient,
-    Tries,
-    retry_after,
-)
+from delta_sharing_client.retry import Deadline, Transient, Tries, is_retried, retry_after
 
 if TYPE_CHECKING:
     import requests
@@ -75,7 +69,8 @@ class Request:
     """One request.
 
     ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request for messages; ``table`` is
-    named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none.
+    named in errors. ``body`` is encoded JSON. ``negotiates`` as in ``retry.is_retried``. ``query_id`` is used if the read
+    has none.
     """
 
     method: str
@@ -85,6 +80,7 @@ class Request:
     params: Mapping[str, str] = dataclasses.field(default_factory=dict)
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: bytes | None = None
+    negotiates: bool = False
     query_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -299,7 +295,7 @@ class Transport:
         body = start_of_body(response, _MAX_ERROR_BYTES)
         refusal = Refusal.read(response.status_code, body, self.secrets(), challenge)
         error = refusal.error(request.doing, table=request.table, auth_hint=self._auth.hint())
-        if response.status_code in RETRIED_STATUSES:
+        if is_retried(response.status_code, negotiates=request.negotiates):
             return Transient(error, retry_after(response.headers.get("Retry-After")))
         return error
 

@@ -73,7 +73,7 @@ def place_of(rest: RestClient, table: TableName, location: str | None, options: 
     RequestError, AuthError, TransportError
         From the server, which may not support directory access.
     """
-    given = rest.temporary_table_credentials(table, location)
+    given = rest.temporary_table_credentials(table, location, negotiates=True)
     found = normalized(given.location or location or "")
     parts = urlsplit(found)
     if parts.scheme == "file":

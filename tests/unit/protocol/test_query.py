@@ -125,18 +125,59 @@ def test_query_asks_for_one_format_with_features_and_end_of_stream(server, rest,
     assert " " not in header
 
 
-def test_parquet_only_server_is_asked_again_for_parquet(server, rest, table, wire):
+def test_parquet_only_server_is_asked_again_for_parquet(server, rest, table, wire, sleeps):
     def answer(seen):
         if "responseformat=delta" in seen.headers["delta-sharing-capabilities"]:
             return wire.error(501, "NOT_IMPLEMENTED")
-        return wire.ndjson(*wire.parquet_head(), wire.parquet_file("f1"))
+        return wire.ndjson(*wire.parquet_head(), *([] if seen.method == "GET" else [wire.parquet_file("f1")]))
 
     server.on("POST", QUERY, answer)
+    server.on("GET", METADATA, answer)
+    server.on("GET", CHANGES, answer)
 
     assert ids(query_table(rest, table)) == ["f1"]
-    with pytest.raises(RequestError) as caught:
+    assert ids(query_changes(rest, table, ChangesQuery(starting_version=0))) == []
+    assert table_metadata(rest, table).response_format is ResponseFormat.PARQUET
+    assert sleeps == []
+    with pytest.raises(RequestError, match="Tried 4 times") as caught:
         query_table(rest, table, response_format=ResponseFormat.DELTA)
     assert caught.value.status == 501
+
+
+@pytest.mark.parametrize("in_stream", [False, True])
+@pytest.mark.parametrize("parquet", [400, 501])
+def test_a_501_of_what_stands_before_a_server_is_no_answer_about_formats(
+    server, rest, table, wire, sleeps, in_stream, parquet
+):
+    said = wire.error(501, "BUSY")
+    if in_stream:
+        said = wire.ndjson({"endStreamAction": {"errorMessage": "busy", "httpStatusErrorCode": 501}})
+    delta = wire.ndjson(*wire.delta_head(), wire.delta_file("f1"))
+    server.on("POST", QUERY, said, wire.error(parquet, "X"), said, delta)
+    server.on("GET", METADATA, said, wire.error(parquet, "X"), said, wire.ndjson(*wire.delta_head()))
+
+    assert ids(query_table(rest, table)) == ["f1"]
+    assert table_metadata(rest, table).response_format is ResponseFormat.DELTA
+    assert len(sleeps) == 2
+
+
+def test_a_501_of_a_later_page_and_of_a_poll_is_tried_again(server, rest, table, wire, sleeps):
+    pending = wire.ndjson({"queryStatus": {"queryId": "q", "status": "pending"}})
+    first = wire.ndjson(*wire.delta_head(), wire.delta_file("f1"), {"endStreamAction": {"nextPageToken": "n"}})
+    second = wire.ndjson(*wire.delta_head(), wire.delta_file("f2"))
+    server.on("POST", QUERY, first, wire.error(501, "BUSY"), second)
+    assert ids(query_table(rest, table)) == ["f1", "f2"]
+    server.on("POST", QUERY, pending)
+    server.on("POST", "/shares/s/schemas/d/tables/t/queries/q", wire.error(501, "BUSY"), second)
+    assert ids(query_table(rest, table, QueryRequest(asynchronous=True))) == ["f2"]
+    assert len(sleeps) >= 2
+
+
+def test_a_table_that_an_old_server_does_not_have_is_not_found(server, rest, table, wire):
+    server.on("POST", QUERY, wire.error(501, "NOT_IMPLEMENTED"), wire.error(404, "RESOURCE_DOES_NOT_EXIST", "no t"))
+
+    with pytest.raises(NotFoundError, match="no t"):
+        query_table(rest, table)
 
 
 def test_capabilities_of_one_request_do_not_leak_into_the_next(server, rest, table, wire):

@@ -125,6 +125,20 @@ def test_all_tables_come_schema_by_schema_from_an_old_server(server, rest, wire,
     assert rest.list_all_tables("a") == [Table("t", "a", "d")]
 
 
+def test_a_501_is_tried_again_where_there_is_no_other_way(server, rest, wire, table, sleeps):
+    broken = wire.Reply(501, b"")
+    page = wire.as_json({"items": [{"name": "t", "schema": "d", "share": "a"}], "nextPageToken": "n"})
+    server.on("GET", "/shares/a/all-tables", page, broken, wire.as_json({"items": []}))
+    assert rest.list_all_tables("a") == [Table("t", "a", "d")]
+    version = wire.Reply(200, b"", {"Delta-Table-Version": "3"})
+    server.on("GET", f"{T}/version", broken, version)
+    server.on("HEAD", T, broken, version)
+    assert rest.table_version(table, "2022-01-01T00:00:00Z") == 3
+    server.on("GET", f"{T}/version", broken)
+    assert rest.table_version(table) == 3
+    assert len(sleeps) == 3
+
+
 def test_all_tables_of_a_share_that_does_not_exist_are_not_an_empty_list(server, rest, wire):
     server.on("GET", "/shares/a/all-tables", wire.error(404, "RESOURCE_DOES_NOT_EXIST"))
     server.on("GET", "/shares/a/schemas", wire.error(404, "RESOURCE_DOES_NOT_EXIST", "share a is unknown"))
@@ -346,7 +360,7 @@ def test_threads_share_a_client(server, rest, wire):
 # --- trying again ---
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 501, 502, 503, 504, 509, 520, 530])
 def test_passing_failures_are_tried_again_with_growing_waits(server, wire, status, sleeps):
     failing = wire.error(status, "BUSY")
     server.on("GET", "/shares", failing, failing, wire.as_json({}))
@@ -356,7 +370,7 @@ def test_passing_failures_are_tried_again_with_growing_waits(server, wire, statu
     assert 0.05 <= sleeps[0] <= 0.1 < 0.15 <= sleeps[1] <= 0.3
 
 
-@pytest.mark.parametrize("status", [400, 409, 418, 501])
+@pytest.mark.parametrize("status", [400, 409, 418])
 def test_other_failures_are_not_tried_again(server, wire, status):
     server.on("GET", "/shares", wire.error(status, "X", "why"))
 
