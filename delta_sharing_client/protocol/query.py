@@ -251,9 +251,7 @@ def table_metadata(
     return _negotiated(ask, response_format, (ResponseFormat.DELTA, ResponseFormat.PARQUET), negotiates)
 
 
-def _head(
-    rest: RestClient, table: TableName, request: Request, formats: _Formats, version: int | None
-) -> TableHead:
+def _head(rest: RestClient, table: TableName, request: Request, formats: _Formats, version: int | None) -> TableHead:
     rules = AnswerRules(
         table=table,
         kind=AnswerKind.SNAPSHOT,

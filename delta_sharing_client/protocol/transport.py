@@ -69,8 +69,8 @@ class Request:
     """One request.
 
     ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request for messages; ``table`` is
-    named in errors. ``body`` is encoded JSON. ``negotiates`` as in ``retry.is_retried``. ``query_id`` is used if the read
-    has none.
+    named in errors. ``body`` is encoded JSON. ``negotiates`` as in ``retry.is_retried``. ``query_id`` is used if the
+    read has none.
     """
 
     method: str
