@@ -331,16 +331,17 @@ def load_as_spark(
 ) -> pyspark.sql.DataFrame:
     """Return a shared table as a Spark DataFrame, read on the executors with plain PySpark (extra ``spark``).
 
-    ``delta_sharing_profile`` is a profile to use instead of the one in ``url``; ``spark`` is the session, by default
-    the active one. Of ``options`` only retries and time-outs apply. Other parameters as in ``load_as_pandas``.
+    ``delta_sharing_profile`` is a profile to use instead of the one in ``url``. If neither names one, the session's
+    setting ``spark.delta.sharing.profile`` does. ``spark`` is the session, by default the active one. Of ``options``
+    only retries and time-outs apply. Other parameters as in ``load_as_pandas``.
 
     Raises
     ------
     DeltaSharingError
         As ``load_as_pandas``, here for the plan; errors of executors come from Spark when the DataFrame is used.
     """
-    scan = _table(url, delta_sharing_profile).scan(limit=limit, version=version, timestamp=timestamp, **choices)
-    return scan.to_spark(spark)
+    table = _spark_table(url, delta_sharing_profile, spark)
+    return table.scan(limit=limit, version=version, timestamp=timestamp, **choices).to_spark(spark)
 
 
 @_with_keywords(Choices, SharedTable.changes)
@@ -445,7 +446,7 @@ def load_table_changes_as_spark(
     DeltaSharingError
         As ``load_table_changes_as_pandas``, here for the plan; errors of executors come when the frame is used.
     """
-    changes = _table(url, delta_sharing_profile).changes(
+    changes = _spark_table(url, delta_sharing_profile, spark).changes(
         starting_version,
         ending_version,
         starting_timestamp=starting_timestamp,
@@ -516,6 +517,14 @@ def response_format(use_delta_format: bool | None) -> ResponseFormat:
 def _table(url: str, profile: ProfileSource = None) -> SharedTable:
     source, name = parse_table_url(url)
     return SharingClient(source if profile is None else profile).table(name)
+
+
+def _spark_table(url: str, profile: ProfileSource, session: pyspark.sql.SparkSession | None) -> SharedTable:
+    source = optional.load("delta_sharing_client.spark.to_spark", "spark")
+    bare = isinstance(url, str) and "#" not in url.lstrip("#")
+    if profile is None and bare:
+        profile = source.profile_setting(session)
+    return _table(f"#{url.lstrip('#')}" if bare and profile is not None else url, profile)
 
 
 def _scan(url: str, hints: JsonHints, use_delta_format: bool | None, asked: dict[str, Any]) -> Scan:

@@ -150,3 +150,7 @@ class ReadOptions:
         for name in ("headers", "storage_options"):
             given = getattr(self, name)
             object.__setattr__(self, name, tuple(given.items() if isinstance(given, Mapping) else given))
+        for name, kind in (("variant_as", VariantAs), ("access_mode", AccessMode), ("file_id_hash", FileIdHash)):
+            given = getattr(self, name)
+            if isinstance(given, str):
+                object.__setattr__(self, name, kind(given.lower()))

@@ -40,7 +40,7 @@ from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
 from delta_sharing_client.protocol import windows
-from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.answers import TableHead, unreadable
 from delta_sharing_client.protocol.lines import TableAction
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import (
@@ -53,7 +53,7 @@ from delta_sharing_client.protocol.query import (
 )
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.urls import RefreshingUrls
-from delta_sharing_client.retry import RETRIED_STATUSES
+from delta_sharing_client.retry import is_retried
 
 if TYPE_CHECKING:
     from delta_sharing_client.storage.table import CommitFacts
@@ -400,15 +400,18 @@ def _by_access_mode(
         except DeltaSharingError as error:
             # A failure to find the table is described better by URL.
             is_no_table = isinstance(error, UnsupportedFeatureError) and str(error.feature).startswith("accessModes")
+            if not is_no_table and _may_be_of_mode(error):
+                _modes_of_refused(rest, table)
             raise (error if is_no_table else failure) from None
         _log.warning("Table %s is read by URL, because its directory cannot be read: %s", table, failure)
         return found, f"by URL, because the table's directory cannot be read: {failure}"
     try:
         return by_url(), None
-    except (RequestError, AuthError, UnsupportedFeatureError) as error:
-        # A server that is busy or broken says nothing about access modes, and was retried enough.
-        settled = _is_nobody(error) or (isinstance(error, RequestError) and error.status in RETRIED_STATUSES)
-        if options.access_mode is AccessMode.URL or settled or not _has_directory_only(rest, table):
+    except DeltaSharingError as error:
+        if not _may_be_of_mode(error):
+            raise error from None
+        modes = _modes_of_refused(rest, table)
+        if options.access_mode is AccessMode.URL or "dir" not in modes or "url" in modes:
             raise error from None
     return by_directory(), None
 
@@ -418,11 +421,24 @@ def _is_nobody(error: DeltaSharingError) -> bool:
     return isinstance(error, AuthError) and error.status != 403
 
 
-def _has_directory_only(rest: RestClient, table: TableName) -> bool:
+def _may_be_of_mode(error: DeltaSharingError) -> bool:
+    """Whether a read by URL may have been refused for its access mode."""
+    # A server that is busy or broken says nothing about access modes, and was retried enough.
+    is_busy = isinstance(error, RequestError) and is_retried(error.status, negotiates=True)
+    refused = isinstance(error, (RequestError, AuthError, UnsupportedFeatureError))
+    return refused and not is_busy and not _is_nobody(error)
+
+
+def _modes_of_refused(rest: RestClient, table: TableName) -> set[str]:
+    """Return the access modes of a table whose query was refused; none if its metadata is refused, too. Raises
+    ``UnsupportedFeatureError`` if there are only others than files and directories."""
     try:
-        return _offers_directory_only(rest, table)
+        modes = {mode.lower() for mode in table_metadata(rest, table).access_modes}
     except DeltaSharingError:
-        return False
+        return set()
+    if modes and not modes & {"url", "dir"}:
+        raise unreadable(f"Reading {table}", str(table), modes) from None
+    return modes
 
 
 def _offers_directory_only(rest: RestClient, table: TableName) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import html
 import os
 import re
 import socket
@@ -34,6 +35,7 @@ from delta_sharing_client.network import (
 )
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.redact import MASK, printable, scrub
 from delta_sharing_client.retry import Deadline
 
 # The proxy arguments of a request, and its headers for the proxy.
@@ -46,6 +48,11 @@ _LONGEST_NUMBER = 19
 _PRINTABLE = "".join(map(chr, range(33, 127)))
 # Seconds to keep an idle connection for the next read; servers close theirs after 5 to 60.
 _KEPT_SECONDS = 30.0
+_REASON_SECONDS = 1.0
+_REASON_BYTES = 4096
+_REASON_SHOWN = 300
+# It may be a part of a signature.
+_LONG_WORD = re.compile(r"[\w+/=%-]{40,}")
 # ``_Patience`` enforces the limits, because each of aiohttp's costs several timers per request.
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
 # Names of units are case-insensitive (RFC 9110, 14.1).
@@ -212,6 +219,8 @@ class _Exchange:
                     if answer.status in REDIRECTS and location is not None:
                         return location
                     self.has_answer = True
+                    if answer.status not in (200, 206):
+                        raise Refused(answer.status, answer.headers.get("Retry-After"), await _reason(answer))
                     await take(self._body(answer, patience))
                     return None
                 finally:
@@ -223,8 +232,6 @@ class _Exchange:
             raise
 
     def _body(self, answer: aiohttp.ClientResponse, patience: _Patience) -> Body:
-        if answer.status not in (200, 206):
-            raise Refused(answer.status, answer.headers.get("Retry-After"))
         try:
             return _HttpBody(answer, _span(answer, self._request.wanted), self._http, patience)
         except DataError as error:
@@ -264,6 +271,20 @@ def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[st
     if version is not None and version.etag:
         headers["If-Match"] = version.etag
     return headers
+
+
+async def _reason(answer: aiohttp.ClientResponse) -> str:
+    """Return code and message of a storage's error, of one that sends them soon: S3, Google Cloud, Azure and those like
+    them send XML, Azure also a header."""
+    body = b""
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(_REASON_SECONDS):
+            body = await answer.content.read(_REASON_BYTES)
+    text = body.decode("utf-8", "replace")
+    found = [match[1] for name in ("Code", "Message") if (match := re.search(rf"<{name}>([^<]*)</{name}>", text))]
+    said = ": ".join(found) or answer.headers.get("x-ms-error-code", "")
+    shown = _LONG_WORD.sub(MASK, scrub(" ".join(html.unescape(said).split())))
+    return printable(shown[:_REASON_SHOWN]).rstrip(".")
 
 
 def _span(answer: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> Span:

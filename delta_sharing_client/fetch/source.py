@@ -35,12 +35,13 @@ ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
 
 
 class Refused(Exception):
-    """The storage responded with ``status`` instead of data."""
+    """The storage responded with ``status`` instead of data, and perhaps gave a ``reason``, which may be shown."""
 
-    def __init__(self, status: int, retry_after: str | None) -> None:
-        super().__init__(f"HTTP status {status}")
+    def __init__(self, status: int, retry_after: str | None, reason: str = "") -> None:
+        super().__init__(f"HTTP status {status}{', ' if reason else ''}{reason}")
         self.status = status
         self.retry_after = retry_after
+        self.reason = reason
 
 
 class Version(NamedTuple):
@@ -319,9 +320,9 @@ class _Transfer:
                 url = await self.file.renew(url)
                 reader.report.add(retries=1)
                 continue
-            self.check_status(refused.status)
+            self.check_status(refused)
             return Transient(
-                self.file.error(TransportError, f"the storage answered with HTTP status {refused.status}"),
+                self.file.error(TransportError, f"the storage answered with {refused}"),
                 retry_after(refused.retry_after),
             )
 
@@ -379,7 +380,8 @@ class _Transfer:
     def longer(self) -> DataError:
         return self.file.error(DataError, f"expected a file of {self.file.size} bytes, the storage sends more")
 
-    def check_status(self, status: int) -> None:
+    def check_status(self, refused: Refused) -> None:
+        status = refused.status
         if status == 412 and self.file.version.etag:
             raise self.file.replaced()
         if status == 404:
@@ -393,11 +395,10 @@ class _Transfer:
                 DataError, f"bytes {self.wanted.start} to {self.wanted.stop} do not exist in it (HTTP status 416)"
             )
         if status in EXPIRED_STATUSES:
-            raise self.file.error(
-                TransportError, f"the storage refused its URL (HTTP status {status}); it may have expired"
-            )
+            guess = "" if refused.reason else "; it may have expired"
+            raise self.file.error(TransportError, f"the storage refused its URL ({refused}){guess}")
         if status not in RETRIED_STATUSES:
-            raise self.file.error(TransportError, f"the storage answered with HTTP status {status}")
+            raise self.file.error(TransportError, f"the storage answered with {refused}")
 
 
 class _TailTransfer(_Transfer):

@@ -7,7 +7,7 @@ Metadata", "Read Data from a Table", "Read Change Data Feed from a Table").
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 
@@ -38,6 +38,21 @@ from delta_sharing_client.protocol.messages import (
 )
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.retry import Transient, is_retried
+
+
+def unreadable(doing: str, table: str, modes: Collection[str]) -> UnsupportedFeatureError:
+    """Return the error for what is shared by other ``modes`` than files and directories, such as ``volume``."""
+    return UnsupportedFeatureError(
+        f"{doing}: this is shared as {_quoted(modes)}, not as files that a client can read by 'url' or 'dir'; read it "
+        "with the provider's own tools.",
+        feature=f"accessModes {', '.join(sorted(modes))}",
+        table=table,
+    )
+
+
+def _quoted(modes: Collection[str]) -> str:
+    return ", ".join(f"'{mode}'" for mode in sorted(modes))
+
 
 # The attributes of ``Line``, with their keys in JSON.
 _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)}
@@ -213,20 +228,14 @@ class Answer:
         modes = {mode.lower() for mode in head.access_modes}
         if not rules.needs_url_access or not modes or "url" in modes:
             return
-        named = ", ".join(f"'{mode}'" for mode in sorted(modes))
         if "dir" in modes:
             raise UnsupportedFeatureError(
-                f"{doing}: the table is shared by directory access only (accessModes {named}), not by file URLs; ask "
-                "the provider for access by url, or read its directory.",
+                f"{doing}: the table is shared by directory access only (accessModes {_quoted(modes)}), not by file "
+                "URLs; ask the provider for access by url, or read its directory.",
                 feature="directory access",
                 table=self._subject.table,
             )
-        raise UnsupportedFeatureError(
-            f"{doing}: this is shared as {named}, not as files that a client can read by 'url' or 'dir'; "
-            "read it with the provider's own tools.",
-            feature=f"accessModes {', '.join(sorted(modes))}",
-            table=self._subject.table,
-        )
+        raise unreadable(doing, self._subject.table, modes)
 
     # --- the other lines ---
 

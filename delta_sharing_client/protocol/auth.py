@@ -27,7 +27,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError
 from delta_sharing_client.network import Network
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks
+from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, html_page
 from delta_sharing_client.protocol.messages import error_of
 from delta_sharing_client.protocol.profile import (
     BasicLogin,
@@ -296,7 +296,7 @@ class TokenAuth(SharingAuth):
         if not 200 <= status < 300 or answer is None or not answer.access_token:
             # Assertions are valid credentials for a while, too.
             secrets = [*self.secrets(), str(form.get("assertion", "")), str(form.get("client_assertion", ""))]
-            known = status >= 300 or error_of(body) != (None, None)
+            known = status >= 300 or error_of(body) != (None, None) or html_page(body) is not None
             refusal = Refusal.read(status, body if known else b"", secrets, response.headers.get("WWW-Authenticate"))
             error = AuthError(_failure(refusal), status=status, error_code=refusal.code)
             if status in RETRIED_STATUSES:

@@ -41,6 +41,8 @@ _MAX_KEPT = 16_384
 # Databricks ends its messages with this id, and its support asks for it.
 _TRACE = re.compile(r"\[Trace Id: [^\]]{1,200}\]")
 
+# How JSON and HTML begin.
+_PLAIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[<]")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>|<h1[^>]*>(.*?)</h1>", re.IGNORECASE | re.DOTALL)
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|body|h1)\b", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>")
@@ -126,6 +128,11 @@ def _inflated(chunks: Iterator[bytes], deflate: bool, doing: str, table: str | N
     decoder = None
     ended = False
     for chunk in chunks:
+        if decoder is None and not ended and not deflate and _PLAIN.match(chunk):
+            # A proxy decompressed it and kept the header: what is compressed with gzip begins with 1F 8B.
+            yield chunk
+            yield from chunks
+            return
         rest = chunk
         while True:
             if decoder is None:

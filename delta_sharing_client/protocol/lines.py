@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import secrets
 from collections.abc import Callable, Iterator
-from typing import Union, cast
+from typing import Any, Union, cast
 
 import msgspec
 
@@ -118,6 +118,7 @@ class QueryStatus(msgspec.Struct, rename="camel"):
     status: Union[str, None] = None
     message: Union[str, None] = None
     error_message: Union[str, None] = None
+    error: Any = None
 
 
 class Line(msgspec.Struct, rename={"metadata": "metaData", "end": "endStreamAction", "query": "queryStatus"}, gc=False):

@@ -147,7 +147,7 @@ class ShareAnswer(msgspec.Struct):
 _CODES = ("errorCode", "error_code", "code", "error", "status")
 _MESSAGES = (
     *("message", "errorMessage", "error_message", "errorSummary", "error_description", "detail", "details"),
-    *("description", "Message", "faultstring", "msg", "title", "reason"),
+    *("description", "Message", "faultstring", "msg", "title", "reason", "value", "text"),
 )
 _INNER = ("error", "errors", "fault", "errorCauses")
 _MAX_DEPTH = 4
@@ -158,15 +158,17 @@ def error_of(body: bytes) -> tuple[str | None, str | None]:
 
     The protocol has ``errorCode`` and ``message``, Databricks ``error_code``, OAuth ``error`` and ``error_description``
     (RFC 6749, 5.2), Okta ``errorSummary``, RFC 9457 ``title`` and ``detail``; others nest them in an ``error`` or a
-    list of ``errors``.
+    list of ``errors``, OData the message in an object with its language. The message of empty JSON is empty.
     """
     try:
-        return _error(msgspec.json.decode(body), _MAX_DEPTH)
+        found = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None, None
+    return error_in(found) if found else (None, "")
 
 
-def _error(found: object, depth: int) -> tuple[str | None, str | None]:
+def error_in(found: object, depth: int = _MAX_DEPTH) -> tuple[str | None, str | None]:
+    """Like ``error_of``, for decoded JSON."""
     if isinstance(found, list):
         found = found[0] if found else None
     if isinstance(found, str):
@@ -178,9 +180,9 @@ def _error(found: object, depth: int) -> tuple[str | None, str | None]:
     code = next((str(one) for kind in (str, int) for one in codes if isinstance(one, kind)), None)
     said = [found[name] for name in _MESSAGES if isinstance(found.get(name), str)]
     message = next((one for one in said if one), said[0] if said else None)
-    for name in _INNER:
+    for name in (*_INNER, *_MESSAGES):
         if not message and isinstance(found.get(name), (dict, list)):
-            inner_code, message = _error(found[name], depth - 1)
+            inner_code, message = error_in(found[name], depth - 1)
             code = inner_code or code
     return code, message
 

@@ -32,7 +32,7 @@ from delta_sharing_client.protocol.lines import (
     TableAction,
 )
 from delta_sharing_client.protocol.loose import Loosened
-from delta_sharing_client.protocol.messages import check_file_id_hash
+from delta_sharing_client.protocol.messages import check_file_id_hash, error_in
 from delta_sharing_client.protocol.rest import PageTokens
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.protocol.watch import Interrupt
@@ -48,7 +48,12 @@ _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
 _PROGRESS = 1000
 _NAMES_AT_ONCE = 1 << 16
 # Words of servers for a running query and for a failed one; the protocol has only "failed".
-_RUNNING = re.compile(r"pending|running|queued|in.?progress|submitted|accepted|created|scheduled|start(ed|ing)|waiting")
+_RUNNING = re.compile(
+    r"(pending|running|(en)?queue[ds]?|in.?(progress|queue)|submitted|accepted|created|scheduled|(not.?)?start(ed|ing)"
+    r"|waiting|(process|execut|plann|compil|initiali[sz]|prepar|resum|retry|work)ing|active|ongoing"
+    # It has a result, which the next poll gets.
+    r"|succe(ss|eded)|finished|completed?|done|ready)([ _-].*)?"
+)
 _FAILED = re.compile(r"fail(ed|ure)|error|abort(ed)?|cancell?ed|closed|expired|timed?.?out|rejected")
 
 
@@ -193,7 +198,7 @@ class Pages:
         table = str(self._rules.table)
         state = status.status or "pending"
         if _FAILED.fullmatch(state.lower()):
-            said = status.error_message or status.message or "the server gives no reason"
+            said = status.error_message or status.message or error_in(status.error)[1] or "the server gives no reason"
             refusal = Refusal(status=None, code=state[:40], message=scrub(said, self._transport.secrets()))
             raise refusal.error(f"Querying {table}", table=table)
         if not _RUNNING.fullmatch(state.lower()):

@@ -304,7 +304,10 @@ def query_table(
                 raise
             return _query(rest, table, asked, formats, {"idempotency_key": key}, negotiates)
 
-    return _negotiated(lambda *way: _with_history(wanted, lambda asked: ask(*way, asked)), response_format)
+    def ask_either(formats: _Formats, negotiates: bool) -> TableAnswer:
+        return _with_history(wanted, lambda asked: ask(formats, negotiates, asked))
+
+    return _negotiated(ask_either, response_format)
 
 
 def query_changes(
@@ -423,10 +426,10 @@ def _negotiated(
         return ask((ResponseFormat.PARQUET,), True)
     except NotFoundError:
         raise
-    except RequestError:
+    except (RequestError, ProtocolError):
         if refused.status != NOT_IMPLEMENTED:
             raise refused from None
-    # A server that refuses both formats does not mean the format: something before it is broken for a while.
+    # A server that does not answer in parquet either does not mean the format: something is broken for a while.
     return ask(first, negotiates)
 
 

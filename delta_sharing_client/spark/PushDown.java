@@ -87,7 +87,7 @@ public class PushDown implements TableProvider, DataSourceRegister {
   public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
     CaseInsensitiveStringMap options = Python.options(properties);
     if (!Python.pushes(options)) {
-      return Python.source(options).getTable(schema, partitioning, options.asCaseSensitiveMap());
+      return new PlainTable(schema, options.asCaseSensitiveMap());
     }
     if (told != null && told.schema() == schema) {
       return told;
@@ -120,9 +120,6 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
   public void initialize(String name, CaseInsensitiveStringMap options) {
     this.name = name;
     profile.putAll(options.asCaseSensitiveMap());
-    if (profile.containsKey("profile")) {
-      profile.put("path", profile.remove("profile"));
-    }
   }
 
   /** Take the options of the Python source that name the profile; they do not pass through Spark's settings. */
@@ -195,7 +192,7 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
     }
     HashMap options = new HashMap(Python.options(profile).asCaseSensitiveMap());
     String full = namespace[0] + "." + namespace[1] + "." + table.name();
-    options.put("path", profile.containsKey("path") ? profile.get("path") + "#" + full : full);
+    options.put("path", full);
     if (option != null) {
       options.put(option, value);
     }
@@ -207,7 +204,7 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
   }
 
   String[] names(String[] namespace) throws NoSuchNamespaceException {
-    HashMap options = new HashMap(profile);
+    HashMap options = new HashMap(Python.options(profile).asCaseSensitiveMap());
     options.put("tell", "names");
     options.put("namespace", Told.json(namespace));
     try {
@@ -399,6 +396,20 @@ class SharedTable implements Table, SupportsRead {
       }
     }
     return found;
+  }
+}
+
+/** Without push-down; Spark alone would not hand the session's settings to the read. */
+class PlainTable extends SharedTable {
+  PlainTable(StructType schema, Map options) {
+    super(schema, options, null);
+  }
+
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+    HashMap all = new HashMap(options);
+    all.putAll(given.asCaseSensitiveMap());
+    SupportsRead table = (SupportsRead) Python.source(all).getTable(schema, new Transform[0], all);
+    return table.newScanBuilder(new CaseInsensitiveStringMap(all));
   }
 }
 

@@ -26,7 +26,13 @@ from delta_sharing_client.plan.request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
 from delta_sharing_client.protocol.names import TableName, parse_table_url
-from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
+from delta_sharing_client.protocol.profile import (
+    ENVIRONMENT_VARIABLE,
+    BasicLogin,
+    BearerToken,
+    ClientCredentials,
+    Profile,
+)
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.pushed import Pushed
 
@@ -197,7 +203,7 @@ def names() -> list[str]:
     """Return every option name, as documented."""
     tables = (_READ, _LIMITS, _OPTIONS)
     valued = (option.name for table in tables for option in table.values())
-    return sorted([*valued, *_FLAGS, "path", *_CREDENTIALS], key=str.lower)
+    return sorted([*valued, *_FLAGS, "path", _PROFILE, *_CREDENTIALS], key=str.lower)
 
 
 def asked(request: ScanRequest | ChangesRequest) -> dict[str, object]:
@@ -248,9 +254,8 @@ def of_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def profile_of(options: Mapping[str, str]) -> Profile:
-    """Return the profile in ``options``, with names in lower case, by its path or by its fields."""
-    inline = {name: options[name.lower()] for name in _CREDENTIALS if name.lower() in options}
-    return Profile.load(_profile_fields(inline) if inline else options["path"])
+    """Return the profile that ``options`` and settings name, for a question about no table."""
+    return _profile(None, _with_settings(options), None)
 
 
 def credentials_of(profile: Profile) -> dict[str, str | None] | None:
@@ -290,7 +295,7 @@ _AMOUNT = re.compile(r"(\d+)\s*([a-z]*)")
 _BYTES = {"": 1, "b": 1}
 _BYTES |= {unit + tail: 1024**power for power, unit in enumerate("kmgtp", 1) for tail in ("", "b")}
 _SECONDS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
-_SECONDS |= {"h": 3600, "hour": 3600, "hours": 3600}
+_SECONDS |= {"h": 3600, "hour": 3600, "hours": 3600, "d": 86_400, "day": 86_400, "days": 86_400}
 
 
 def _parse_text(name: str, value: str) -> str:
@@ -458,6 +463,7 @@ _FLAGS = (
     *("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss"),
     "pushDown",
 )
+_PROFILE = "profile"
 _CREDENTIALS = (
     "shareCredentialsVersion",
     "type",
@@ -488,6 +494,8 @@ SETTINGS: dict[str, tuple[str, Callable[[str, str], str]]] = {
     }.items()
 }
 """The settings of the JVM connector that have a meaning here: which option each of them is, and how."""
+PROFILE_SETTING = "spark.delta.sharing.profile"
+"""Names the profile of tables whose paths and options name none."""
 # Options of Delta Lake and the JVM connector that would change the rows, and what to do instead.
 _ELSEWHERE = {
     "excludeRegex": "use option 'filter'",
@@ -517,7 +525,18 @@ def _with_settings(options: Mapping[str, str]) -> dict[str, str]:
         settings = dict(json.loads(given.pop("settings", "{}")))
     except (ValueError, TypeError):
         raise UsageError("Option 'settings' is set by this data source itself; leave it out.") from None
+    profile = settings.get(PROFILE_SETTING)
+    if profile and not _names_profile(given):
+        given[_PROFILE] = profile
     return {**{name.lower(): value for name, value in of_settings(settings).items()}, **given}
+
+
+def _names_profile(given: Mapping[str, str]) -> bool:
+    return _PROFILE in given or bool(_inline(given)) or "#" in given.get("path", "").lstrip("#")
+
+
+def _inline(given: Mapping[str, str]) -> dict[str, str]:
+    return {name: given[name.lower()] for name in _CREDENTIALS if name.lower() in given}
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
@@ -566,25 +585,43 @@ def _source(given: Mapping[str, str]) -> tuple[Profile, TableName]:
     path = given.get("path", "").strip()
     if not path:
         raise UsageError("'path' is not specified: write load('<profile file>#<share>.<schema>.<table>').")
-    inline = {name: given[name.lower()] for name in _CREDENTIALS if name.lower() in given}
-    if "#" in path and not inline:
+    if "#" in path:
         source, table = parse_table_url(path)
-        return Profile.load(source), table
-    if inline and "#" in path:
-        raise UsageError(
-            f"Both a profile file in 'path' and credentials in options ({', '.join(inline)}) are given; use one of the "
-            "two."
-        )
+    else:
+        source, table = None, _table_name(path)
+    return _profile(source, given, path), table
+
+
+def _table_name(path: str) -> TableName:
     try:
-        table = TableName.parse(path)
+        return TableName.parse(path)
     except UsageError as error:
         raise UsageError(f"The path '{path}' is not valid. {error.message}") from None
-    if not inline:
+
+
+def _profile(source: str | None, given: Mapping[str, str], path: str | None) -> Profile:
+    """Return the profile at ``source``, in the options, or else in the environment variable; only one may be given."""
+    inline = _inline(given)
+    named = [
+        *(["a profile file in 'path'"] if source else []),
+        *(["option 'profile'"] if _PROFILE in given else []),
+        *([f"credentials in options ({', '.join(inline)})"] if inline else []),
+    ]
+    if len(named) > 1:
+        raise UsageError(f"Both {' and '.join(named)} are given; use one of them.")
+    if inline:
+        return Profile.load(_profile_fields(inline))
+    source = source or given.get(_PROFILE)
+    if source is None and not os.environ.get(ENVIRONMENT_VARIABLE, "").strip():
+        here = f"The path '{path}' names no profile. Write '<profile file>#{path.lstrip('#')}', set" if path else "Set"
         raise UsageError(
-            f"The path '{path}' is not valid: it names no profile; write '<profile file>#{path}', or give the "
-            "credentials as options."
+            f"{here} option 'profile', give the credentials as options, or set the environment variable "
+            f"'{ENVIRONMENT_VARIABLE}' before Spark starts. The setting '{PROFILE_SETTING}' holds for load_as_spark, "
+            "and, after add_spark_jar, for the format and SQL."
         )
-    return Profile.load(_profile_fields(inline)), table
+    if source is not None and source.lstrip().startswith("{"):
+        raise UsageError("Expected the path or URL of a profile, found JSON; give its fields as options instead.")
+    return Profile.load(source)
 
 
 def _profile_fields(inline: Mapping[str, str]) -> dict[str, object]:

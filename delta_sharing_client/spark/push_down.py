@@ -30,7 +30,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.protocol.profile import ProfileSource
-from delta_sharing_client.spark.options import credentials_of
+from delta_sharing_client.spark.options import PROFILE_SETTING, credentials_of
 from delta_sharing_client.spark.pushed import Pushed
 from delta_sharing_client.spark.types import conform, target_schema
 
@@ -203,7 +203,8 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
     """Create a catalog ``name`` in ``session`` for the tables of ``profile``; see ``loaders.attach``."""
     if not name.isidentifier():
         raise UsageError(f"The name '{name}' is none of a catalog. Use letters, digits and underscores.")
-    given = credentials_of(SharingClient(profile).rest.profile)
+    named = session.conf.get(PROFILE_SETTING, None) if profile is None else profile
+    given = credentials_of(SharingClient(named).rest.profile)
     if given is None:
         raise UsageError(
             "These credentials cannot be passed to a Spark catalog: they are signed, have an audience, or come from "

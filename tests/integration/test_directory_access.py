@@ -174,7 +174,7 @@ def test_a_server_without_directory_access_is_read_by_url_and_explain_says_why(
 def answered(monkeypatch: pytest.MonkeyPatch, table: ds.SharedTable, error: ds.DeltaSharingError) -> None:
     """Have requests for credentials end with ``error``."""
 
-    def credentials(*_: object) -> TemporaryCredentials:
+    def credentials(*_: object, **__: object) -> TemporaryCredentials:
         raise error
 
     monkeypatch.setattr(type(table.rest), "temporary_table_credentials", credentials)
@@ -226,6 +226,13 @@ def test_what_is_no_table_is_named_for_what_it_is(
     answered(monkeypatch, table, ds.RequestError("It has none.", status=400))
 
     scan = table.scan(options=dataclasses.replace(QUICK, access_mode=mode))
+    with pytest.raises(ds.UnsupportedFeatureError, match="this is shared as 'volume', not as files"):
+        scan.to_arrow()
+
+    def refuse(*arguments: Any, **others: Any) -> None:
+        raise ds.AuthError("Not by URL.", status=403)
+
+    monkeypatch.setattr("delta_sharing_client.planning.query_table", refuse)
     with pytest.raises(ds.UnsupportedFeatureError, match="this is shared as 'volume', not as files"):
         scan.to_arrow()
 
@@ -312,7 +319,7 @@ def test_what_no_server_elsewhere_may_name_is_refused(
     with ds.SharingClient(profile, options=QUICK) as client:
         table = client.table("s.d.t")
         monkeypatch.setattr(
-            type(table.rest), "temporary_table_credentials", lambda *_: TemporaryCredentials(location=location)
+            type(table.rest), "temporary_table_credentials", lambda *_, **__: TemporaryCredentials(location=location)
         )
         with pytest.raises(ds.DeltaSharingError, match=message):
             place.place_of(table.rest, table.name, None, QUICK)

@@ -50,6 +50,10 @@ SCRIPT = """
         frames = [frame.where("id > 1") for frame in frames]
         print("pushed", ["PushedFilters: [" in frame._explain_string() for frame in frames])
         print("narrowed", [[row.id for row in frame.collect()] for frame in frames])
+        profile, name = url.split("#")
+        spark.conf.set("spark.delta.sharing.profile", profile)
+        named = [spark.read.format("deltaSharing").load(name), ds.load_as_spark(name, spark=spark)]
+        print("named", [frame.count() for frame in named])
     finally:
         spark.stop()
 """
@@ -78,5 +82,6 @@ def test_batch_views_options_errors_and_streams(connect_url: str, lake: Any, tmp
     assert lines["stream"] == "[1, 2, 3, 30]"
     assert lines["pushed"] == "[True, True, True]"
     assert lines["narrowed"] == "[[30], [30], [30]]"
+    assert lines["named"] == "[2, 2]"
     token = lake.server.profile["bearerToken"]
     assert token not in run.stdout + run.stderr

@@ -103,6 +103,37 @@ def test_a_catalog_of_settings_needs_no_python(added: Any, lake: Any, url: str) 
     assert ids(query) == [12, 20, 21, 22]
 
 
+def test_a_setting_names_the_profile(added: Any, lake: Any, url: str) -> None:
+    profile, table = url.split("#")
+    assert added.read.format("deltaSharing").option("profile", profile).load(table).count() == 12
+    with pytest.raises(Exception, match=r"The path 'share\.schema\.t' names no profile"):
+        added.read.format("deltaSharing").load(table)
+    name = "spark.delta.sharing.profile"
+    added.conf.set(name, profile)
+    added.conf.set("spark.sql.catalog.named", push_down.CATALOG)
+    try:
+        added.sql(f"CREATE OR REPLACE TEMPORARY VIEW jar_named USING deltaSharing OPTIONS (path '{table}')")
+        for frame in (
+            added.read.format("deltaSharing").load(table),
+            added.read.format("deltaSharing").schema("id bigint").load(table),
+            added.read.format("deltaSharing").option("pushDown", "false").load(table),
+            added.table("jar_named"),
+            ds.load_as_spark(table, spark=added),
+            ds.load_as_spark(f"#{table}"),
+            added.table(f"named.{table}"),
+        ):
+            assert frame.count() == 12
+        assert [row[0] for row in added.sql("SHOW NAMESPACES IN named").collect()] == ["share"]
+        ds.attach(added, name="attached")
+        assert added.table(f"attached.{table}").count() == 12
+        added.conf.set(name, "/none.share")
+        assert added.read.format("deltaSharing").load(url).count() == 12
+        with pytest.raises(Exception, match=r"There is no profile file at '/none\.share'"):
+            added.read.format("deltaSharing").load(table)
+    finally:
+        added.conf.unset(name)
+
+
 def test_settings_of_the_jvm_connector_reach_the_read(added: Any, lake: Any, url: str) -> None:
     name = "spark.delta.sharing.network.numRetries"
     added.conf.set(name, "none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+import pathlib
 
 import pytest
 
@@ -61,6 +62,47 @@ def test_bad_path_is_refused(path: str) -> None:
 
 def test_profile_file_and_inline_credentials_are_not_both_taken() -> None:
     assert "Both a profile file" in refused(path="prof.share#a.b.c")
+    assert "Both option 'profile' and credentials" in refused(profile="prof.share")
+    with pytest.raises(UsageError, match="Both a profile file in 'path' and option 'profile'"):
+        SparkOptions.parse({"path": "a.share#a.b.c", "profile": "b.share"})
+
+
+@pytest.mark.parametrize("path", ["a.b.c", "#a.b.c"])
+def test_a_path_without_a_profile_has_one_from_option_setting_or_environment(
+    path: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {}
+    for name in ("path", "option", "setting", "environment"):
+        places[name] = str(tmp_path / name)
+        fields = {"shareCredentialsVersion": 1, "endpoint": f"https://{name}.example", "bearerToken": TOKEN}
+        (tmp_path / name).write_text(json.dumps(fields))
+    settings = json.dumps({"spark.delta.sharing.profile": places["setting"]})
+
+    def endpoint(path: str, **given: str) -> str:
+        options = SparkOptions.parse({"path": path, **given})
+        assert str(options.table) == "a.b.c"
+        return options.profile.endpoint
+
+    monkeypatch.delenv("DELTA_SHARING_PROFILE", raising=False)
+    with pytest.raises(
+        UsageError, match=r"names no profile\. Write '<profile file>#a\.b\.c', set option 'profile'"
+    ) as found:
+        endpoint(path)
+    assert "'DELTA_SHARING_PROFILE' before Spark starts" in found.value.message
+    assert "add_spark_jar" in found.value.message
+    monkeypatch.setenv("DELTA_SHARING_PROFILE", places["environment"])
+    assert endpoint(path) == "https://environment.example"
+    assert endpoint(path, settings=settings) == "https://setting.example"
+    assert endpoint(path, settings=settings, Profile=places["option"]) == "https://option.example"
+    assert endpoint(f"{places['path']}#a.b.c", settings=settings) == "https://path.example"
+    inline = {"endpoint": "https://inline.example", "bearerToken": TOKEN}
+    assert endpoint(path, settings=settings, **inline) == "https://inline.example"
+
+
+def test_a_profile_as_json_is_no_option() -> None:
+    with pytest.raises(UsageError, match="found JSON; give its fields as options") as found:
+        SparkOptions.parse({"path": "a.b.c", "profile": json.dumps({"bearerToken": TOKEN})})
+    assert TOKEN not in found.value.message
 
 
 @pytest.mark.parametrize(
@@ -287,3 +329,28 @@ def test_a_setting_is_an_option_unless_the_option_is_given(setting: str, value: 
 @pytest.mark.parametrize("text", ["x", "[1]", "3"])
 def test_settings_are_no_option_of_a_user(text: str) -> None:
     assert "'settings' is set by this data source itself" in refused(settings=text)
+
+
+# Those that the source of the connector (delta-io/delta-sharing, 5c1b002) reads, after ``spark.delta.sharing.``.
+OF_THE_CONNECTOR = """
+network.numRetries network.maxRetryDuration network.retrySleepInterval network.asyncQueryRetryInterval
+network.asyncQueryTimeout network.useAsyncQuery query.includeEndStreamAction network.timeout network.maxConnections
+network.sslTrustAll profile.provider.class client.class jsonPredicateHints.enabled jsonPredicateV2Hints.enabled
+jsonPredicateHints.partialFilter.enabled queryPagination.enabled maxFilesPerQueryRequest
+streaming.queryTableVersionIntervalSeconds limitPushdown.enabled network.proxyHost network.proxyPort
+network.noProxyHosts oauth.tokenExchangeMaxRetries oauth.tokenExchangeMaxRetryDurationInSeconds
+oauth.tokenRenewalThresholdInSeconds network.never.use.https client.useStructuralSchemaMatch
+client.sparkParquetIOCache.enabled client.logPreSignedUrlAccess.enabled client.streamReadRetry.enabled
+profile.optionsProvider.enabled client.skipFileIdHashVerification preSignedUrl.expirationMs
+driver.refreshCheckIntervalMs driver.refreshThresholdMs driver.accessThresholdToExpireMs executor.refreshThresholdMs
+loadDataFilesInMemory
+"""
+
+
+def test_every_setting_of_the_connector_is_an_option_or_named_in_the_docs() -> None:
+    page = pathlib.Path(__file__, "../../../docs/from-jvm-connector.md").resolve().read_text(encoding="utf-8")
+    honoured, others = page.split("## Settings")[1].split("The other settings of the connector are not read:")
+    prefix = "spark.delta.sharing."
+    for name in OF_THE_CONNECTOR.split():
+        assert f"`{name}`" in (honoured if prefix + name in SETTINGS else others), name
+    assert {name.removeprefix(prefix) for name in SETTINGS} <= set(OF_THE_CONNECTOR.split())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from delta_sharing_client.errors import DeltaSharingError, ProtocolError
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.fetch.http import Http, check_data_url
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, RemoteFile
@@ -104,6 +104,44 @@ def test_strange_answers_are_read_at_once(raw: Raw, fetch: Fetch, answer: bytes)
     assert fetch() == BODY
     assert time.monotonic() - began < SOON
     assert len(raw.requests) == 1
+
+
+SIGNATURE = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (
+            b"HTTP/1.1 403 Forbidden\r\n\r\n\xef\xbb\xbf<?xml version='1.0'?><Error><Code>AccessDenied</Code>"
+            b"<Message>Request has expired &amp; gone.</Message></Error>",
+            "refused its URL (HTTP status 403, AccessDenied: Request has expired & gone).",
+        ),
+        (
+            b"HTTP/1.1 409 Conflict\r\nx-ms-error-code: PublicAccessNotPermitted\r\n\r\n{}",
+            "answered with HTTP status 409, PublicAccessNotPermitted.",
+        ),
+        (
+            b"HTTP/1.1 400 Bad\r\n\r\n<Error><Code>A</Code><Message>not %s</Message>"
+            b"<StringToSign>planted</StringToSign></Error>" % SIGNATURE.encode(),
+            "refused its URL (HTTP status 400, A: not ***).",
+        ),
+        (b"HTTP/1.1 410 Gone\r\n\r\n", "refused its URL (HTTP status 410); it may have expired."),
+        (b"HTTP/1.1 418 No\r\nContent-Length: 99\r\n\r\n<Error><Code>cut", "answered with HTTP status 418."),
+    ],
+)
+def test_the_reason_of_a_storage_is_shown(raw: Raw, fetch: Fetch, answer: bytes, shown: str) -> None:
+    raw.answers = [answer]
+    with pytest.raises(TransportError) as caught:
+        fetch(max_attempts=1)
+    assert shown in str(caught.value)
+
+
+def test_the_reason_of_a_storage_is_not_waited_for(raw: Raw, fetch: Fetch) -> None:
+    raw.answers = [[b"HTTP/1.1 503 Slow\r\nContent-Length: 99\r\n\r\n<Error>", b"", b""]]
+    raw.pause = 3.0
+    with pytest.raises(TransportError, match="HTTP status 503"):
+        fetch(max_attempts=1, read_timeout=60.0)
 
 
 STRAY = HEAD + bytes(SIZE)

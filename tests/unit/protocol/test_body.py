@@ -88,6 +88,15 @@ def test_damaged_compression_is_an_error(server, rest, wire, where):
         rest.list_shares()
 
 
+def test_what_was_unpacked_on_its_way_is_read_as_it_is(server, rest, table, wire):
+    whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(20)))
+    for mark in (b"", b"\xef\xbb\xbf", b"\n "):
+        headers = {**whole.headers, "Content-Encoding": "gzip"}
+        cut = wire.Reply(200, mark + whole.body, headers, "cut-length", 400)
+        server.on("POST", QUERY, cut, wire.Reply(200, mark + whole.body, headers))
+        assert len(list(query_table(rest, table).actions)) == 20
+
+
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
 def test_encoding_that_was_not_asked_for_is_refused_by_name(server, rest, wire, encoding):
     server.on("GET", "/shares", wire.Reply(200, gzip.compress(b"{}"), {"Content-Encoding": encoding}))

@@ -196,7 +196,11 @@ def test_an_encoding_that_is_none_encodes_nothing(server, rest, wire, encoding):
     assert [share.name for share in rest.list_shares()] == ["a"]
 
 
-@pytest.mark.parametrize("state", ["PENDING", "Running", "queued", "IN_PROGRESS", "in-progress", "inProgress", None])
+RUNNING = ["PENDING", "Running", "queued", "IN_PROGRESS", "in-progress", "inProgress", "pending_execution", None]
+RUNNING += ["NOT_STARTED", "initializing", "SUCCEEDED", "done"]
+
+
+@pytest.mark.parametrize("state", RUNNING)
 def test_a_query_that_runs_is_waited_for_whatever_it_is_called(server, rest, table, wire, state):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": "q", "status": state}}))
     whole = wire.ndjson(*wire.delta_head(), wire.delta_file("f"))
@@ -242,6 +246,8 @@ def test_an_error_within_the_lines_is_the_error(server, rest, table, wire):
         ({"fault": {"faultstring": "because", "detail": {"errorcode": "x"}}}, r"\(400\): because\."),
         ({"timestamp": 1, "status": 400, "error": "Bad Request", "message": "because"}, "Bad Request.*: because"),
         ({"unknown": "because"}, "because"),
+        ({"error": {"code": "A", "message": {"lang": "en", "value": "because"}}}, r"\(400, A\): because\."),
+        ({"detail": [{"loc": ["body"], "msg": "because"}]}, r"\(400\): because\."),
     ],
 )
 def test_the_reason_of_an_error_is_shown_wherever_it_stands(server, rest, wire, body, expected):
@@ -282,9 +288,10 @@ def test_a_page_with_a_status_of_success_is_named_as_such(server, rest, wire):
     assert wire.token not in str(caught.value)
 
 
-def test_the_challenge_of_a_server_is_shown_where_it_says_nothing_else(server, rest, wire):
+@pytest.mark.parametrize("body", [b"", b"{}", b"null", b"[]", b'""'])
+def test_the_challenge_of_a_server_is_shown_where_it_says_nothing_else(server, rest, wire, body):
     challenge = 'Bearer error="invalid_token", error_description="The token expired"'
-    server.on("GET", "/shares", wire.Reply(401, b"", {"WWW-Authenticate": challenge}))
+    server.on("GET", "/shares", wire.Reply(401, body, {"WWW-Authenticate": challenge}))
 
     with pytest.raises(AuthError, match="The token expired"):
         rest.list_shares()

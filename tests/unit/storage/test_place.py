@@ -37,7 +37,9 @@ class Server(RestClient):
         self.given = given
         self.asked: list[str | None] = []
 
-    def temporary_table_credentials(self, table: TableName, location: str | None = None) -> TemporaryCredentials:
+    def temporary_table_credentials(
+        self, table: TableName, location: str | None = None, *, negotiates: bool = False
+    ) -> TemporaryCredentials:
         self.asked.append(location)
         return TemporaryCredentials(**self.given)
 
