@@ -149,18 +149,21 @@ def main() -> None:
     given = parser.parse_args()
     text, table = given.text.read_text("utf-8"), TABLE.read_text("utf-8")
     known, found = rows(table), binding(text)
-    for key, sentence in found.items():
-        if key not in known:
-            sys.stdout.write(f"new: {sentence.section} {sentence.number} {key}: {sentence.words}\n")
-    for key, rest in known.items():
-        if key not in found:
-            sys.stdout.write(f"gone: {key}: {rest}\n")
-    for name, (count, mark) in section_digests(text).items():
-        if f"| {name or '(none)'} | {count} | `{mark}` |" not in table:
-            sys.stdout.write(f"changed: section {name!r}\n")
+    differences = [
+        *(f"new: {one.section} {one.number} {key}: {one.words}" for key, one in found.items() if key not in known),
+        *(f"gone: {key}: {rest}" for key, rest in known.items() if key not in found),
+        *(
+            f"changed: section {name!r}"
+            for name, (count, mark) in section_digests(text).items()
+            if f"| {name or '(none)'} | {count} | `{mark}` |" not in table
+        ),
+    ]
+    sys.stdout.writelines(f"{difference}\n" for difference in differences)
     if given.write:
         edition = given.edition or edition_of(table)
         TABLE.write_text(written(text, known, edition), "utf-8")
+    elif differences:
+        sys.exit(1)
 
 
 if __name__ == "__main__":
