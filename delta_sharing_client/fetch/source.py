@@ -382,7 +382,8 @@ class _Transfer:
 
     def check_status(self, refused: Refused) -> None:
         status = refused.status
-        if status == 412 and self.file.version.etag:
+        # MinIO says 416 for a range that the new version does not have.
+        if status in (412, 416) and self.file.version.etag:
             raise self.file.replaced()
         if status == 404:
             gone = self.file.error(

@@ -464,9 +464,11 @@ _FLAGS = (
     "pushDown",
 )
 _PROFILE = "profile"
+# The JVM connector up to 1.3 calls the type of a profile "shareCredentialsType".
+_TYPES = ("type", "shareCredentialsType")
 _CREDENTIALS = (
     "shareCredentialsVersion",
-    "type",
+    *_TYPES,
     "endpoint",
     "bearerToken",
     "expirationTime",
@@ -625,12 +627,15 @@ def _profile(source: str | None, given: Mapping[str, str], path: str | None) -> 
 
 
 def _profile_fields(inline: Mapping[str, str]) -> dict[str, object]:
-    fields: dict[str, object] = dict(inline)
-    kind = inline.get("type")
+    fields: dict[str, object] = {name: value for name, value in inline.items() if name not in _TYPES}
+    kinds = {inline[name] for name in _TYPES if name in inline}
+    if len(kinds) > 1:
+        raise UsageError("Options 'type' and 'shareCredentialsType' differ; set only one of them.")
+    kind = next(iter(kinds), None)
     number = inline.get("shareCredentialsVersion", "1" if kind in (None, "bearer_token") else "2")
     fields["shareCredentialsVersion"] = int(number) if number.isdigit() else number
-    if fields["shareCredentialsVersion"] == 2 and kind is None:
-        fields["type"] = "bearer_token"
+    if kind is not None or fields["shareCredentialsVersion"] == 2:
+        fields["type"] = kind or "bearer_token"
     if "expirationTime" in inline:
         fields["expirationTime"] = _parse_timestamp("expirationTime", inline["expirationTime"])
     return fields

@@ -111,6 +111,8 @@ def test_a_profile_as_json_is_no_option() -> None:
         ({"type": "basic", "username": "u", "password": TOKEN}, "BasicLogin"),
         ({"type": "bearer_token", "shareCredentialsVersion": "2", "bearerToken": TOKEN}, "BearerToken"),
         ({"shareCredentialsVersion": "2", "bearerToken": TOKEN}, "BearerToken"),
+        ({"shareCredentialsType": "basic", "type": "basic", "username": "u", "password": TOKEN}, "BasicLogin"),
+        ({"SHARECREDENTIALSTYPE": "basic", "username": "u", "password": TOKEN}, "BasicLogin"),
         (
             {
                 "type": "oauth_client_credentials",
@@ -126,6 +128,12 @@ def test_every_kind_of_credentials_can_be_given_inline(given: dict[str, str], ki
     options = SparkOptions.parse({"path": "a.b.c", "endpoint": "https://sharing.example", **given})
     assert type(options.profile.credentials).__name__ == kind
     assert TOKEN not in repr(options)
+
+
+def test_two_types_of_a_profile_are_refused() -> None:
+    given = {"path": "a.b.c", "endpoint": "https://e", "bearerToken": TOKEN, "type": "basic"}
+    with pytest.raises(UsageError, match="'type' and 'shareCredentialsType' differ"):
+        SparkOptions.parse({**given, "shareCredentialsType": "bearer_token"})
 
 
 @pytest.mark.parametrize(

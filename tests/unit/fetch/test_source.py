@@ -476,6 +476,17 @@ def test_an_object_of_another_length_is_refused_where_none_was_declared(remote: 
         read(file, 5, 10)
 
 
+def test_a_range_that_the_new_version_does_not_have_is_no_fault_of_the_range(
+    remote: MakeRemote, storage: Storage
+) -> None:
+    file = remote()
+    storage.headers["f"] = {"ETag": '"one"'}
+    read(file, 0, 10)
+    storage.faults["f"] = [status(416)]
+    with pytest.raises(Stale, match="replaced while it was read"):
+        read(file, 10, 20)
+
+
 def test_a_precondition_that_was_not_asked_for_is_an_error_of_the_storage(remote: MakeRemote, storage: Storage) -> None:
     storage.faults["f"] = [status(412)]
     with pytest.raises(TransportError, match="412"):
