@@ -214,3 +214,14 @@ def test_client_pickles_with_its_credentials_and_without_its_token(server, oauth
     auth._tokens.clear()  # as another process sees it
     assert copy.list_shares() == []
     assert len(tokens_asked(server)) == 2
+
+
+def test_every_secret_of_a_login_is_masked(oauth, server, wire):
+    """The one that was given, and the one that was fetched for it."""
+    server.on("POST", "/token", *grants(wire, "granted-token"))
+    server.on("GET", "/shares", wire.as_json({}))
+    client = oauth()
+    held = auth.make_auth(client.profile, ReadOptions())
+    assert "granted-token" not in held.secrets()
+    client.list_shares()
+    assert {"granted-token", "planted-secret"} <= set(held.secrets())

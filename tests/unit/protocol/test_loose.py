@@ -102,6 +102,31 @@ def test_what_could_mean_more_than_one_thing_is_refused(text):
         decode(raw, Line, Loosened("Reading"))
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("true", True), ("false", False), ('"true"', True), ('"False"', False), ('"1"', True), ("0", False), ("1", True)],
+)
+def test_truth_has_several_spellings(text, expected):
+    counted = Loosened("Reading")
+    raw = b'{"file":{"id":"f","deltaSingleAction":{"add":{"path":"https://x/f","dataChange":%s}}}}' % text.encode()
+    assert decode(raw, Line, counted).file.delta_single_action.add.data_change is expected
+    found = sum(counted.counts.values())
+    assert found == (text not in ("true", "false"))
+
+
+@pytest.mark.parametrize("text", ['"yes"', "2", "[]", '""', "0.0"])
+def test_what_is_not_known_to_be_true_or_false_is_refused(text):
+    raw = b'{"file":{"id":"f","deltaSingleAction":{"add":{"path":"https://x/f","dataChange":%s}}}}' % text.encode()
+    with pytest.raises(loose.MALFORMED):
+        decode(raw, Line, Loosened("Reading"))
+
+
+def test_a_number_that_is_one_is_not_said_to_be_another():
+    counted = Loosened("Reading")
+    assert decode(b'{"file":{"id":5,"size":7}}', Line, counted).file.size == 7
+    assert dict(counted.counts) == {"'id' is no text": 1}
+
+
 @pytest.mark.parametrize("raw", [b'{"file":{"id":{"a":1}}}', b'{"file":{"id":[1]}}', b'{"file":[]}', b'{"file":"x"}'])
 def test_structures_are_no_text(raw):
     with pytest.raises(loose.MALFORMED):

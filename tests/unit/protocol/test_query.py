@@ -680,6 +680,39 @@ def test_changes_in_delta_format_hold_every_kind_and_historical_protocol(server,
     assert isinstance(cdc, AddCdcFile)
 
 
+@pytest.mark.parametrize("inner", [None, 0, 7])
+@pytest.mark.parametrize("outer", [None, 0, 9])
+def test_the_size_of_an_action_is_its_own_or_that_of_its_file(server, rest, table, wire, inner, outer):
+    files = [
+        {"id": kind, "version": 1, "deltaSingleAction": {kind: {"path": f"https://storage.test/{kind}", "size": inner}}}
+        for kind in ("add", "remove", "cdc")
+    ]
+    for file in files:
+        (action,) = file["deltaSingleAction"].values()
+        if inner is None:
+            del action["size"]
+        if outer is not None:
+            file["size"] = outer
+    server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), *({"file": file} for file in files), version=1))
+
+    add, remove, cdc = query_changes(rest, table, ChangesQuery(starting_version=1)).actions
+    known = outer if inner is None else inner
+    assert (add.size, remove.size, cdc.size) == (
+        -1 if known is None else known,
+        known,
+        -1 if known is None else known,
+    )
+
+
+@pytest.mark.parametrize("size", [None, 0, 5])
+def test_a_file_of_a_parquet_response_may_have_no_size(server, rest, table, wire, size):
+    files = [wire.parquet_file(kind, kind, version=1, size=size) for kind in ("add", "remove", "cdf")]
+    server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head(), *files, version=1))
+
+    add, remove, cdc = query_changes(rest, table, ChangesQuery(starting_version=1)).actions
+    assert (add.size, remove.size, cdc.size) == (-1 if size is None else size, size, -1 if size is None else size)
+
+
 def test_parquet_request_asks_for_no_historical_protocol(server, rest, table, wire):
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head()))
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head()))

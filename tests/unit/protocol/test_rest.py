@@ -29,7 +29,8 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import Schema, Share, Table, TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import query_table
-from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.rest import RestClient, _nearest
+from delta_sharing_client.protocol.transport import Request
 
 T = "/shares/s/schemas/d/tables/t"
 
@@ -620,6 +621,40 @@ def test_redirects_in_a_circle_end_and_their_bodies_are_not_read(server, rest, w
     while error is not None:
         assert "planted" not in repr(vars(error))
         error = error.__context__
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("salse", "Did you mean 'Sales'?"),
+        ("SALE", "Did you mean 'Sales'?"),
+        ("sales_2025", "Did you mean 'sales_2024'?"),
+        ("sales", None),
+        ("SALES_2024", None),
+        ("weather", "none"),
+    ],
+)
+def test_advice_names_the_nearest(given, advice):
+    assert _nearest(given, ["Sales", "sales_2024", "sales_2023_old", "x"], "none") == advice
+
+
+def test_a_redirect_from_https_to_http_is_refused_and_others_are_not(rest, monkeypatch):
+    transport = rest.operation()
+    request = Request(method="GET", path=("shares",), doing="Listing the shares")
+    for here, location, refused in (
+        ("https://h/shares", "http://h/shares", True),
+        ("https://h/shares", "https://h/other", False),
+        ("http://h/shares", "https://h/shares", False),
+        ("http://h/shares", "http://h/other", False),
+    ):
+        response = requests.Response()
+        response.status_code = 307
+        response.request = requests.Request("GET", here, headers={"Authorization": "Bearer x"}).prepare()
+        if refused:
+            with pytest.raises(ProtocolError, match="from https to http"):
+                transport._target(response, location, request)
+        else:
+            assert transport._target(response, location, request)[0] == location
 
 
 @pytest.mark.parametrize(
