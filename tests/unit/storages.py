@@ -8,9 +8,11 @@ import http.server
 import io
 import json
 import re
+import signal
 import socket
 import socketserver
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -348,6 +350,25 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)
+
+
+def interrupting(function: Callable[..., Any]) -> threading.Thread:
+    """Start a thread that sends SIGINT to this one as soon as it is in ``function``, and return it."""
+    target = threading.get_ident()
+
+    def is_there() -> bool:
+        frame = sys._current_frames().get(target)
+        while frame is not None and frame.f_code is not function.__code__:
+            frame = frame.f_back
+        return frame is not None
+
+    def send() -> None:
+        wait_for(is_there)
+        signal.pthread_kill(target, signal.SIGINT)
+
+    found = threading.Thread(target=send, daemon=True)
+    found.start()
+    return found
 
 
 def listing_threads() -> list[threading.Thread]:

@@ -33,7 +33,7 @@ from delta_sharing_client.read.decode import FileDecoder
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, _End, _Read, execute
 from tests.memory import arrow_bytes
-from tests.unit.storages import SOON, Fault, Storage, Table, fast_options, status, wait_for
+from tests.unit.storages import SOON, Fault, Storage, Table, fast_options, interrupting, status, wait_for
 
 MakeTable = Callable[..., Table]
 
@@ -341,13 +341,12 @@ def test_two_threads_that_take_batches_at_once_are_told(large: Table, released: 
 def test_ctrl_c_while_waiting_ends_the_read(large: Table, released: threading.Event) -> None:
     large.storage.faults["part-0.parquet"] = [stalls(released, 1000)]
     batches = begun(large, read_timeout=30)
-    timer = threading.Timer(0.1, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
-    timer.start()
+    interrupted = interrupting(Batches._wait)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         next(batches)
     assert time.monotonic() - began < SOON
-    timer.join()
+    interrupted.join()
     nothing_is_left()
 
 

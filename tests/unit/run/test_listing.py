@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import textwrap
@@ -34,7 +33,7 @@ from delta_sharing_client.plan.tasks import FileTask, ScanStream
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read.budget import Budget
 from delta_sharing_client.run import scan
-from delta_sharing_client.run.batches import execute
+from delta_sharing_client.run.batches import Batches, execute
 from tests.unit.storages import (
     ERROR,
     SOON,
@@ -42,6 +41,7 @@ from tests.unit.storages import (
     failing_consumer,
     fast_options,
     hold,
+    interrupting,
     listing_threads,
     nothing_is_left,
     numbers,
@@ -468,11 +468,10 @@ def test_ctrl_c_while_the_listing_is_waited_for_ends_the_read(listed: Any) -> No
     batches = table(100).scan().to_batches()
     next(batches)
     next(batches)
-    timer = threading.Timer(0.1, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
-    timer.start()
+    interrupted = interrupting(Batches._wait)
     with pytest.raises(KeyboardInterrupt):
         next(batches)
-    timer.join()
+    interrupted.join()
     wait_for(lambda: not listing_threads())
 
 
