@@ -11,7 +11,7 @@ import pyarrow as pa
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
-from delta_sharing_client.run.batches import AsyncBatches, asynchronously
+from delta_sharing_client.run.batches import AsyncBatches, asynchronously, check_rows
 from delta_sharing_client.run.progress import progress_of
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ class AsyncOutputs(abc.ABC):
     @abc.abstractmethod
     def count(self) -> int: ...
 
-    def to_batches_async(self) -> AsyncBatches:
+    def to_batches_async(self, *, rows: int | None = None) -> AsyncBatches:
         """Return the rows as an asynchronous iterator of Arrow record batches, like ``to_batches``.
 
         It works on any event loop, for one coroutine, and is an asynchronous context manager. ``aclose``, cancelling
-        the waiting task, and dropping the iterator end the read. Errors as ``to_batches``.
+        the waiting task, and dropping the iterator end the read. ``rows`` as for ``to_batches``. Errors as
+        ``to_batches``.
 
         Examples
         --------
@@ -58,10 +59,11 @@ class AsyncOutputs(abc.ABC):
         >>> asyncio.run(count(table.scan()))
         2755
         """
+        check_rows(rows)
         report = ScanReport()
         self._reports[:] = [report]
         begin = functools.partial(progress_of, report, title=f"reading {self.table}", wanted=self.options.progress)
-        return AsyncBatches(self._stream, report, begin)
+        return AsyncBatches(self._stream, report, begin, rows=rows)
 
     async def to_arrow_async(self) -> pa.Table:
         """Like ``to_arrow``, for a coroutine; runs on a thread. Cancelling it ends the read. Errors as ``to_arrow``."""

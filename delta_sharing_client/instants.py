@@ -47,6 +47,19 @@ _OFFSET = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _MOST_OFFSET = 18 * 3600
+# What Spark's casts of text read.
+_SPARK_BLANKS = "".join(map(chr, (*range(33), 127)))
+_SPARK_DATE = re.compile(
+    r"(?P<year>[+-]?\d{4,7})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL
+)
+_SPARK_TIMESTAMP = re.compile(
+    r"(?P<year>[+-]?\d{4,6})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})(?:[ T](?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})"
+    r"(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?(?P<zone>[^\d.].*)?)?)?)?)?)?",
+    re.ASCII | re.DOTALL,
+)
+_SPARK_OFFSET = re.compile(
+    r"Z|(?:UTC|GMT|UT)|(?:UTC|GMT|UT)?[+-](?:\d|\d\d|\d{4}|\d{6}|\d{1,2}:\d{1,2}|\d{1,2}:\d\d:\d\d)", re.ASCII
+)
 _DATE_EXAMPLE = "write it as yyyy-mm-dd, for example '2024-01-31'"
 _EXAMPLE = (
     "write it as yyyy-mm-dd hh:mm:ss[.fraction] with an optional zone (Z, an offset like +02:00 or a region like "
@@ -88,6 +101,38 @@ def parse_date(text: str) -> int:
     if days is None:
         raise UsageError(f"{text!r} is not a date; {_DATE_EXAMPLE}.")
     return days
+
+
+def cast_timestamp(text: str, *, ignore_zone: bool = False) -> int | None:
+    """Return what Spark's ``CAST(text AS TIMESTAMP)`` reads as nanoseconds since 1970, cut after microseconds.
+
+    Without a zone, or with ``ignore_zone`` as in a cast to ``TIMESTAMP_NTZ``, the text is in UTC. ``None`` where the
+    cast fails: it reads fewer texts than :func:`parse_timestamp`. Of what Spark reads, a time without a date and
+    regions without a slash are not read here.
+    """
+    match = _SPARK_TIMESTAMP.fullmatch(text.strip(_SPARK_BLANKS))
+    local = None if match is None else _local_nanoseconds(match)
+    if match is None or local is None:
+        return None
+    nanos = local // 1000 * 1000
+    if match["zone"] is not None:
+        zone = match["zone"].strip(_SPARK_BLANKS)
+        region = "/" in zone and not zone.startswith(("posix/", "right/"))
+        offset = _offset_seconds(zone, local) if region or _SPARK_OFFSET.fullmatch(zone) else None
+        if offset is None:
+            return None
+        nanos -= 0 if ignore_zone else offset * 1_000_000_000
+    return nanos if -(1 << 63) <= nanos // 1000 < 1 << 63 else None
+
+
+def cast_date(text: str) -> int | None:
+    """Return what Spark's ``CAST(text AS DATE)`` reads, as days since 1970-01-01; ``None`` where it fails.
+
+    A time after the date is ignored, whatever it is.
+    """
+    match = _SPARK_DATE.fullmatch(text.strip(_SPARK_BLANKS))
+    days = None if match is None else _days(match)
+    return days if days is not None and -(1 << 31) <= days < 1 << 31 else None
 
 
 def parse_instant(text: str) -> datetime.datetime:
@@ -180,7 +225,7 @@ _MARCH = 60  # days before 1 March of the year 0; years start there, so that a l
 
 def days_of(year: int, month: int, day: int) -> int | None:
     """Return the days from 1970-01-01 to a date, ``None`` if the calendar has no such day."""
-    if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(year, month):
+    if not 1 <= month <= 12 or not 1 <= day <= days_in_month(year, month):
         return None
     years = year - (month < 3)
     leap_days = years // 4 - years // 100 + years // 400
@@ -218,7 +263,8 @@ def format_millis(milliseconds: int) -> str:
     return f"{format_date(days)} {clock} UTC"
 
 
-def _days_in_month(year: int, month: int) -> int:
+def days_in_month(year: int, month: int) -> int:
+    """Return the number of days of a month of a year."""
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month in (4, 6, 9, 11) else 31

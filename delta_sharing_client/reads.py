@@ -40,7 +40,7 @@ from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
-from delta_sharing_client.run.batches import Batches, execute
+from delta_sharing_client.run.batches import Batches, check_rows, execute
 from delta_sharing_client.run.partitions import Partition, partition
 from delta_sharing_client.run.progress import progress_of
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -238,8 +238,7 @@ class Read(AsyncOutputs, abc.ABC):
         ...     sum(batch.num_rows for batch in batches)
         2755
         """
-        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-            raise UsageError(f"'rows' must be a whole number of 1 or more, found {rows!r}.")
+        check_rows(rows)
         return self._run(self._stream(), eager=eager, rows=rows)
 
     def partitions(self, count: int) -> list[Partition]:

@@ -38,6 +38,7 @@ NOUNS_WITH_ONE_READER = {
     "delta/file_values.py": "what files may hold of a type; each function stands in a row of delta/data_types.py",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",
+    "predicates/casts.py": "the meaning of casts, value by value; each function stands in a row of functions.py",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",
     "protocol/auth.py": "sign-in",
     "protocol/pages.py": "a response from the network: its pages, polls and resumptions",

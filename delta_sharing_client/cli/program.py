@@ -7,6 +7,7 @@ import enum
 import functools
 import inspect
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ PROGRAM = "delta-sharing"
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 _WIDEST_HELP = 120
+# The words of newer releases of typer for a wrong value.
+_PYDANTIC = re.compile(r"Input should be (?:a valid )?(.*?)(?:, unable to .*)?$")
 # Two words for one command: only with a name after them; otherwise the second word is the name.
 _PHRASES = {("shares", "get"): "share", ("tables", "credentials"): "credentials"}
 
@@ -256,7 +259,7 @@ def _usage_message(error: Exception) -> str | None:
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{formatter()}\n")
         return ""
-    message = " ".join(str(formatter()).split()).rstrip(".")
+    message = _PYDANTIC.sub(r"expected \1", " ".join(str(formatter()).split()).rstrip("."))
     if not message:
         return ""
     context = getattr(error, "ctx", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import threading
@@ -292,7 +293,9 @@ class _Steps:
         """Return the files of a step that ``request`` needs."""
         with self._rest.about(self._request.table):
             waiting = self._request.waiting(options)
-            return self._table.plan_window(taken.window, taken.files, taken.metadata, request, waiting)
+            plan = self._table.plan_window(taken.window, taken.files, taken.metadata, request, waiting)
+        advise = functools.partial(with_way_out, words=self._cursor.words)
+        return dataclasses.replace(plan, context=dataclasses.replace(plan.context, advise=advise))
 
     # === Steps ===
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.source import FileStore, Reader, RemoteFile, UrlSource, Version
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
@@ -184,6 +185,8 @@ class ScanContext:
         The profile's own endpoint is ``http:``, so its data URLs may be as well (``fetch.http``).
     query_id:
         The id of the read's requests, for errors.
+    advise:
+        Adds to the error that ends the read what its reader can do, if that is special.
     """
 
     table: str
@@ -203,6 +206,7 @@ class ScanContext:
     files: FileStore | None = None
     allow_http: bool = False
     query_id: str | None = None
+    advise: Callable[[DeltaSharingError], object] | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ module compensates for differences between Arrow's kernels and SQL (NaN, mixed n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +36,7 @@ from delta_sharing_client.predicates.tree import (
     columns,
     has_calls,
 )
-from delta_sharing_client.predicates.values import Day, Kind, Moment, Value, kind_of
+from delta_sharing_client.predicates.values import NANOS, Interval, Kind, Value, kind_of, to_arrow
 
 # pyarrow has no types for its kernels; these are their arguments and results.
 _Array = Any
@@ -200,7 +200,7 @@ _KERNELS: dict[Op, Callable[..., _Truth]] = {
 def _compare(op: Op, array: _Array, value: Value) -> _Truth:
     kernel = _KERNELS[op]
     if kind_of(array.type) is not Kind.FLOATING:
-        return kernel(array, _constants([value], array.type)[0])
+        return kernel(array, to_arrow([value], array.type)[0])
     assert isinstance(value, float)
     nan = pc.is_nan(array)
     if math.isnan(value):
@@ -214,20 +214,6 @@ def _compare(op: Op, array: _Array, value: Value) -> _Truth:
     return pc.or_(found, nan) if op in (Op.GT, Op.GE) else found
 
 
-def _constants(values: Iterable[Value], data_type: pa.DataType) -> _Array:
-    # With integers, because Python has no dates and times beyond the years 1 to 9999.
-    nanos = 1 if pa.types.is_timestamp(data_type) and data_type.unit == "ns" else 1000
-    plain = [
-        value.days if isinstance(value, Day) else value.nanoseconds // nanos if isinstance(value, Moment) else value
-        for value in values
-    ]
-    if pa.types.is_date(data_type):
-        return pa.array(plain, pa.int32()).cast(data_type)
-    if pa.types.is_timestamp(data_type):
-        return pa.array(plain, pa.timestamp("ns" if nanos == 1 else "us", data_type.tz))
-    return pa.array(plain, data_type)
-
-
 def _in(array: _Array, values: tuple[Literal, ...]) -> _Truth:
     wanted = [item.value for item in values if item.value is not None]
     floating = kind_of(array.type) is Kind.FLOATING
@@ -237,7 +223,7 @@ def _in(array: _Array, values: tuple[Literal, ...]) -> _Truth:
         # Hashing distinguishes -0.0 from 0.0; adding zero makes both 0.0.
         found = pc.is_in(pc.add(array, pa.scalar(0.0, array.type)), pa.array(wanted, array.type))
     else:
-        found = pc.is_in(array, _constants(wanted, array.type))
+        found = pc.is_in(array, to_arrow(wanted, array.type))
     if nan:
         found = pc.or_(found, pc.is_nan(array))
     if len(wanted) + nan < len(values):
@@ -323,9 +309,8 @@ def _as_nanoseconds(array: _Array) -> _Array:
     if pa.types.is_date(array.type):
         days = array.cast(pa.int32()).cast(pa.decimal128(10, 0))
         return pc.multiply(days, pa.scalar(NANOS_PER_DAY).cast(pa.decimal128(20, 0))).cast(pa.decimal128(38, 0))
-    size = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}[array.type.unit]
     count = array.cast(pa.int64()).cast(pa.decimal128(19, 0))
-    return pc.multiply(count, pa.scalar(size, pa.decimal128(10, 0))).cast(pa.decimal128(38, 0))
+    return pc.multiply(count, pa.scalar(NANOS[array.type.unit], pa.decimal128(10, 0))).cast(pa.decimal128(38, 0))
 
 
 # === Operators and functions ===
@@ -336,15 +321,16 @@ def _computed(call: Call, batch: pa.RecordBatch) -> _Array:
     if call.name == "coalesce":
         filled = [_argument(item, call.type) for item in arguments]
         return _full(pc.coalesce(*filled), batch.num_rows)
-    if call.name in functions.OPERATORS:
+    constants = [item.value for item in arguments[1:] if isinstance(item, Literal)]
+    if call.name in functions.OPERATORS and not any(isinstance(value, Interval) for value in constants):
         return _arithmetic(call, arguments)
-    return functions.compute(call.name, arguments[0], call.type, str(call))
+    return functions.compute(call.name, arguments[0], constants, call.type, str(call))
 
 
 def _argument(argument: Any, data_type: pa.DataType) -> Any:
     """Return an argument, an array or a constant, in the type in which its call computes."""
     if isinstance(argument, Literal):
-        return _constants([functions.as_type(argument.value, data_type)], data_type)[0]
+        return to_arrow([functions.as_type(argument.value, data_type)], data_type)[0]
     if argument.type == data_type:
         return argument
     if pa.types.is_floating(data_type):

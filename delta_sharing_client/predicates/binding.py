@@ -47,6 +47,7 @@ from delta_sharing_client.predicates.tree import (
 from delta_sharing_client.predicates.values import (
     NUMBERS,
     Day,
+    Interval,
     Kind,
     Moment,
     Value,
@@ -104,7 +105,8 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
         # Overflow of numbers and the like differs; functions that keep the order of dates are the same everywhere.
         match test:
             case Comparison(left=Call(name=name, arguments=(Column(),)), right=Literal(value=value)):
-                return functions.ROWS[name].interval is not None and isinstance(value, (Day, int))
+                keeps_order = functions.ROWS[name].interval is not None and not has_calls(bound)
+                return keeps_order and isinstance(value, (Day, int))
         return False
     if isinstance(test, Comparison) and isinstance(test.right, Column):
         return False
@@ -200,6 +202,7 @@ class _Binder:
         if isinstance(column, Literal):
             return Literal(_constant(In(column, values)))
         nulls = tuple(item for item in values if item.value is None)
+        operand: Operand = column
         single: dict[Literal, None] = {}
         ranges: list[Expression] = []
         for item in values:
@@ -207,11 +210,12 @@ class _Binder:
                 continue
             equal = _compare(Op.EQ, column, item.value)
             if isinstance(equal, Comparison) and equal.op is Op.EQ and isinstance(equal.right, Literal):
+                operand = equal.left
                 single[equal.right] = None
             else:
                 ranges.append(equal)
         if single:
-            ranges.insert(0, _solved(In(column, (*single, *nulls))))
+            ranges.insert(0, _solved(In(operand, (*single, *nulls))))
         elif nulls:
             ranges.append(UNKNOWN)
         return any_of(dict.fromkeys(ranges))
@@ -233,7 +237,11 @@ class _Binder:
 
 def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
     """Return a call of bound arguments with its type, or its constant value."""
-    name, shown = unbound.name, str(unbound)
+    shown = str(unbound)
+    typed = call(unbound.name, *arguments) if unbound.name in ("+", "-") else Call(unbound.name, tuple(arguments))
+    if not isinstance(typed, Call):
+        return typed
+    name, arguments = typed.name, typed.arguments
     nulls = [_is_void(item) for item in arguments]
     if name == "coalesce":
         arguments = [item for item, is_null in zip(arguments, nulls, strict=True) if not is_null]
@@ -338,6 +346,12 @@ def _compare(op: Op, column: Typed, value: Value) -> Expression:
     if value is None or kind is Kind.VOID:
         return UNKNOWN
     value = _admit(column, kind, value)
+    match column:
+        case Call(name="+", arguments=((Column() | Call()) as operand, Literal(value=Interval() as interval))) if (
+            interval.unit != "MONTH"
+        ):
+            # Exact, and without an overflow.
+            return _compare(op, operand, functions.shifted(functions.as_type(value, column.type), -interval))
     grid = _grid(column.type, kind)
     if grid is None:
         return Comparison(op, column, Literal(value))

@@ -4,17 +4,16 @@ Types and meaning are those of Spark SQL in ANSI mode. ``+ - * %`` of integers h
 those of decimals are exact, and refused if 38 digits might not be enough. With a floating-point operand the result is a
 double, with two of 32 bits a 32-bit float. ``/`` returns a double; ``/`` and ``%`` fail for zero and are refused for
 decimals, ``/`` because it rounds. ``lower`` and ``upper`` use the Unicode case mapping, ``length`` counts characters
-(bytes of binary), ``date``, ``year``, ``month`` and ``day`` use the date in UTC. The name of a type is the cast to it.
+(bytes of binary), ``date``, ``year``, ``month`` and ``day`` use the date in UTC. The name of a type is the cast to it,
+see :mod:`.casts`. ``+`` also adds an interval to a date or timestamp, in UTC; months end at the last day of the month.
 All return null for a null, except ``coalesce``, which returns its first non-null argument.
 """
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import math
 import operator
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,20 +23,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.instants import MICROS_PER_DAY, NANOS_PER_DAY, civil_of, days_of
+from delta_sharing_client.instants import (
+    MICROS_PER_DAY,
+    MICROS_PER_SECOND,
+    NANOS_PER_DAY,
+    civil_of,
+    days_in_month,
+    days_of,
+)
+from delta_sharing_client.predicates import casts
 from delta_sharing_client.predicates.values import (
     NUMBERS,
     Day,
+    Interval,
     Kind,
     Moment,
     Value,
     Zone,
     as_double,
-    as_float,
     describe,
+    from_arrow,
     kind_of,
-    normalise,
-    parse_date,
+    to_arrow,
 )
 
 _MOST_DIGITS = 38
@@ -66,8 +73,9 @@ class Function:
     """Greatest number of arguments; 0 for any."""
     value: Callable[..., Value] | None = None
     """The result for non-null values; this defines the meaning."""
-    kernel: Callable[[_Array], _Array] | None = None
-    """The same for an Arrow array; ``None``: each distinct value is computed with ``value``."""
+    kernel: Callable[..., _Array] | None = None
+    """The same for an Arrow array, the type of the result, and the other arguments; ``None``, or a result of ``None``:
+    each distinct value is computed with ``value``."""
     arrow: tuple[str, ...] = ()
     """Equivalent functions of ``pyarrow.compute``."""
     polars: tuple[tuple[str, str], ...] = ()
@@ -79,9 +87,9 @@ class Function:
 
 
 def format_call(name: str, arguments: Sequence[object]) -> str:
-    if name == "current_date" and arguments:
-        days = str(arguments[0])
-        return f"(current_date() {'-' if days.startswith('-') else '+'} {days.lstrip('-')})"
+    if name in ("decimal", "timestamp_ntz"):  # Spark has no functions that do the same
+        digits = f"({', '.join(map(str, arguments[1:]))})" if arguments[1:] else ""
+        return f"CAST({arguments[0]} AS {name.upper()}{digits})"
     if name.isidentifier():
         return f"{name}({', '.join(map(str, arguments))})"
     return f"(- {arguments[0]})" if len(arguments) == 1 else f"({f' {name} '.join(map(str, arguments))})"
@@ -108,6 +116,8 @@ def constant_type(value: Value) -> pa.DataType:
             return pa.date32()
         case Moment(zone=zone):
             return pa.timestamp("us", "UTC" if zone is Zone.UTC else None)
+        case Interval():
+            return pa.month_day_nano_interval()
     return pa.null()
 
 
@@ -121,13 +131,21 @@ def result_type(name: str, arguments: Sequence[pa.DataType | Value], shown: str)
     types = [item if isinstance(item, pa.DataType) else constant_type(item) for item in arguments]
     kinds = {kind_of(item) for item in types}
     row = ROWS[name]
-    if row.takes is not None and not kinds <= row.takes[1]:
-        found = " and ".join(describe(item) for item in types)
-        raise UsageError(f"{row.takes[0]} was expected in '{shown}', found {found}.")
+    takes, checked = row.takes, types[:1] if name in CASTS else types
+    if name == "+" and isinstance(arguments[-1], Interval):
+        takes, checked = _DATED, types[:1]
+    if takes is not None and not {kind_of(item) for item in checked} <= takes[1]:
+        found = " and ".join(describe(item) for item in checked)
+        raise UsageError(f"{takes[0]} was expected in '{shown}', found {found}.")
+    if takes is _DATED and name == "+":
+        is_time = isinstance(arguments[-1], Interval) and arguments[-1].unit == "MICROSECOND"
+        return pa.timestamp("us", "UTC") if is_time and kinds & {Kind.DATE} else types[0]
     if row.most and len(arguments) > row.most:
         raise UsageError(f"'{shown}' has too many arguments. The most that '{name}' takes is {row.most}.")
     if row.result is not None:
         return row.result
+    if name == "decimal":
+        return _checked_decimal(*arguments[1:])
     if name == "coalesce":
         return _common_type(types, kinds, arguments, shown)
     if Kind.DECIMAL in kinds and Kind.FLOATING not in kinds:
@@ -165,6 +183,15 @@ def _decimal(precision: int, scale: int, shown: str) -> pa.DataType:
         raise UsageError(
             f"'{shown}' may need {precision} digits, and a decimal has {_MOST_DIGITS}. Cast the constant to DOUBLE if a"
             " rounded result will do."
+        )
+    return pa.decimal128(precision, scale)
+
+
+def _checked_decimal(precision: Any, scale: Any) -> pa.DataType:
+    if not (1 <= precision <= _MOST_DIGITS and 0 <= scale <= precision):
+        raise UsageError(
+            f"A decimal has 1 to {_MOST_DIGITS} digits, and at most all of them after the point; found"
+            f" DECIMAL({precision}, {scale})."
         )
     return pa.decimal128(precision, scale)
 
@@ -214,6 +241,8 @@ def apply(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str
         return next((as_type(value, data_type) for value in values if value is not None), None)
     if any(value is None for value in values):
         return None
+    if isinstance(values[-1], Interval):
+        return _shifted_in(values[0], values[-1], data_type, shown)
     if name in OPERATORS:
         return _arithmetic(name, [as_type(value, data_type) for value in values], data_type, shown)
     meaning = ROWS[name].value
@@ -233,6 +262,8 @@ def fold(name: str, values: Sequence[Value], shown: str) -> Value:
         return None
     if name in ("+", "-", "*") and all(type(value) is int for value in given):
         return _KERNELS[name](*given) if len(given) == 2 else -given[0]  # type: ignore[operator]
+    if name == "+" and all(isinstance(value, Interval) for value in given):
+        return _sum_of_intervals([value for value in given if isinstance(value, Interval)], shown)
     data_type = result_type(name, given, shown)
     try:
         return apply(name, given, data_type, shown)
@@ -282,10 +313,54 @@ def _arithmetic(name: str, values: Sequence[Value], data_type: pa.DataType, show
     return result
 
 
+def shifted(value: Value, interval: Interval) -> Day | Moment:
+    """Return a date or timestamp plus an interval, however large."""
+    count, unit = interval.count, interval.unit
+    if isinstance(value, Day):
+        if unit == "MICROSECOND":
+            return Moment(value.days * NANOS_PER_DAY + count * 1000, Zone.UTC)
+        return Day(value.days + count if unit == "DAY" else _months_later(value.days, count))
+    assert isinstance(value, Moment)
+    days, rest = divmod(value.nanoseconds, NANOS_PER_DAY)
+    if unit == "MONTH":
+        return Moment(_months_later(days, count) * NANOS_PER_DAY + rest, value.zone)
+    return Moment(value.nanoseconds + count * (NANOS_PER_DAY if unit == "DAY" else 1000), value.zone)
+
+
+def _months_later(days: int, count: int) -> int:
+    year, month, day = civil_of(days)
+    years, month = divmod(month - 1 + count, 12)
+    found = days_of(year + years, month + 1, min(day, days_in_month(year + years, month + 1)))
+    assert found is not None
+    return found
+
+
+def _shifted_in(value: Value, interval: Interval, data_type: pa.DataType, shown: str) -> Day | Moment:
+    found = shifted(value, interval)
+    if isinstance(found, Day):
+        fits = -(1 << 31) <= found.days < 1 << 31
+    else:
+        fits = -(1 << 63) <= found.nanoseconds // (1 if data_type.unit == "ns" else 1000) < 1 << 63
+    if not fits:
+        raise overflow(shown, data_type)
+    return found
+
+
+def _sum_of_intervals(intervals: Sequence[Interval], shown: str) -> Interval:
+    units = {interval.unit for interval in intervals}
+    if len(units) == 1:
+        return Interval(sum(interval.count for interval in intervals), units.pop())
+    if "MONTH" in units:
+        raise UsageError(f"'{shown}' adds months to days or hours. Add them to the column one after the other.")
+    sizes = {"DAY": MICROS_PER_DAY, "MICROSECOND": 1}
+    return Interval(sum(interval.count * sizes[interval.unit] for interval in intervals), "MICROSECOND")
+
+
 def overflow(shown: str, data_type: pa.DataType) -> DataError:
+    advice = "" if kind_of(data_type) in _DATES else "Make one of its constants a double (2E0), or e"
     return DataError(
-        f"'{shown}' in the filter overflows the type {describe(data_type)}, and fails in Spark too. Make one of its "
-        "constants a double (2E0), or exclude such rows with a condition before it."
+        f"'{shown}' in the filter overflows the type {describe(data_type)}, and fails in Spark too. "
+        f"{advice or 'E'}xclude such rows with a condition before it."
     )
 
 
@@ -296,76 +371,44 @@ def division_by_zero(shown: str) -> DataError:
 
 
 def cast_failure(shown: str, value: Value, data_type: pa.DataType) -> DataError:
+    # A few texts that Spark reads as timestamps are not read here.
+    is_time = kind_of(data_type) in (Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+    too = "" if isinstance(value, str) and is_time else ", and fails in Spark too"
     return DataError(
-        f"'{shown}' in the filter finds {value!r}, which is not a valid {describe(data_type)}, and fails in Spark too."
+        f"'{shown}' in the filter finds {value!r}, which is not a valid {describe(data_type)}{too}."
         " Exclude such rows with a condition before it."
     )
 
 
-def _date_of(value: Value) -> Day:
-    if isinstance(value, str):
-        return parse_date(value.strip())
-    assert isinstance(value, (Day, Moment))
-    return Day(value.days if isinstance(value, Day) else value.nanoseconds // NANOS_PER_DAY)
-
-
 def _part_of(index: int) -> Callable[[Value], Value]:
-    return lambda value: int(civil_of(_date_of(value).days)[index])
-
-
-def _integer_of(bits: int) -> Callable[[Value], Value]:
-    def convert(value: Value) -> Value:
-        if isinstance(value, str) and not re.fullmatch(r"[+-]?\d+", value.strip(), re.ASCII):
-            raise ValueError
-        number = int(value.strip()) if isinstance(value, str) else int(value)  # type: ignore[arg-type]
-        if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
-            raise ValueError
-        return number
-
-    return convert
-
-
-def _floating_of(value: Value) -> float:
-    if isinstance(value, str) and not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value.strip(), re.ASCII):
-        raise ValueError
-    return float(value)  # type: ignore[arg-type]
-
-
-def _string_of(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Day):
-        year, month, day = (int(part) for part in civil_of(value.days))
-        return datetime.date(year, month, day).isoformat()
-    return str(value)
+    return lambda value: int(civil_of(casts.date_of(value).days)[index])
 
 
 # === Arrow arrays ===
 
 
-def compute(name: str, array: _Array, data_type: pa.DataType, shown: str) -> _Array:
-    """Apply a function of one argument to every value of ``array``; errors as in ``apply``."""
+def compute(name: str, array: _Array, constants: Sequence[Value], data_type: pa.DataType, shown: str) -> _Array:
+    """Apply a function to every value of ``array`` and further constant arguments; errors as in ``apply``."""
     kernel = ROWS[name].kernel
     try:
-        found = None if kernel is None else kernel(array)
+        found = None if kernel is None else kernel(array, data_type, *constants)
         if found is not None:
             return found.cast(data_type)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, OverflowError):
         pass  # evaluating value by value finds the error
     encoded = array.dictionary_encode()
-    values = [apply(name, [normalise(value)], data_type, shown) for value in encoded.dictionary.to_pylist()]
-    plain = [value.days if isinstance(value, Day) else value for value in values]
-    return pa.array(plain, pa.int32() if data_type == pa.date32() else data_type).cast(data_type).take(encoded.indices)
+    values = [apply(name, [value, *constants], data_type, shown) for value in from_arrow(encoded.dictionary)]
+    return to_arrow(values, data_type).take(encoded.indices)
 
 
-def _cased(ascii_kernel: Callable[[_Array], _Array]) -> Callable[[_Array], _Array]:
+def _cased(ascii_kernel: Callable[[_Array], _Array]) -> Callable[..., _Array]:
     # Arrow maps character by character; Unicode maps ß to SS and has a special sigma for the end of a word.
-    return lambda array: (
+    return lambda array, _: (
         ascii_kernel(array) if pc.all(pc.string_is_ascii(array), min_count=0).as_py() is not False else None
     )
 
 
-def _length(array: _Array) -> _Array:
+def _length(array: _Array, _: pa.DataType) -> _Array:
     return (pc.binary_length if kind_of(array.type) is Kind.BINARY else pc.utf8_length)(array)
 
 
@@ -376,12 +419,59 @@ def _days(array: _Array) -> _Array:
     return array.cast(pa.int32())
 
 
-def _dates(array: _Array) -> _Array:
+def _dates(array: _Array, _: pa.DataType) -> _Array:
     return None if pa.types.is_string(array.type) else _days(array)
 
 
-def _parts(index: int) -> Callable[[_Array], _Array]:
-    return lambda array: pa.array(civil_of(_numbers(_days(array)))[index].astype(np.int32), mask=_nulls(array))
+def _timestamps(array: _Array, data_type: pa.DataType) -> _Array:
+    kind = kind_of(array.type)
+    if kind is Kind.DATE:
+        micros = pc.multiply_checked(array.cast(pa.int32()).cast(pa.int64()), MICROS_PER_DAY)
+    elif kind is Kind.STRING:
+        plain = pc.all(pc.match_substring_regex(array, _PLAIN_TIMESTAMP), min_count=0).as_py() is not False
+        micros = array.cast(pa.timestamp("us")).cast(pa.int64()) if plain else None
+    elif kind is Kind.INTEGER:
+        micros = pc.multiply_checked(array.cast(pa.int64()), MICROS_PER_SECOND)
+    elif array.type.unit == "ns":
+        micros = pa.array(_numbers(array.cast(pa.int64())) // 1000, mask=_nulls(array))
+    else:
+        micros = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
+    return None if micros is None else micros.cast(data_type)
+
+
+_PLAIN_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
+
+
+def _add_interval(array: _Array, data_type: pa.DataType, interval: Value) -> _Array:
+    assert isinstance(interval, Interval)
+    if interval.unit == "MONTH":
+        return None
+    if pa.types.is_date(data_type):
+        return pc.add_checked(array.cast(pa.int32()), pa.scalar(interval.count, pa.int32()))
+    step = interval.count * (MICROS_PER_DAY if interval.unit == "DAY" else 1)
+    if pa.types.is_date(array.type):
+        array = _timestamps(array, data_type)
+    return pc.add_checked(array.cast(pa.int64()), pa.scalar(step * (1000 if data_type.unit == "ns" else 1), pa.int64()))
+
+
+def _decimals(array: _Array, data_type: pa.DataType, *_: Value) -> _Array:
+    kind = kind_of(array.type)
+    if kind in (Kind.INTEGER, Kind.BOOLEAN):
+        return array.cast(pa.int64()).cast(pa.decimal128(19, 0))
+    if kind is not Kind.DECIMAL:
+        return None
+    return pc.round(array, data_type.scale, "half_towards_infinity") if array.type.scale > data_type.scale else array
+
+
+def _booleans(array: _Array, _: pa.DataType) -> _Array:
+    kind = kind_of(array.type)
+    if kind in (Kind.STRING, Kind.BOOLEAN):
+        return None if kind is Kind.STRING else array
+    return pc.not_equal(array, pa.scalar(0).cast(array.type))
+
+
+def _parts(index: int) -> Callable[..., _Array]:
+    return lambda array, _: pa.array(civil_of(_numbers(_days(array)))[index].astype(np.int32), mask=_nulls(array))
 
 
 def _numbers(array: _Array) -> Any:
@@ -392,14 +482,11 @@ def _nulls(array: _Array) -> Any:
     return array.is_null().to_numpy(zero_copy_only=False)
 
 
-def _cast(data_type: pa.DataType) -> Callable[[_Array], _Array]:
-    def kernel(array: _Array) -> _Array:
-        if kind_of(array.type) not in (Kind.INTEGER, Kind.FLOATING, Kind.BOOLEAN):
-            return None
-        whole = pc.trunc(array) if pa.types.is_floating(array.type) and pa.types.is_integer(data_type) else array
-        return whole.cast(data_type, safe=not pa.types.is_floating(data_type))
-
-    return kernel
+def _cast(array: _Array, data_type: pa.DataType) -> _Array:
+    if kind_of(array.type) not in (Kind.INTEGER, Kind.FLOATING, Kind.BOOLEAN):
+        return None
+    whole = pc.trunc(array) if pa.types.is_floating(array.type) and pa.types.is_integer(data_type) else array
+    return whole.cast(data_type, safe=not pa.types.is_floating(data_type))
 
 
 def remainder(dividend: _Array, divisor: _Array, data_type: pa.DataType) -> _Array:
@@ -425,18 +512,26 @@ def _day_interval(value: Value) -> tuple[Value, Value]:
     return value, Day(value.days + 1)
 
 
+def _moment_interval(value: Value) -> tuple[Value, Value]:
+    # Without a zone, which compares with timestamps of both kinds.
+    assert isinstance(value, Moment)
+    return Moment(value.nanoseconds, Zone.LOCAL), Moment(value.nanoseconds + 1000, Zone.LOCAL)
+
+
 _CASTABLE = ("A number, boolean or string", NUMBERS | {Kind.BOOLEAN, Kind.STRING})
+_EXACT_NUMBERS = ("An integer, decimal, boolean or string", _CASTABLE[1] - {Kind.FLOATING})
 _PRINTABLE = ("An integer, boolean, date or string", frozenset((Kind.INTEGER, Kind.BOOLEAN, Kind.DATE, Kind.STRING)))
+_READABLE = ("A date, timestamp or string", _DATES | {Kind.STRING})
 
 
 def _integers(data_type: pa.DataType) -> Function:
     return Function(
-        sql=(), takes=_CASTABLE, result=data_type, value=_integer_of(data_type.bit_width), kernel=_cast(data_type)
+        sql=(), takes=_CASTABLE, result=data_type, value=casts.integer_of(data_type.bit_width), kernel=_cast
     )
 
 
 ROWS: dict[str, Function] = {
-    "+": Function(sql=("Add",), takes=_NUMERIC, most=2, arrow=("add_checked",)),
+    "+": Function(sql=("Add",), takes=_NUMERIC, most=2, arrow=("add_checked",), kernel=_add_interval),
     "-": Function(sql=("Sub",), takes=_NUMERIC, most=2, arrow=("subtract_checked", "negate_checked")),
     "*": Function(sql=("Mul",), takes=_NUMERIC, most=2, arrow=("multiply_checked",)),
     "/": Function(sql=("Div",), takes=_NUMERIC, most=2),
@@ -466,25 +561,36 @@ ROWS: dict[str, Function] = {
         arrow=("day",), polars=(("TemporalExpr", "Day"),),
     ),
     "date": Function(
-        sql=("Date", "TsOrDsToDate"), takes=("A date, timestamp or string", _DATES | {Kind.STRING}), result=pa.date32(),
-        value=_date_of, kernel=_dates, interval=_day_interval, polars=(("TemporalExpr", "Date"),),
+        sql=("Date", "TsOrDsToDate"), takes=_READABLE, result=pa.date32(), value=casts.date_of, kernel=_dates,
+        interval=_day_interval, polars=(("TemporalExpr", "Date"),),
     ),
     "coalesce": Function(sql=("Coalesce",), takes=None, most=0, arrow=("coalesce",)),
     "tinyint": _integers(pa.int8()),
     "smallint": _integers(pa.int16()),
     "int": _integers(pa.int32()),
     "bigint": _integers(pa.int64()),
-    "float": Function(
-        sql=(), takes=_CASTABLE, result=pa.float32(), value=lambda value: as_float(_floating_of(value)),
-        kernel=_cast(pa.float32()),
+    "float": Function(sql=(), takes=_CASTABLE, result=pa.float32(), value=casts.float_of, kernel=_cast),
+    "double": Function(sql=(), takes=_CASTABLE, result=pa.float64(), value=casts.double_of, kernel=_cast),
+    "decimal": Function(sql=(), takes=_EXACT_NUMBERS, most=3, value=casts.decimal_of, kernel=_decimals),
+    "boolean": Function(sql=(), takes=_CASTABLE, result=pa.bool_(), value=casts.boolean_of, kernel=_booleans),
+    "string": Function(sql=(), takes=_PRINTABLE, result=pa.string(), value=casts.string_of, kernel=_cast),
+    "timestamp": Function(
+        sql=(), takes=("An integer, date, timestamp or string", _READABLE[1] | {Kind.INTEGER}),
+        result=pa.timestamp("us", "UTC"), value=casts.timestamp_of(Zone.UTC), kernel=_timestamps,
+        interval=_moment_interval,
     ),
-    "double": Function(sql=(), takes=_CASTABLE, result=pa.float64(), value=_floating_of, kernel=_cast(pa.float64())),
-    "string": Function(sql=(), takes=_PRINTABLE, result=pa.string(), value=_string_of, kernel=_cast(pa.string())),
+    "timestamp_ntz": Function(
+        sql=(), takes=_READABLE, result=pa.timestamp("us"), value=casts.timestamp_of(Zone.LOCAL), kernel=_timestamps,
+        interval=_moment_interval,
+    ),
     "current_date": Function(sql=("CurrentDate",), takes=None, result=pa.date32(), folds=False),
     "now": Function(sql=("CurrentTimestamp",), takes=None, result=pa.timestamp("us", "UTC"), folds=False),
 }  # fmt: skip
 """All operators and functions by name."""
 
-CASTS = ("tinyint", "smallint", "int", "bigint", "float", "double", "string", "date")
+CASTS = (
+    "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "boolean", "string", "date", "timestamp",
+    "timestamp_ntz",
+)  # fmt: skip
 OPERATORS = tuple(name for name in ROWS if not name.isidentifier())
 FUNCTIONS = tuple(name for name in ROWS if name.isidentifier())

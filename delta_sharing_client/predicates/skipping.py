@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.predicates.functions import CASTS, apply
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.tree import (
     And,
@@ -220,14 +221,17 @@ def _compile_range(expression: Expression, *, negated: bool) -> _Test | None:
             Comparison(left=Call() as left, right=Literal(value=value))
             | NullSafeEqual(left=Call() as left, right=Literal(value=value))
         ) if not negated:
-            op = expression.op if isinstance(expression, Comparison) else Op.EQ
-            leaf = _ordered(op, _exact(value))
+            op, constants = expression.op if isinstance(expression, Comparison) else Op.EQ, [value]
         case In(child=Call() as left, values=values) if not negated:
-            leaf = _among([_exact(item.value) for item in values if item.value is not None])
+            op, constants = Op.EQ, [item.value for item in values if item.value is not None]
         case _:
             return None
     found = _range_of(left)
-    return None if found is None else lambda statistics: leaf(found(statistics))
+    if found is None:
+        return None
+    limits = [_exact(constant) for constant in constants]
+    leaf = _among(limits) if isinstance(expression, In) else _ordered(op, limits[0])
+    return lambda statistics: leaf(found(statistics))
 
 
 def _range_of(operand: Operand) -> Callable[[Statistics], _Range] | None:
@@ -244,11 +248,33 @@ def _range_of(operand: Operand) -> Callable[[Statistics], _Range] | None:
             return _UNKNOWN if found is None else _Range(_exact(found.lower), _exact(found.upper))
 
         return bounds
+    if operand.name in CASTS:
+        return _range_of_cast(operand)
     combine = _COMBINED.get((operand.name, len(operand.arguments)))
     ranges = [_range_of(item) for item in operand.arguments]
     if combine is None or None in ranges:
         return None
     return lambda statistics: combine(*(found(statistics) for found in ranges if found is not None))
+
+
+def _range_of_cast(operand: Call) -> Callable[[Statistics], _Range] | None:
+    """Casts among integers and decimals keep the order; values that do not fit have no result."""
+    column, *digits = operand.arguments
+    if not isinstance(column, Column) or kind_of(column.type) not in (Kind.INTEGER, Kind.DECIMAL):
+        return None
+    constants = [item.value for item in digits if isinstance(item, Literal)]
+
+    def cast(bound: Any) -> Any:
+        try:
+            return _exact(apply(operand.name, [bound, *constants], operand.type, str(operand)))
+        except DataError:
+            return None
+
+    def bounds(statistics: Statistics) -> _Range:
+        found = statistics.bounds(column.path)
+        return _UNKNOWN if found is None else _Range(cast(found.lower), cast(found.upper))
+
+    return bounds
 
 
 def _exact(value: Any) -> Any:

@@ -15,10 +15,10 @@ import sqlglot
 from sqlglot import exp
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND
 from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS
 from delta_sharing_client.predicates.tree import (
     And,
-    Call,
     Column,
     Comparison,
     Expression,
@@ -32,10 +32,11 @@ from delta_sharing_client.predicates.tree import (
     Or,
     StartsWith,
     call,
+    cast,
     membership,
 )
 from delta_sharing_client.predicates.values import (
-    Day,
+    Interval,
     Moment,
     Value,
     Zone,
@@ -216,8 +217,14 @@ def _operand(node: exp.Expression) -> Operand:
     if isinstance(node, exp.Neg):
         inner = _operand(_only(node, "this"))
         return _negated(inner.value, node) if isinstance(inner, Literal) else call("-", inner)
-    if isinstance(node, (exp.Add, exp.Sub, exp.TsOrDsAdd)) and (day := _shifted_date(node)) is not None:
-        return day
+    if isinstance(node, exp.Interval):
+        return Literal(_interval(node))
+    if isinstance(node, (exp.TsOrDsAdd, exp.AddMonths)):
+        unit = "DAY" if isinstance(node, exp.TsOrDsAdd) else "MONTH"
+        return call("+", call("date", _operand(_part(node, "this"))), Literal(Interval(_count(node), unit)))
+    if isinstance(node, exp.TimestampAdd) and str(node.args.get("unit")).upper() in _UNITS:
+        unit, size = _UNITS[str(node.args["unit"]).upper()]
+        return call("+", _operand(_part(node, "this")), Literal(Interval(_count(node) * size, unit)))
     kind = type(node).__name__
     name = next((name for name, row in ROWS.items() if kind in row.sql), None)
     if name in OPERATORS:
@@ -225,58 +232,49 @@ def _operand(node: exp.Expression) -> Operand:
     if name is not None:
         return _function(name, node)
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in CASTS and len(node.expressions) == 1:
-        return call(str(node.this).lower(), _operand(node.expressions[0]))
+        return cast(_operand(node.expressions[0]), str(node.this).lower())
     if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
         inner = _operand(_part(node, "this"))
         return Literal(_cast(inner.value, node.to)) if isinstance(inner, Literal) else _cast_of(inner, node)
     return _constant(node)
 
 
-# Dates this far from now still have four digits in their year.
-_MOST_DAYS = 700_000
+# Units of intervals, each with that of ``Interval`` and how many of these it has.
+_UNITS = {
+    "YEAR": ("MONTH", 12), "MONTH": ("MONTH", 1), "WEEK": ("DAY", 7), "DAY": ("DAY", 1),
+    "HOUR": ("MICROSECOND", MICROS_PER_DAY // 24), "MINUTE": ("MICROSECOND", MICROS_PER_SECOND * 60),
+    "SECOND": ("MICROSECOND", MICROS_PER_SECOND), "MILLISECOND": ("MICROSECOND", 1000),
+    "MICROSECOND": ("MICROSECOND", 1),
+}  # fmt: skip
 
 
-def _shifted_date(node: exp.Expression) -> Operand | None:
-    """Return a constant date or ``current_date()``, plus or minus days; ``None`` if ``node`` is something else."""
-    first, second = _sides_of_shift(node)
-    if first is None or second is None:
-        return None
-    days = int(second) if isinstance(node, (exp.Add, exp.TsOrDsAdd)) else -int(second)
-    if abs(days) > _MOST_DAYS:
-        raise UsageError(f"At most {_MOST_DAYS} days can be added to a date or subtracted; found {abs(days)}.")
-    if isinstance(first, Literal):
-        assert isinstance(first.value, Day)
-        return Literal(Day(first.value.days + days))
-    return call("current_date", Literal(days))
-
-
-def _sides_of_shift(node: exp.Expression) -> tuple[Operand | None, int | None]:
-    day = node.this
-    if not isinstance(day, (exp.CurrentDate, exp.Cast)):
-        return None, None
-    first = _operand(day)
-    if not (isinstance(first, Call) and first.name == "current_date" and not first.arguments) and not (
-        isinstance(first, Literal) and isinstance(first.value, Day)
+def _interval(node: exp.Interval) -> Interval:
+    amount, unit = node.this, str(node.args.get("unit") or "").upper().removesuffix("S")
+    text = _unshield(str(amount.this)) if isinstance(amount, exp.Literal) else None
+    fraction = r"(?:\.[0-9]{1,6})?" if unit == "SECOND" else ""
+    if (
+        unit not in _UNITS
+        or not isinstance(text, str)
+        or not re.fullmatch(rf"[+-]?[0-9]{{1,18}}{fraction}", text.strip())
     ):
-        return None, None
-    return first, _days(node.args.get("expression"))
+        raise UsageError(
+            f"The interval {node.sql('spark')} is not supported. Write a constant number and one of"
+            f" {', '.join(_UNITS)}, such as INTERVAL '2' HOUR, and add several intervals with +."
+        )
+    own, size = _UNITS[unit]
+    return Interval(int(decimal.Decimal(text.strip()) * size), own)
 
 
-def _days(node: Any) -> int | None:
-    """Return a whole number of days: a number, or an interval of days."""
-    if isinstance(node, exp.Interval):
-        unit = str(node.args.get("unit") or "").upper()
-        text = _unshield(str(node.this.this)) if isinstance(node.this, exp.Literal) else ""
-        is_whole = isinstance(text, str) and re.fullmatch(r"-?[0-9]{1,9}", text)
-        return int(text) if is_whole and unit in ("DAY", "DAYS") else None
-    if isinstance(node, exp.Mul):  # date_sub, as sqlglot has it
-        days = _days(node.this)
-        return -days if days is not None and node.expression == exp.Neg(this=exp.Literal.number(1)) else None
-    if isinstance(node, exp.Neg):
-        days = _days(node.this)
-        return None if days is None else -days
-    is_number = isinstance(node, exp.Literal) and not node.is_string and re.fullmatch(r"[0-9]{1,9}", node.this)
-    return int(node.this) if is_number else None
+def _count(node: exp.Expression) -> int:
+    """Return the constant number of days or months that a function adds."""
+    count = _part(node, "expression")
+    sign = 1
+    if isinstance(count, exp.Mul) and count.expression == exp.Neg(this=exp.Literal.number(1)):
+        count, sign = _part(count, "this"), -1  # date_sub, as sqlglot has it
+    found = _operand(count)
+    if isinstance(found, Literal) and type(found.value) is int:
+        return found.value * sign
+    raise UsageError(f"{_describe(node).capitalize()} adds a whole constant number; found {found}.")
 
 
 def _sides(node: exp.Expression) -> tuple[Operand, Operand]:
@@ -288,15 +286,29 @@ def _cast_of(operand: Operand, node: exp.Cast) -> Operand:
     if name is None:
         raise UsageError(
             f"Casting {operand} to {node.to.this.name} is not supported. The types that columns are cast to are "
-            f"{', '.join(_CASTS)}."
+            f"{', '.join(CASTS)}."
         )
-    return call(name, operand)
+    return cast(operand, name, *_digits(node.to))
+
+
+def _digits(target: exp.DataType) -> list[int]:
+    """Return the precision and scale of a decimal type, as far as they are written."""
+    found = [str(param.this.this) for param in target.expressions]
+    if found and (
+        target.this.name != "DECIMAL" or len(found) > 2 or not all(re.fullmatch("[0-9]{1,9}", n) for n in found)
+    ):
+        raise UsageError(
+            f"The type {target.sql('spark')} is not supported in a cast. Leave out what is in parentheses."
+        )
+    return list(map(int, found))
 
 
 # The names of the types in sqlglot.
 _CASTS = {
     "TINYINT": "tinyint", "SMALLINT": "smallint", "INT": "int", "BIGINT": "bigint", "FLOAT": "float",
-    "DOUBLE": "double", "TEXT": "string", "VARCHAR": "string", "DATE": "date",
+    "DOUBLE": "double", "TEXT": "string", "VARCHAR": "string", "DATE": "date", "DECIMAL": "decimal",
+    "BOOLEAN": "boolean", "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp", "TIMESTAMPLTZ": "timestamp",
+    "TIMESTAMPNTZ": "timestamp_ntz",
 }  # fmt: skip
 
 
@@ -357,7 +369,7 @@ def _constant(node: exp.Expression) -> Literal:
 def _negated(value: Value, node: exp.Expression) -> Literal:
     if isinstance(value, decimal.Decimal):
         return Literal(value.copy_negate())  # a minus sign would round to the 28 digits of the thread's context
-    if is_number(value):
+    if is_number(value) or isinstance(value, Interval):
         return Literal(-value)
     raise _unsupported(node)
 
@@ -383,8 +395,10 @@ def _cast(value: Value, target: exp.DataType) -> Value:
         return _to_integer(value, name)
     if name in ("DOUBLE", "FLOAT"):
         return _to_floating(value, name)
-    if name == "DECIMAL":
-        return _to_decimal(value, [int(str(param.this.this)) for param in target.expressions])
+    if name in ("DECIMAL", "BOOLEAN"):
+        folded = cast(Literal(value), _CASTS[name], *_digits(target))
+        assert isinstance(folded, Literal)
+        return folded.value
     if isinstance(value, str):
         if name == "DATE":
             return parse_date(value)
@@ -419,22 +433,6 @@ def _to_floating(value: Value, name: str) -> float:
     except (ValueError, OverflowError):
         raise UsageError(f"{value!r} is not a floating point constant.") from None
     return as_float(number) if name == "FLOAT" else number
-
-
-def _to_decimal(value: Value, parameters: list[int]) -> decimal.Decimal:
-    try:
-        if isinstance(value, (bool, float)) or not isinstance(value, (str, int, decimal.Decimal)):
-            raise ValueError
-        number = decimal.Decimal(value)
-        precision, scale = (*parameters, 0)[:2] if parameters else (38, 38)
-        digits = number.as_tuple()
-        if not isinstance(digits.exponent, int):
-            raise ValueError
-    except (ValueError, decimal.InvalidOperation):
-        raise UsageError(f"{value!r} is not a decimal constant.") from None
-    if parameters and (-digits.exponent > scale or number.adjusted() >= precision - scale):
-        raise UsageError(f"{value!r} does not fit DECIMAL({precision}, {scale}) exactly.")
-    return number
 
 
 def _text(node: exp.Expression, what: str) -> str:
@@ -476,7 +474,7 @@ def _unshield(text: str) -> str | bytes:
 
 _MARK, _BINARY = "_h", "_x"
 _TOKEN = re.compile(
-    r"""(?P<skip>`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)
+    r"""(?P<skip>`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|(?<!\w)(?i:interval)\s+'[\w\s.+-]*')
     |(?P<binary>(?<!\w)[xX]'(?:[0-9A-Fa-f]{2})*')
     |(?P<raw>(?<!\w)[rR](?:'[^']*'|"[^"]*"))
     |(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")

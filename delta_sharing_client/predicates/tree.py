@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Union
@@ -20,7 +21,18 @@ from delta_sharing_client.columns import ColumnPath, parse_path, quote_name
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.values import Day, Moment, Value, as_double, format_value, is_number, normalise
+from delta_sharing_client.predicates.values import (
+    Day,
+    Interval,
+    Kind,
+    Moment,
+    Value,
+    as_double,
+    format_value,
+    is_number,
+    kind_of,
+    normalise,
+)
 
 
 class Op(enum.Enum):
@@ -131,12 +143,46 @@ Operand = Union[Column, Literal, Call]
 
 
 def call(name: str, *arguments: Operand) -> Operand:
-    """Return a call, or its value if all arguments are constant; ``UsageError`` if it has none."""
+    """Return a call, or its value if all arguments are constant; ``UsageError`` if it has none.
+
+    An interval is always the right side of ``+``, and so is a number of days that is added to a date.
+    """
+    if name in ("+", "-") and len(arguments) == 2:
+        name, *shifted = _shift(name, *arguments)
+        arguments = tuple(shifted)
     found = Call(name, arguments)
     values = [item.value for item in arguments if isinstance(item, Literal)]
     if len(values) < len(arguments) or not functions.ROWS[name].folds:
         return found
     return Literal(functions.fold(name, values, str(found)))
+
+
+def _shift(name: str, left: Operand, right: Operand) -> tuple[str, Operand, Operand]:
+    if name == "+" and (_interval(left, right) or _is_date(right)):
+        left, right = right, left
+    interval = _interval(right, left)
+    if interval is None:
+        return name, left, right
+    return "+", left, Literal(interval if name == "+" else -interval)
+
+
+def _interval(operand: Operand, other: Operand) -> Interval | None:
+    """Return a constant interval; next to a date a whole number is one of days."""
+    value = operand.value if isinstance(operand, Literal) else None
+    if type(value) is int and _is_date(other):
+        return Interval(value, "DAY")
+    return value if isinstance(value, Interval) else None
+
+
+def _is_date(operand: Operand) -> bool:
+    if isinstance(operand, Literal):
+        return isinstance(operand.value, Day)
+    return operand.type is not None and kind_of(operand.type) is Kind.DATE
+
+
+def cast(operand: Operand, name: str, *digits: int) -> Operand:
+    """Return a cast to a type of ``functions.CASTS``; ``digits`` are the precision and scale of a decimal."""
+    return call(name, operand, *map(Literal, (*digits, *(10, 0)[len(digits) :]) if name == "decimal" else ()))
 
 
 # === Predicates ===
@@ -470,12 +516,14 @@ class ColumnBuilder:
         return self._call("date")
 
     def cast(self, type_name: str) -> ColumnBuilder:
-        """The value cast to ``tinyint``, ``smallint``, ``int``, ``bigint``, ``float``, ``double``, ``string`` or
-        ``date``.
+        """The value cast to ``tinyint``, ``smallint``, ``int``, ``bigint``, ``float``, ``double``,
+        ``decimal(precision, scale)``, ``boolean``, ``string``, ``date``, ``timestamp`` or ``timestamp_ntz``.
         """
-        if type_name.lower() not in functions.CASTS:
+        match = re.fullmatch(r"(\w+)(?:\(([0-9]+)(?:,([0-9]+))?\))?", type_name.lower().replace(" ", ""))
+        name, *digits = match.groups() if match else ("", None)
+        if name not in functions.CASTS or (digits[0] and name != "decimal"):
             raise UsageError(f"A column is cast to one of {', '.join(functions.CASTS)}; found {type_name!r}.")
-        return self._call(type_name.lower())
+        return ColumnBuilder(cast(self.operand, name, *(int(digit) for digit in digits if digit)))
 
     def coalesce(self, *others: object) -> ColumnBuilder:
         """The first non-null value of this and ``others`` (columns or values)."""
@@ -597,14 +645,9 @@ def fixed(expression: Expression, now: Moment) -> Expression:
 def _fixed_operand(operand: Operand, now: Moment) -> Operand:
     if not isinstance(operand, Call):
         return operand
-    if operand.name == "current_date":
-        # Its argument is a number of days that are added.
-        values = [item.value for item in operand.arguments if isinstance(item, Literal)]
-        days = sum(value for value in values if isinstance(value, int))
-        return Literal(Day(now.nanoseconds // NANOS_PER_DAY + days))
     if operand.arguments:
         return call(operand.name, *(_fixed_operand(item, now) for item in operand.arguments))
-    return Literal(now)
+    return Literal(Day(now.nanoseconds // NANOS_PER_DAY) if operand.name == "current_date" else now)
 
 
 def has_calls(expression: Expression) -> bool:

@@ -14,9 +14,9 @@ import enum
 import math
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeGuard, Union
+from typing import Any, Final, TypeGuard, Union
 
 import numpy as np
 import pyarrow as pa
@@ -63,22 +63,48 @@ class Moment:
         return f"{format_date(days)} {clock}{fraction}{'Z' if self.zone is Zone.UTC else ''}"
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What is added to dates and timestamps: ``count`` times a ``unit``, ``MONTH``, ``DAY`` or ``MICROSECOND``.
+
+    A date plus microseconds is a timestamp, as in Spark, so a day is not the same as its hours.
+    """
+
+    count: int
+    unit: str
+
+    def __post_init__(self) -> None:
+        if abs(self.count) >= (1 << 63 if self.unit == "MICROSECOND" else 1 << 31):
+            raise UsageError(f"{self.count} {self.unit} is more than an interval can hold.")
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.count, self.unit)
+
+    def __str__(self) -> str:
+        if self.unit == "MICROSECOND":
+            for name, size in (("HOUR", 3_600_000_000), ("MINUTE", 60_000_000), ("SECOND", 1_000_000)):
+                if self.count % size == 0:
+                    return f"INTERVAL '{self.count // size}' {name}"
+        return f"INTERVAL '{self.count}' {self.unit}"
+
+
 def current_moment() -> Moment:
     """Return the current time, in microseconds like the timestamps of Delta tables."""
     return Moment(time.time_ns() // 1000 * 1000, Zone.UTC)
 
 
-Value = Union[None, bool, int, float, decimal.Decimal, str, bytes, Day, Moment]
+Value = Union[None, bool, int, float, decimal.Decimal, str, bytes, Day, Moment, Interval]
 
 
 def normalise(value: object) -> Value:
     """Convert a Python, numpy or pandas scalar to one of the types that predicates use.
 
     ``None``, ``NaT`` and ``NA`` become ``None``; dates become :class:`Day`; datetimes (aware: a point in time; naive:
-    no zone), ``numpy.datetime64`` and ``pandas.Timestamp`` become :class:`Moment` without losing nanoseconds. Raises
-    ``UsageError`` for another type, and for a string, decimal or integer that no column can contain.
+    no zone), ``numpy.datetime64`` and ``pandas.Timestamp`` become :class:`Moment` without losing nanoseconds;
+    ``timedelta`` becomes :class:`Interval`. Raises ``UsageError`` for another type, and for a string, decimal or
+    integer that no column can contain.
     """
-    if value is None or isinstance(value, (bool, float, Day, Moment)):
+    if value is None or isinstance(value, (bool, float, Day, Moment, Interval)):
         # float(...) also unwraps numpy.float64, a float with another repr.
         return float(value) if isinstance(value, float) else value
     if isinstance(value, int):
@@ -91,6 +117,8 @@ def normalise(value: object) -> Value:
         return _checked_decimal(value)
     if isinstance(value, datetime.date):
         return _from_date(value)
+    if isinstance(value, datetime.timedelta):
+        return _from_timedelta(value)
     if isinstance(value, np.generic):
         return _from_numpy(value)
     # pandas.NA, recognized without importing pandas
@@ -127,7 +155,15 @@ def type_name(value: Value) -> str:
     """Return the name of the type of ``value`` for messages."""
     if isinstance(value, Moment):
         return "timestamp" if value.zone is Zone.UTC else "timestamp without time zone"
-    names = {bool: "boolean", int: "integer", float: "double", str: "string", bytes: "binary", Day: "date"}
+    names = {
+        bool: "boolean",
+        int: "integer",
+        float: "double",
+        str: "string",
+        bytes: "binary",
+        Day: "date",
+        Interval: "interval",
+    }
     return "null" if value is None else names.get(type(value), "decimal")
 
 
@@ -157,6 +193,8 @@ def format_value(value: Value) -> str:
             return f"DATE '{value}'"
         case Moment():
             return f"TIMESTAMP '{value}'"
+        case Interval():
+            return str(value)
     raise TypeError(f"not a value: {type(value).__name__}")
 
 
@@ -241,6 +279,17 @@ def _from_date(value: datetime.date) -> Day | Moment | None:
     return Moment(((wall - EPOCH_NTZ) - offset) // datetime.timedelta(microseconds=1) * 1000 + nanos, zone)
 
 
+def _from_timedelta(value: datetime.timedelta) -> Interval:
+    if getattr(value, "nanoseconds", 0):  # of pandas
+        raise UsageError(f"The interval {value} has nanoseconds, and timestamps have microseconds.")
+    return _interval_of(value // datetime.timedelta(microseconds=1))
+
+
+def _interval_of(micros: int) -> Interval:
+    whole = micros % instants.MICROS_PER_DAY == 0
+    return Interval(micros // instants.MICROS_PER_DAY, "DAY") if whole else Interval(micros, "MICROSECOND")
+
+
 _DATETIME64_NS = {
     "W": 7 * NANOS_PER_DAY, "D": NANOS_PER_DAY, "h": 3_600_000_000_000, "m": 60_000_000_000,
     "s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1,
@@ -248,7 +297,10 @@ _DATETIME64_NS = {
 
 
 def _from_numpy(value: np.generic) -> Value:
-    if isinstance(value, np.datetime64):
+    if isinstance(value, np.timedelta64):
+        if not np.isnat(value) and (micros := value.astype("timedelta64[us]")) == value:
+            return _interval_of(int(micros.astype(np.int64)))
+    elif isinstance(value, np.datetime64):
         if np.isnat(value):
             return None
         unit, step = np.datetime_data(value.dtype)
@@ -275,6 +327,39 @@ def _order_numbers(left: int | float | decimal.Decimal, right: int | float | dec
 
 def _sign(left: Any, right: Any) -> int:
     return (left > right) - (left < right)
+
+
+# === Arrow arrays ===
+
+
+def from_arrow(array: Any) -> list[Value]:
+    """Return the values of an array of a type that filters compare."""
+    # With integers, because Python has no dates and times beyond the years 1 to 9999.
+    if pa.types.is_date(array.type):
+        return [None if days is None else Day(days) for days in array.cast(pa.int32()).to_pylist()]
+    if pa.types.is_timestamp(array.type):
+        zone = Zone.UTC if array.type.tz else Zone.LOCAL
+        size = NANOS[array.type.unit]
+        return [None if count is None else Moment(count * size, zone) for count in array.cast(pa.int64()).to_pylist()]
+    return [normalise(value) for value in array.to_pylist()]
+
+
+def to_arrow(values: Iterable[Value], data_type: pa.DataType) -> Any:
+    """Return an array of ``values``, which are of ``data_type``; timestamps have microseconds or nanoseconds."""
+    nanos = 1 if pa.types.is_timestamp(data_type) and data_type.unit == "ns" else 1000
+    plain = [
+        value.days if isinstance(value, Day) else value.nanoseconds // nanos if isinstance(value, Moment) else value
+        for value in values
+    ]
+    if pa.types.is_date(data_type):
+        return pa.array(plain, pa.int32()).cast(data_type)
+    if pa.types.is_timestamp(data_type):
+        return pa.array(plain, pa.timestamp("ns" if nanos == 1 else "us", data_type.tz))
+    return pa.array(plain, data_type)
+
+
+NANOS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
+"""Nanoseconds of the units of timestamps."""
 
 
 # === Kinds of types ===
@@ -322,6 +407,8 @@ def describe(data_type: pa.DataType) -> str:
     data_type = type_of_values(data_type)
     kind = kind_of(data_type)
     if kind is Kind.OTHER:
+        if data_type == pa.month_day_nano_interval():
+            return "interval"
         for test, name in (
             (pa.types.is_struct, "struct"), (pa.types.is_map, "map"), (pa.types.is_nested, "array"),
         ):  # fmt: skip

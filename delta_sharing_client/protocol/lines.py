@@ -31,7 +31,7 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.body import Block, Refusal, html_page
-from delta_sharing_client.protocol.loose import MALFORMED, Loosened
+from delta_sharing_client.protocol.loose import MALFORMED, Loosened, problem_of
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.retry import Transient
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -232,7 +232,7 @@ class Lines:
             raise self._subject.incomplete(f"it is cut off in line {number}") from None
         if not self._is_answer and not text.startswith(b"{"):
             raise self._another_page(block.text.strip()) from None
-        raise self._subject.malformed(number, scrub(str(problem))) from None
+        raise self._subject.malformed(number, scrub(problem_of(problem))) from None
 
     def _check_error(self, raw: bytes) -> None:
         """Raise an error that the server reports; some send an error with a status that means success."""

@@ -76,6 +76,33 @@ def decode(data: bytes | msgspec.Raw, expected: type[T], loosened: Loosened) -> 
         raise error
 
 
+def problem_of(error: Exception) -> str:
+    """Return in plain words why JSON was refused with ``error``, one of ``MALFORMED``."""
+    text, _, place = str(error).partition(" - at `$")
+    where = f" in '{place.rstrip('`').lstrip('.')}'" if place else ""
+    if names := re.findall(r"`([^`]*)`", text):
+        if "missing" in text:
+            return f"the field '{names[0]}' is missing{where}"
+        expected, *found = (
+            " or ".join(_WORDS.get(one, one) for one in name.split(" | ") if one != "null") or "null" for name in names
+        )
+        return f"expected {expected}{', found ' if found else ''}{''.join(found)}{where}"
+    if isinstance(error, UnicodeDecodeError):
+        return "the text is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, msgspec.ValidationError):
+        return f"{text[:1].lower()}{text[1:]}{where}"
+    at = re.search(r"byte (\d+)", text)
+    return "the JSON is cut off" if at is None else f"the JSON is malformed at byte {at[1]}"
+
+
+_WORDS = {
+    "str": "text", "int": "an integer", "float": "a number", "bool": "true or false", "object": "an object",
+    "array": "a list",
+}  # fmt: skip
+
+
 def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, found: collections.Counter[str]) -> Any:
     """Convert ``raw``, the value of field ``name``, to a form that ``msgspec.convert`` accepts for ``kind``."""
     raw = bytes(raw).strip()

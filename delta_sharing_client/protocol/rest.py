@@ -20,7 +20,7 @@ from delta_sharing_client.errors import (
     about_table,
 )
 from delta_sharing_client.protocol.body import html_page
-from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode
+from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode, problem_of
 from delta_sharing_client.protocol.messages import (
     VERSION_HEADER,
     ItemsPage,
@@ -193,7 +193,7 @@ class RestClient(Transport):
             return decode(body, answer, loosened)
         except MALFORMED as error:
             page = html_page(body)
-            found = f"({error})" if body.strip() else "(an empty body)"
+            found = f"({problem_of(error)})" if body.strip() else "(an empty body)"
             problem = f"the response is not the JSON that the protocol defines {found}"
             if page is not None:
                 problem = (
@@ -308,7 +308,7 @@ def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
         try:
             items.append(decode(raw, kind, loosened))
         except MALFORMED as error:
-            broken = f"item {number} of the response cannot be read: {error}"
+            broken = f"item {number} of the response cannot be read: {problem_of(error)}"
             _log.warning("%s: %s. It is left out.", doing, broken)
     loosened.tell()
     if broken and not items:

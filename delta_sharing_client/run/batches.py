@@ -112,9 +112,11 @@ class _Read:
         self._batches.clear()
 
     def failed(self, error: BaseException) -> None:
-        """Add the read to ``error``."""
+        """Add the read to ``error``, and what to do."""
         if isinstance(error, DeltaSharingError) and not isinstance(error, UsageError):
             error.query_id = error.query_id or self.context.query_id
+            if self.context.advise is not None:
+                self.context.advise(error)
 
     def refusal(self, why: str) -> UsageError:
         return UsageError(f"The read cannot continue: {why}.", table=self.context.table)
@@ -276,13 +278,7 @@ class Batches(Iterator[pa.RecordBatch]):
                 held.append(self._next())
         if not held:
             raise StopIteration
-        table = pa.Table.from_batches(held)
-        # Arrow does not limit the length of a slice by that of a table without columns.
-        here = min(rows, table.num_rows)
-        # Several where text of more than 2 GB does not fit into one batch.
-        found, *more = table.slice(0, here).combine_chunks().to_batches()
-        rest = table.slice(here, table.num_rows - here).to_batches()
-        self._left = [batch for batch in (*more, *rest) if batch.num_rows]
+        found, self._left = _cut(held, rows)
         return found
 
     def _wait(self) -> _News:
@@ -321,6 +317,17 @@ class Batches(Iterator[pa.RecordBatch]):
             self._read.drop()
 
 
+def _cut(held: list[pa.RecordBatch], rows: int) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+    """Return the first ``rows`` rows of ``held``, or all, as one batch, and those that are left."""
+    table = pa.Table.from_batches(held)
+    # Arrow does not limit the length of a slice by that of a table without columns.
+    here = min(rows, table.num_rows)
+    # Several where text of more than 2 GB does not fit into one batch.
+    found, *more = table.slice(0, here).combine_chunks().to_batches()
+    rest = table.slice(here, table.num_rows - here).to_batches()
+    return found, [batch for batch in (*more, *rest) if batch.num_rows]
+
+
 class AsyncBatches(AsyncIterator[pa.RecordBatch]):
     """The rows of a read as record batches, for one coroutine of any event loop; an asynchronous context manager.
 
@@ -333,10 +340,14 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         plan: Callable[[], ScanPlan | ScanStream],
         report: ScanReport,
         meanwhile: Callable[[], list[Meanwhile]] = list,
+        *,
+        rows: int | None = None,
     ) -> None:
         self._plan = plan
         self._report = report
         self._meanwhile = meanwhile
+        self._rows = rows
+        self._left: list[pa.RecordBatch] = []
         self._read: _Read | None = None
         self._news: deque[_News] = deque()
         self._arrived: asyncio.Event | None = None
@@ -360,6 +371,19 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
+        if self._rows is None or self._closed:
+            self._left.clear()
+            return await self._next()
+        held = self._left
+        while not self._ended and sum(batch.num_rows for batch in held) < self._rows:
+            with contextlib.suppress(StopAsyncIteration):
+                held.append(await self._next())
+        if not held:
+            raise StopAsyncIteration
+        found, self._left = _cut(held, self._rows)
+        return found
+
+    async def _next(self) -> pa.RecordBatch:
         if self._ended:
             raise StopAsyncIteration
         if self._closed:
@@ -436,6 +460,12 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         read = getattr(self, "_read", None)
         if read is not None and not self._ended:
             read.drop()
+
+
+def check_rows(rows: int | None) -> None:
+    """Raise ``UsageError`` if ``rows`` is no number of rows of a batch."""
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+        raise UsageError(f"'rows' must be a whole number of 1 or more, found {rows!r}.")
 
 
 def execute(

@@ -52,6 +52,35 @@ def test_every_output_is_that_of_the_blocking_one(client: ds.SharingClient) -> N
     anyio.run(read, backend="asyncio")
 
 
+@pytest.mark.parametrize("rows", [1_000, 100_000, 1, 2755])
+def test_batches_have_the_rows_that_are_asked_for(client: ds.SharingClient, rows: int) -> None:
+    scan = client.table(ORDERS).scan(columns=["order_id"])
+
+    async def read() -> None:
+        async with scan.to_batches_async(rows=rows) as batches:
+            found = [batch async for batch in batches]
+            with pytest.raises(StopAsyncIteration):
+                await anext(batches)
+        assert [batch.num_rows for batch in found] == [batch.num_rows for batch in scan.to_batches(rows=rows)]
+        assert pa.Table.from_batches(found).equals(scan.to_arrow())
+
+    asyncio.run(read())
+    with pytest.raises(ds.UsageError, match="'rows' must be a whole number of 1 or more, found 0"):
+        scan.to_batches_async(rows=0)
+
+
+def test_batches_of_some_rows_are_no_more_once_they_are_closed(slow: Table) -> None:
+    async def read() -> None:
+        batches = AsyncBatches(lambda: slow.plan(options=fast_options()), ScanReport(), rows=3)
+        assert [(await anext(batches)).num_rows for _ in range(2)] == [3, 3]
+        await batches.aclose()
+        with pytest.raises(ds.UsageError, match="it was closed"):
+            await anext(batches)
+
+    asyncio.run(read())
+    wait_for(idle)
+
+
 def test_two_loops_in_two_threads_read_at_once(client: ds.SharingClient) -> None:
     expected = client.table(ORDERS).scan().count()
     counts: list[int] = []

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import pathlib
+import pickle
 import random
 import types
 from typing import Any
@@ -395,6 +396,39 @@ def test_step_of_which_files_are_gone_does_not_come_again_without_them(
     cursor.write_text(json.dumps({**said, "files": said["files"] + 1}))
     with pytest.raises(ds.DataError, match=r"had 6 files when they were handed out first, and have 5 now"):
         followed(lake, cursor)
+
+
+@pytest.mark.parametrize("taken", ["to_arrow", "to_batches", "to_batches_async", "partitions", "to_parquet"])
+def test_a_file_that_is_gone_inside_of_a_step_names_the_way_out(
+    lake: Any, table: TableWriter, cursor: pathlib.Path, tmp_path: pathlib.Path, taken: str
+) -> None:
+    changes = next(iter(shared(lake).follow(cursor)))
+    for file in table.path.glob("*.parquet"):
+        file.unlink()
+
+    async def asynchronously() -> None:
+        async for _ in changes.to_batches_async():
+            pass
+
+    takes = {
+        "to_arrow": changes.to_arrow,
+        "to_batches": lambda: list(changes.to_batches()),
+        "to_batches_async": lambda: asyncio.run(asynchronously()),
+        "partitions": lambda: [list(pickle.loads(pickle.dumps(part)).read()) for part in changes.partitions(1)],
+        "to_parquet": lambda: changes.to_parquet(tmp_path / "step.parquet"),
+    }
+    with pytest.raises(ds.DataError, match=r"rows are lost here.*delete '.*copy\.cursor'.*, with 'starting_version'"):
+        takes[taken]()
+
+
+def test_a_table_that_is_gone_inside_of_a_step_names_the_way_out(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
+    steps = iter(shared(lake).follow(cursor, every=1))
+    next(steps).commit()
+    table.path.rename(table.path.with_name("elsewhere"))
+    with pytest.raises(ds.NotFoundError, match=r"Follow the table again.*delete '.*copy\.cursor'"):
+        next(steps)
 
 
 def test_server_that_is_silent_for_a_while_is_waited_for(

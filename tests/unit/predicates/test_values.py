@@ -14,6 +14,7 @@ from hypothesis import given
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.values import (
     Day,
+    Interval,
     Moment,
     Zone,
     format_date,
@@ -130,8 +131,9 @@ def test_scalars_become_plain_values(value, expected):
         ([1], "type 'list'"),
         (1j, "type 'complex'"),
         (datetime.time(1), "type 'time'"),
-        (datetime.timedelta(1), "type 'timedelta'"),
-        (np.timedelta64(1, "s"), "type 'timedelta'"),
+        (np.timedelta64(1, "ns"), "numpy value of type timedelta64"),
+        (np.timedelta64("NaT", "s"), "numpy value of type timedelta64"),
+        (pd.Timedelta(1, "ns"), "has nanoseconds"),
         (np.datetime64("2024", "Y"), "numpy value of type"),
         ("\ud800", "lone surrogate"),
         (Decimal("NaN"), "decimal NaN"),
@@ -264,3 +266,18 @@ def test_numbers_of_more_than_64_bits_become_doubles():
 def test_every_value_has_a_name_and_a_text(value, name, text):
     assert type_name(value) == name
     assert format_value(value) == text
+
+
+def test_intervals_are_days_or_microseconds_or_months() -> None:
+    for value, interval in (
+        (datetime.timedelta(days=-2), Interval(-2, "DAY")),
+        (datetime.timedelta(hours=25), Interval(25 * 3_600_000_000, "MICROSECOND")),
+        (np.timedelta64(48, "h"), Interval(2, "DAY")),
+        (np.timedelta64(1_500, "ms"), Interval(1_500_000, "MICROSECOND")),
+        (pd.Timedelta("1s"), Interval(1_000_000, "MICROSECOND")),
+    ):
+        assert normalise(value) == interval
+    shown = [str(Interval(count, "MICROSECOND")) for count in (7_200_000_000, -60_000_000, 1_000_000, 1)]
+    assert shown == ["INTERVAL '2' HOUR", "INTERVAL '-1' MINUTE", "INTERVAL '1' SECOND", "INTERVAL '1' MICROSECOND"]
+    with pytest.raises(UsageError, match="more than an interval can hold"):
+        Interval(1 << 31, "MONTH")

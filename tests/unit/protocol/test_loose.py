@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 
 import pytest
 
+from delta_sharing_client.cli import main
 from delta_sharing_client.errors import AuthError, ProtocolError, RequestError, TransportError
 from delta_sharing_client.protocol import loose
 from delta_sharing_client.protocol.lines import Line
-from delta_sharing_client.protocol.loose import Loosened, decode
+from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode, problem_of
 from delta_sharing_client.protocol.query import QueryRequest, query_table, table_metadata
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
@@ -171,6 +173,74 @@ def test_empty_reader_features_may_be_left_out(server, rest, table, wire, caplog
     assert "'readerFeatures' is missing" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"metaData": 5}', "expected an object, found an integer in 'metaData'"),
+        ('{"file": {"id": "x", "size": "big"}}', "expected an integer, found text in 'file.size'"),
+        ('{"file": {"id": "x", "size": 1e400}}', "number out of range in 'file.size'"),
+        ('{"file": {"url": "u"}}', "the field 'id' is missing in 'file'"),
+        ("[]", "expected an object, found a list"),
+        ("{", "the JSON is cut off"),
+        ('{"x": 1} y', "the JSON is malformed at byte 10"),
+        (b'{"file": {"id": "\xff"}}', "the text is not UTF-8"),
+        ('{"x": ' + "[" * 9999 + "]" * 9999 + "}", "it is nested too deep"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_told_in_plain_words(body, words):
+    with pytest.raises(MALFORMED) as caught:
+        decode(body if isinstance(body, bytes) else body.encode(), Line, Loosened("asking"))
+    assert problem_of(caught.value) == words
+
+
+# Words of the libraries that parse answers and command lines.
+_OF_LIBRARIES = re.compile(r"pydantic|msgspec|typer|click|Input|input_value|type=|`|Traceback|Error\(|\bstr\b|\bint\b")
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["5", "{}", "[]", "nope", "{", '{"items": 7}', '{"items": [{"id": 1}]}', '{"items": [7]}', '"x"', "null", "<html>"],
+)
+@pytest.mark.parametrize(
+    "command", [["shares"], ["schemas", "s"], ["describe", "s.d.t"], ["read", "s.d.t"], ["version", "s.d.t"]]
+)
+def test_errors_of_the_command_line_have_no_words_of_libraries(server, wire, capsys, tmp_path, command, body):
+    for method in ("GET", "POST"):
+        for path in (
+            "",
+            "/s/schemas",
+            "/s/schemas/d/tables/t/metadata",
+            "/s/schemas/d/tables/t/query",
+            "/s/schemas/d/tables/t/version",
+        ):
+            reply = wire.Reply(200, body.encode(), {"Content-Type": "application/json", "Delta-Table-Version": "x1"})
+            server.on(method, f"/shares{path}", reply)
+    saved = tmp_path / "p.share"
+    saved.write_text(json.dumps({"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "t"}))
+    code = main([*command, "--json", "-p", str(saved)])
+    printed = capsys.readouterr()
+    assert code in (0, 5, 6)
+    assert printed.err.count("\n") <= 2
+    assert (code == 0) is (printed.err == "")
+    assert _OF_LIBRARIES.search(printed.err) is None, printed.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["head", "a.b.c", "-n", "many"], ["head", "a.b.c", "-n", "-1"], ["read", "a.b.c", "--limit", "1.5"], ["read"],
+        ["read", "a.b.c", "--format", "xlsx"], ["shares", "--what"], ["nonsense"],
+        ["read", "a.b.c", "--version", "one"],
+        ["read", "a.b.c", "--limit"], ["read", "a.b.c", "d"], ["follow", "a.b.c", "--every", "x"],
+    ],
+)  # fmt: skip
+def test_mistakes_on_the_command_line_have_no_words_of_libraries(capsys, arguments):
+    assert main([*arguments, "--json"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert _OF_LIBRARIES.search(printed) is None, printed
+
+
 def test_a_broken_item_does_not_hide_the_others(server, rest, wire, caplog):
     items = [
         {"name": "a", "id": 7, "properties": {"n": 1, "list": [1, {"x": 2.50}], "text": "t", "none": None}},
@@ -184,8 +254,8 @@ def test_a_broken_item_does_not_hide_the_others(server, rest, wire, caplog):
 
     assert [(share.name, share.id) for share in shares] == [("a", "7"), ("5", None)]
     assert shares[0].properties == {"n": "1", "list": '[1, {"x": 2.5}]', "text": "t", "none": None}
-    assert "item 2 of the response cannot be read" in caplog.text
-    assert "item 3 of the response cannot be read" in caplog.text
+    assert "item 2 of the response cannot be read: the field 'name' is missing" in caplog.text
+    assert "item 3 of the response cannot be read: expected an object, found text" in caplog.text
 
     server.on("GET", "/shares", wire.as_json({"items": [{"id": "nameless"}]}))
     with pytest.raises(ProtocolError, match="item 1 of the response cannot be read"):

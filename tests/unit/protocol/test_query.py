@@ -265,7 +265,7 @@ def test_malformed_head_is_refused_naming_the_line(server, rest, table, wire, li
     ("line", "reason"),
     [
         ('{"file": {"id": "x", "url": "u"}, "add": {"id": "x", "url": "u"}}', "line 3 .*found file, add"),
-        ('{"file": {"url": "u"}}', "line 3 .*missing required field"),
+        ('{"file": {"url": "u"}}', "line 3 .*the field 'id' is missing in 'file'"),
         ('{"file": {"id": "x"}}', "deltaSingleAction"),
         ('{"file": {"id": "x", "deltaSingleAction": {}}}', "add actions only"),
         ('{"file": {"id": "x", "deltaSingleAction": {"remove": {"path": "u"}}}}', "add actions only"),

@@ -1,0 +1,53 @@
+"""Casts of texts against what Spark 4.3 made of them, recorded; ``tests/spark/test_cast_meaning.py`` asks it anew."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.predicates import functions
+from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.values import Day, Moment, Value
+
+# Numbers and booleans as Python writes them, dates in days and timestamps in microseconds since 1970; a text that is
+# not there does not cast.
+RECORDED = json.loads(pathlib.Path(__file__).with_name("casts_of_spark.json").read_text())
+
+
+def plain(value: Value) -> str:
+    if isinstance(value, Day):
+        return str(value.days)
+    return str(value.nanoseconds // 1000) if isinstance(value, Moment) else str(value)
+
+
+@pytest.mark.parametrize("name", RECORDED["casts"])
+def test_texts_are_cast_as_in_spark(name: str) -> None:
+    call = bind(parse_filter(f"CAST(c AS {name}) IS NULL"), pa.schema({"c": pa.string()})).child
+    constants = [item.value for item in call.arguments[1:]]
+    expected = RECORDED["casts"][name]
+    found = {}
+    for text in RECORDED["texts"]:
+        try:
+            found[text] = plain(functions.apply(call.name, [text, *constants], call.type, name))
+        except DataError:
+            with pytest.raises(DataError, match="finds"):
+                functions.compute(call.name, pa.array([text]), constants, call.type, name)
+    assert found == expected
+    assert 3 < len(expected) < len(RECORDED["texts"])
+    array = pa.array([*expected, None])
+    computed = functions.compute(call.name, array, constants, call.type, name)
+    assert [plain(value) for value in functions.from_arrow(computed)] == [*expected.values(), "None"]
+
+
+def test_plain_timestamps_are_cast_together() -> None:
+    texts = ["2024-02-29 10:00:00", "1969-12-31T23:59:59.5", "0001-01-01 00:00:00.000001", None]
+    moments = [1_709_200_800_000_000, -500_000, -62_135_596_799_999_999, None]
+    found = functions.compute("timestamp", pa.array(texts), [], pa.timestamp("us", "UTC"), "c")
+    assert found.cast(pa.int64()).to_pylist() == moments
+    with pytest.raises(DataError, match="finds '2024-02-30 10:00:00', which is not a valid timestamp"):
+        functions.compute("timestamp", pa.array(["2024-02-30 10:00:00"]), [], pa.timestamp("us", "UTC"), "c")
