@@ -185,6 +185,8 @@ class Answer:
             is_view=self._is_view,
         )
         self._check_head(self.head)
+        # The format is settled.
+        self._subject = dataclasses.replace(self._subject, negotiates=False)
         self._read = FileReader(found, self._rules.kind).read
 
     def _next(self, lines: Iterator[Line]) -> Line | None:
