@@ -8,7 +8,7 @@ import pytest
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from delta_sharing_client.delta.log.commit import Commit, change_actions
 from delta_sharing_client.delta.log.table import DeltaLog
-from delta_sharing_client.errors import ProtocolError, UsageError
+from delta_sharing_client.errors import DataError, ProtocolError, UsageError
 from delta_sharing_client.instants import format_millis
 from tests.unit.delta.log_builder import PROTOCOL, LogBuilder, add, metadata
 
@@ -167,3 +167,14 @@ def test_the_property_without_the_feature_means_nothing(tmp_path: Path) -> None:
     properties = {"delta.enableInCommitTimestamps": "true"}
     builder.commit(0, _info(START), PROTOCOL, metadata(configuration=properties), mtime_ms=START + 5)
     assert DeltaLog.open(builder.root).commit_timestamp(0) == START + 5
+
+
+def test_a_time_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
+    _enabled_at_two(tmp_path)
+    log = tmp_path / "table" / "_delta_log"
+    # The newest commit repeats what the table is, so the one before it is opened for its time alone.
+    (log / f"{3:020}.json").write_bytes((log / f"{2:020}.json").read_bytes())
+    (log / f"{2:020}.json").unlink()
+    (log / f"{2:020}.json").mkdir()
+    with pytest.raises(DataError, match="Commit 2 cannot be read: Is a directory"):
+        DeltaLog.open(tmp_path / "table").commit_timestamp(2)

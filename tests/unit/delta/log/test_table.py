@@ -310,3 +310,12 @@ def test_the_warning_can_be_made_an_error(builder: LogBuilder) -> None:
         warnings.simplefilter("error")
         with pytest.raises(VersionChecksumWarning, match="'numFiles' must be 3, found 2"):
             log.snapshot()
+
+
+def test_a_commit_that_cannot_be_opened_is_named(builder: LogBuilder) -> None:
+    builder.start(add("a"))
+    (builder.directory / f"{1:020}.json").mkdir()
+    log = DeltaLog.open(builder.root)
+    with pytest.raises(DataError, match=r"The log file '0+1\.json' cannot be read: Is a directory"):
+        log.snapshot()
+    assert [file.path for file in log.snapshot(0).files] == ["a"]

@@ -30,7 +30,7 @@ from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.listing import json_checksum
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import append_commit, write_log
-from delta_sharing_client.delta.snapshot import Snapshot
+from delta_sharing_client.delta.snapshot import Snapshot, Want
 from delta_sharing_client.errors import DataError, UsageError
 from tests.versions import rows_of_deltalake
 
@@ -249,3 +249,20 @@ def test_an_entry_whose_writing_fails_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="full"):
         write()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_stands_for_the_commits_before_it(tmp_path: Path) -> None:
+    actions = [Protocol(1, 2), METADATA, AddFile("a", {}, 1), AddFile("b", {}, 2), Transaction("app", 4)]
+    write_log(tmp_path, Snapshot.from_actions(0, actions))
+    commit = Commit(1, 5_000, None, None, adds=(AddFile("c", {}, 3),), removes=(RemoveFile("a", deletion_timestamp=7),))
+    append_commit(tmp_path, commit, protocol=Protocol(1, 2), metadata=METADATA)
+    before = DeltaLog.open(tmp_path).snapshot(want=Want.STATS | Want.TOMBSTONES)
+    writer.add_checkpoint(tmp_path, before)
+    log = tmp_path / "_delta_log"
+    for name in log.glob("*.json"):
+        name.unlink()
+    after = DeltaLog.open(tmp_path).snapshot(want=Want.STATS | Want.TOMBSTONES)
+    assert (after.version, list(after.files)) == (1, list(before.files))
+    assert [one.path for one in after.tombstones] == ["a"]
+    assert after.transactions == {"app": Transaction("app", 4)}
+    assert [name.name for name in sorted(log.iterdir())] == [f"{1:020}.checkpoint.parquet", "_last_checkpoint"]
