@@ -491,7 +491,7 @@ def _unescape(literal: str) -> str:
     def replace(match: re.Match[str]) -> str:
         short, long, octal, char, doubled = match.groups()
         if doubled:
-            return quote if doubled[0] == quote else doubled
+            return quote if quote in doubled else doubled
         if char is not None:
             return _ESCAPED.get(char, char)
         code = int(octal, 8) if octal else int(short or long, 16)

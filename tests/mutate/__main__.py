@@ -34,10 +34,10 @@ ROOMS = {
     "protocol": (),
     "read": ("align.py", "bounds.py", "decode.py", "layout.py", "pages.py", "vectors.py"),
 }
-# A mutant is tried by those that reach it, wherever they stand. Those that serve or start programs are not worth their
-# seconds here.
-TESTS = (
-    *(f"tests/unit/{room}" for room in (*ROOMS, "run", "outputs")),
+# A mutant is tried by those that reach it: those of its room, and of what stands above all rooms. Those that serve or
+# start programs are not worth their seconds here.
+ABOVE = (
+    *(f"tests/unit/{folder}" for folder in ("plan", "read", "run", "outputs")),
     *(f"tests/unit/test_{module}.py" for module in ("columns", "instants", "planning", "reads")),
 )
 
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--keys", type=Path, metavar="FILE", help="mutants whose keys are lines of this file")
     parser.add_argument("--sample", type=int, metavar="N", help="so many mutants of each room, drawn by chance")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="which sample")
-    parser.add_argument("--tests", nargs="+", default=TESTS, metavar="PATH", help="the tests to run, instead of all")
+    parser.add_argument("--tests", nargs="+", metavar="PATH", help="the tests to run, instead of all")
     parser.add_argument("-v", "--verbose", action="store_true", help="tell of each mutant")
     chosen = parser.parse_args()
     known = dict(line.split(" # ", 1) for line in LIST.read_text().splitlines()) if LIST.exists() else {}
@@ -97,7 +97,8 @@ def _outcomes(wanted: set[str], chosen: argparse.Namespace) -> dict[str, Outcome
         return mutant.key in wanted
 
     files = [path for room in ROOMS for path in _files(room)]
-    if code := run(list(chosen.tests), Mutate(PACKAGE, files, choose, tell)):
+    own = [f"tests/unit/{room}" for room in chosen.rooms or ROOMS]
+    if code := run(chosen.tests or list(dict.fromkeys([*own, *ABOVE])), Mutate(PACKAGE, files, choose, tell)):
         sys.exit(f"The tests cannot be run (pytest ended with {code}).")
     return outcomes
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 # What makes the same values, in another form.
 COPIES = ("bytes", "dict", "frozenset", "iter", "list", "memoryview", "set", "str", "tuple")
 # What is told to people, or to the type checker.
-TOLD = re.compile(r"(^|\.)(cast|warn|debug|info|warning|\w+(Error|Warning))$")
+TOLD = re.compile(r"(^|\.)(warn|debug|info|warning|\w+(Error|Warning))$")
 # A key, a name or a unit, not a sentence or a piece of one.
 NAME = re.compile(r"[A-Za-z_][\w.:=-]*")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -74,14 +75,58 @@ def mutants(path: Path, name: str, tree: ast.Module) -> list[Mutant]:
     return found
 
 
+def parts(source: str) -> dict[str, tuple[str, range]]:
+    """Return the functions of a module by name, each as a digest of its text and its lines.
+
+    What is around them has an empty name. To that belong the functions of a module of tests which are no tests.
+    """
+    tree, lines = ast.parse(source), source.splitlines()
+    found: dict[str, tuple[str, range]] = {}
+    all_functions = list(_functions(tree, ""))
+    has_tests = any(function.name.startswith("test_") for function, _ in all_functions)
+    for function, name in all_functions:
+        if has_tests and not function.name.startswith("test_"):
+            continue
+        while name in found:  # a property and its setter
+            name += "'"
+        first = min(node.lineno for node in (function, *function.decorator_list))
+        span = range(first, (function.end_lineno or first) + 1)
+        found[name] = (_digest(lines[first - 1 : span.stop - 1]), span)
+    inside = {line for _, span in found.values() for line in span}
+    around = [text for line, text in enumerate(lines, 1) if line not in inside and text.strip()]
+    return {"": (_digest(around), range(0)), **found}
+
+
+def _digest(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
 def watched(tree: ast.Module, name: str) -> ast.Module:
-    """Return a module whose statements in functions write their lines as keys into the dictionary ``name``."""
+    """Return a module whose statements in functions write their lines as keys into the dictionary ``name``.
+
+    So does a lambda that is called, with the line of its statement: it may have been made when the module was imported.
+    """
     for function, _ in _functions(tree, ""):
-        for node in ast.walk(function):
+        nodes = list(ast.walk(function))
+        for statement in (node for node in nodes if isinstance(node, ast.stmt) and not _has_body(node)):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Lambda):
+                    node.body = _noted(node.body, statement, name)
+        for node in nodes:
             for field, body in ast.iter_fields(node):
                 if isinstance(body, list) and body and isinstance(body[0], ast.stmt) and field != "decorator_list":
                     node.__setattr__(field, [part for each in body for part in (_note(each, name), each)])
     return ast.fix_missing_locations(tree)
+
+
+def _has_body(statement: ast.stmt) -> bool:
+    return hasattr(statement, "body") or hasattr(statement, "cases")
+
+
+def _noted(value: ast.expr, statement: ast.stmt, name: str) -> ast.expr:
+    place = ast.Attribute(ast.Name(name, ast.Load()), "__setitem__", ast.Load())
+    note = ast.Call(place, [ast.Constant(statement.lineno), ast.Constant(value=True)], [])
+    return ast.Subscript(ast.Tuple([note, value], ast.Load()), ast.Constant(1), ast.Load())
 
 
 def _note(statement: ast.stmt, name: str) -> ast.stmt:
@@ -128,9 +173,9 @@ def _children(node: ast.AST) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None
         if field in once:
             continue
         places = enumerate(value) if isinstance(value, list) else [(None, value)]
-        told = isinstance(node, ast.Call) and field != "func" and TOLD.search(ast.unparse(node.func))
+        told = field in ("args", "keywords") and _is_told(node)
         for index, child in places:
-            if isinstance(child, ast.AST) and not _for_people(child) and not (told and isinstance(child, ast.Constant)):
+            if isinstance(child, ast.AST) and not _for_people(child) and not told:
                 yield child, _setter(node, field) if index is None else _setter(value, index)
 
 
@@ -138,6 +183,10 @@ def _for_people(node: ast.AST) -> bool:
     return isinstance(node, (ast.JoinedStr, ast.Assert, ast.arguments)) or (
         isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     )
+
+
+def _is_told(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and TOLD.search(ast.unparse(node.func)) is not None
 
 
 def _setter(owner: object, place: int | str) -> Callable[[ast.AST], None]:
@@ -211,7 +260,7 @@ def _calls(node: ast.Call) -> Iterator[ast.AST]:
         yield ast.Call(ast.Name(CALLS[node.func.id], ast.Load()), node.args, node.keywords)
     elif isinstance(node.func, ast.Attribute) and not node.args and not node.keywords:
         yield node.func.value
-    elif _shown(node.func) in COPIES:
+    elif _shown(node.func) in COPIES or _is_told(node):
         return
     elif isinstance(node.func, ast.Name) and len(node.args) == 1 and not isinstance(node.args[0], ast.Starred):
         yield node.args[0]

@@ -4,7 +4,7 @@ The tests are collected once. Each mutant is tried in a child that is forked off
 functions that exist already, runs the tests that reach the changed statement, those of its own module and the quick
 ones first, and ends at the first that fails. Tests that start processes of their own do not see the change there.
 
-What each test reaches is kept in ``.mutate_cache`` until it, or a file that it reached, is another. So is that it
+What each test reaches is kept in ``.mutate_cache`` until it, or a function that it reached, is another. So is that it
 failed, perhaps because of the load: without the folder, all are tried again.
 """
 
@@ -14,7 +14,6 @@ import ast
 import dataclasses
 import functools
 import gc
-import hashlib
 import importlib
 import itertools
 import json
@@ -32,7 +31,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.mutate.mutants import Mutant, mutants, watched
+from tests.mutate.mutants import Mutant, mutants, parts, watched
 
 MEMORY = 6 << 30
 # A mutant may never end: a test has four times the seconds that it took of the processor, and these.
@@ -42,10 +41,10 @@ WAIT_SECONDS = 120
 # So many tests are run in one process to see what they reach.
 TOGETHER = 150
 # The tests of a module, and all others that reach a line, are tried for so long, the quick ones first.
-MOST_SECONDS = 15
+MOST_SECONDS = 8
 WATCH = "__reached__"
 ROOT = Path(__file__).resolve().parents[2]
-CACHE = ROOT / ".mutate_cache" / "reached.json"
+CACHE = ROOT / ".mutate_cache" / "parts.json"
 
 
 @dataclasses.dataclass
@@ -181,34 +180,33 @@ class Mutate:
     def _baseline(self, items: list[pytest.Item]) -> list[Covered]:
         """Return what each test reaches; those that are not known are run, and left out if they fail."""
         cached = json.loads(CACHE.read_text()) if CACHE.exists() else {}
-        hashes: dict[str, str] = {}
-
-        def digest(path: str) -> str:
-            if path not in hashes:
-                place = ROOT / path
-                hashes[path] = hashlib.sha256(place.read_bytes()).hexdigest() if place.is_file() else ""
-            return hashes[path]
 
         def known(item: pytest.Item) -> bool:
             entry = cached.get(item.nodeid)
-            return entry is not None and all(digest(path) == value for path, value in entry["hashes"].items())
+            return entry is not None and all(
+                _digest(path, part) == digest
+                for path, found in entry["parts"].items()
+                for part, (digest, *_) in found.items()
+            )
 
         unknown = [item for item in items if not known(item)]
         CACHE.parent.mkdir(exist_ok=True)
         while unknown:
             print(f"What {len(unknown)} tests reach is not known yet.", flush=True)
             # One that never ends ends the process; the others follow in the next.
-            unknown = unknown[self._reach(unknown[:TOGETHER], cached, digest) :]
+            unknown = unknown[self._reach(unknown[:TOGETHER], cached) :]
             CACHE.write_text(json.dumps(cached))
         if failed := [item.nodeid for item in items if cached[item.nodeid]["failed"]]:
             print("These tests fail without any change and are left out:", *failed, sep="\n  ", flush=True)
         return [
-            Covered(item, entry["seconds"], {str(ROOT / file): set(lines) for file, lines in entry["lines"].items()})
+            Covered(
+                item, entry["seconds"], {str(ROOT / path): _lines(path, part) for path, part in entry["parts"].items()}
+            )
             for item in items
             if not (entry := cached[item.nodeid])["failed"]
         ]
 
-    def _reach(self, items: list[pytest.Item], cached: dict[str, Any], digest: Callable[[str], str]) -> int:
+    def _reach(self, items: list[pytest.Item], cached: dict[str, Any]) -> int:
         """Run tests in a child, as threads that they start would be missing in what is forked off later.
 
         Returns how many have been run: all, or up to one that never ended.
@@ -243,12 +241,13 @@ class Mutate:
         if len(found) < len(items):
             found.append([0, True, {}])
         for item, (seconds, failed, lines) in zip(items, found, strict=False):
-            paths = [os.path.relpath(item.path, ROOT), *lines]
+            test = os.path.relpath(item.path, ROOT)
+            function = ".".join(item.nodeid.partition("[")[0].split("::")[1:])
+            own = {part: [_digest(test, part)] for part in ("", function)}
             cached[item.nodeid] = {
-                "hashes": {path: digest(path) for path in paths},
+                "parts": {test: own, **{path: _by_part(path, reached) for path, reached in lines.items()}},
                 "seconds": seconds,
                 "failed": failed,
-                "lines": lines,
             }
         return len(found)
 
@@ -262,6 +261,30 @@ class Mutate:
             tree = watched(ast.parse(Path(file).read_text()), WATCH)
             _put(compile(tree, file, "exec", dont_inherit=True), functions)
         return reached
+
+
+@functools.cache
+def _parts(path: str) -> dict[str, tuple[str, range]]:
+    place = ROOT / path
+    return parts(place.read_text()) if place.is_file() else {}
+
+
+def _digest(path: str, part: str) -> str | None:
+    return _parts(path).get(part, (None,))[0]
+
+
+def _by_part(path: str, lines: list[int]) -> dict[str, list[Any]]:
+    """Return what has these lines: its digest, and the lines counted from its first."""
+    found: dict[str, list[Any]] = {"": [_digest(path, "")]}
+    for part, (digest, span) in _parts(path).items():
+        if inside := [line - span.start for line in lines if line in span]:
+            found[part] = [digest, *inside]
+    return found
+
+
+def _lines(path: str, reached: dict[str, list[Any]]) -> set[int]:
+    """The inverse of ``_by_part``."""
+    return {_parts(path)[part][1].start + line for part, (_, *lines) in reached.items() for line in lines}
 
 
 def _affordable(tests: list[Covered]) -> list[Covered]:

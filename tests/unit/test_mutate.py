@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
-from tests.mutate.mutants import mutants
+from tests.mutate.mutants import mutants, parts, watched
 
 SOURCE = '''
 LIMIT = 1
@@ -54,3 +55,34 @@ def test_a_change_has_a_name_that_does_not_depend_on_its_line() -> None:
     assert [one.key for one in first] == [one.key for one in second]
     assert len({one.key for one in first}) == len(first)
     assert second[0].line == first[0].line + 2
+
+
+def test_a_part_of_a_module_changes_with_its_own_text_alone() -> None:
+    before = parts(SOURCE)
+    assert list(before) == ["", "chosen"]
+    assert before["chosen"][1] == range(5, 12)
+    moved, changed, around = (
+        parts(text) for text in (f"\n\n{SOURCE}", SOURCE.replace("== 5", "== 6"), SOURCE.replace("LIMIT", "MOST"))
+    )
+    assert moved["chosen"] == (before["chosen"][0], range(7, 14))
+    assert moved[""] == before[""] == changed[""]
+    assert changed["chosen"][0] != before["chosen"][0] == around["chosen"][0]
+    assert around[""] != before[""]
+
+
+def test_what_tests_share_belongs_to_all_of_them() -> None:
+    source = "def made():\n    return 1\n\n\ndef test_a():\n    pass\n\n\nclass TestB:\n    def test_b(self): pass\n"
+    assert list(parts(source)) == ["", "test_a", "TestB.test_b"]
+    assert parts(source.replace("1", "2"))[""] != parts(source)[""]
+    assert parts(source.replace("pass", "..."))[""] == parts(source)[""]
+
+
+def test_a_lambda_is_reached_when_it_is_called() -> None:
+    source = "def made(x):\n    if x:\n        return lambda y: y + 1\n    return None\n\nadd = made(True)\n"
+    reached: dict[int, bool] = {}
+    module: dict[str, Any] = {"reached": reached}
+    exec(compile(watched(ast.parse(source), "reached"), "a.py", "exec"), module)
+    assert reached == {2: True, 3: True}
+    reached.clear()
+    assert module["add"](2) == 3
+    assert reached == {3: True}
