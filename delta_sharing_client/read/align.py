@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_sharing_client.arrow_forms import count_true
 from delta_sharing_client.delta.calendars import HybridCalendar, gregorian_dates, hybrid_calendar
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import (
@@ -392,7 +393,7 @@ def _struct_converter(
                 child = child if inner is None else inner(child)
             if not field.nullable and child.null_count:
                 absent = child.is_null()
-                if pc.any(absent if mask is None else pc.and_not(absent, mask)).as_py():
+                if count_true(absent if mask is None else pc.and_not(absent, mask)):
                     raise DataError(
                         f"Column {dotted((*path, field.name))!r} is NOT NULL in the table, but the file holds nulls "
                         "in it."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import io
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -19,7 +18,6 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.read.align import checker
 from tests.quota import meets, met
 from tests.unit.parquet.compact import as_list, struct_of
 from tests.unit.storages import Table, parquet_bytes
@@ -340,75 +338,6 @@ def test_a_row_group_without_a_columns_chunk_is_refused(make_table: MakeTable) -
             table.read(**request)
 
 
-# === Impossible values ===
-
-
-def text_of(*parts: bytes) -> pa.StringArray:
-    """Text that nobody checked."""
-    return pa.array(parts, pa.binary()).view(pa.string())
-
-
-BAD = [text_of(b"ok", b"\xff"), text_of(b"\xc3", b"\xa4"), text_of(b"", b"\xe2\x82"), text_of(b"a", b"\xed\xa0\x80")]
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_text_that_is_no_utf8_is_refused(make_table: MakeTable, bad: pa.Array) -> None:
-    table = make_table(pa.schema([("t", pa.string())]))
-    table.add(pa.table({"t": bad}))
-    with pytest.raises(DataError, match=r"'t'.*share\.schema\.t.*id-part-0"):
-        table.read()
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_text_inside_other_values_is_checked_too(bad: pa.Array) -> None:
-    good = pa.array(["x"] * len(bad))
-    offsets = pa.array([0, len(bad)], pa.int32())
-    nested = [
-        pa.StructArray.from_arrays([good, bad], ["a", "b"]),
-        pa.ListArray.from_arrays(offsets, bad),
-        pa.MapArray.from_arrays(offsets, good, bad),
-        pa.MapArray.from_arrays(offsets, bad, good),
-        pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays([bad], ["b"])),
-    ]
-    for array in nested:
-        check = checker(array.type)
-        assert check is not None
-        with pytest.raises(pa.ArrowInvalid):
-            check(array)
-
-
-def test_a_decimal_of_too_many_digits_is_refused() -> None:
-    check = checker(pa.decimal128(3, 0))
-    assert check is not None
-    with pytest.raises(pa.ArrowInvalid):
-        check(pa.array([Decimal(12345)], pa.decimal128(5, 0)).view(pa.decimal128(3, 0)))
-
-
-@meets(text=6, null=11, cut=9)
-@given(st.lists(st.none() | st.text(max_size=6), max_size=20), st.integers(0, 10), st.integers(0, 10))
-def test_text_passes_however_it_is_sliced(values: list[str | None], start: int, length: int) -> None:
-    met("text", any(values[start : start + length]))
-    met("null", None in values[start : start + length])
-    met("cut", 0 < start < len(values) and length)
-    check = checker(pa.string())
-    assert check is not None
-    check(pa.array(values, pa.string()).slice(start, length))
-
-
-def test_types_without_impossible_values_are_not_checked() -> None:
-    for data_type in (pa.int64(), pa.binary(), pa.list_(pa.int64()), pa.struct([("x", pa.float64())])):
-        assert checker(data_type) is None
-
-
-def test_parquet_written_by_pyarrow_round_trips_through_the_checks() -> None:
-    sink = io.BytesIO()
-    pq.write_table(ROWS, sink)
-    for column in pq.read_table(sink).columns:
-        check = checker(column.type)
-        for chunk in column.chunks if check is not None else ():
-            check(chunk)
-
-
 def test_a_chunk_may_end_where_the_footer_begins_and_not_behind() -> None:
     blob = parquet_bytes(ROWS)
     footer = parse_footer(pa.py_buffer(blob), len(blob)).data
@@ -424,17 +353,3 @@ def test_a_chunk_may_end_where_the_footer_begins_and_not_behind() -> None:
     assert exact.is_decoded
     with pytest.raises(DataError, match=f"to {last}, outside of the file"):
         Chunks(footer, leaves, last - 1).get(0, 0)
-
-
-@pytest.mark.parametrize("place", [0, 1, 2500, 4997])
-def test_a_character_that_two_of_many_texts_share_is_no_text(place: int) -> None:
-    """All bytes together are UTF-8; no text of their own are those of the two."""
-    check = checker(pa.string())
-    assert check is not None
-    whole = [b"a", b"", "é".encode(), b""] * 1250
-    for start in (0, 3):
-        check(pa.array([b"x"] * start + whole, pa.binary()).view(pa.string()).slice(start))
-        halves = [b"x"] * start + whole
-        halves[start + place : start + place + 2] = [b"\xc3", b"\xa9"]
-        with pytest.raises(pa.ArrowInvalid):
-            check(pa.array(halves, pa.binary()).view(pa.string()).slice(start))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import StructField
@@ -17,6 +21,10 @@ from delta_sharing_client.delta.schema import from_arrow_schema
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.read.align import Aligner, FileColumn, checker
+from tests.quota import meets, met
+from tests.unit.storages import Table
+
+MakeTable = Callable[..., Table]
 
 POINT = pa.struct([("x", pa.int32()), ("y", pa.string())])
 FILE = pa.schema(
@@ -337,6 +345,66 @@ def test_names_are_found_in_another_case_if_there_is_one(names: Sequence[str], w
         assert aligner(schema).column(field).top == top
 
 
+# === Impossible values ===
+
+
+def text_of(*parts: bytes) -> pa.StringArray:
+    """Text that nobody checked."""
+    return pa.array(parts, pa.binary()).view(pa.string())
+
+
+BAD = [text_of(b"ok", b"\xff"), text_of(b"\xc3", b"\xa4"), text_of(b"", b"\xe2\x82"), text_of(b"a", b"\xed\xa0\x80")]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_text_that_is_no_utf8_is_refused(make_table: MakeTable, bad: pa.Array) -> None:
+    table = make_table(pa.schema([("t", pa.string())]))
+    table.add(pa.table({"t": bad}))
+    with pytest.raises(DataError, match=r"'t'.*share\.schema\.t.*id-part-0"):
+        table.read()
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_text_inside_other_values_is_checked_too(bad: pa.Array) -> None:
+    good = pa.array(["x"] * len(bad))
+    offsets = pa.array([0, len(bad)], pa.int32())
+    nested = [
+        pa.StructArray.from_arrays([good, bad], ["a", "b"]),
+        pa.ListArray.from_arrays(offsets, bad),
+        pa.MapArray.from_arrays(offsets, good, bad),
+        pa.MapArray.from_arrays(offsets, bad, good),
+        pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays([bad], ["b"])),
+    ]
+    for array in nested:
+        check = checker(array.type)
+        assert check is not None
+        with pytest.raises(pa.ArrowInvalid):
+            check(array)
+
+
+def test_a_decimal_of_too_many_digits_is_refused() -> None:
+    check = checker(pa.decimal128(3, 0))
+    assert check is not None
+    with pytest.raises(pa.ArrowInvalid):
+        check(pa.array([Decimal(12345)], pa.decimal128(5, 0)).view(pa.decimal128(3, 0)))
+
+
+@meets(text=6, null=11, cut=9)
+@given(st.lists(st.none() | st.text(max_size=6), max_size=20), st.integers(0, 10), st.integers(0, 10))
+def test_text_passes_however_it_is_sliced(values: list[str | None], start: int, length: int) -> None:
+    met("text", any(values[start : start + length]))
+    met("null", None in values[start : start + length])
+    met("cut", 0 < start < len(values) and length)
+    check = checker(pa.string())
+    assert check is not None
+    check(pa.array(values, pa.string()).slice(start, length))
+
+
+def test_types_without_impossible_values_are_not_checked() -> None:
+    for data_type in (pa.int64(), pa.binary(), pa.list_(pa.int64()), pa.struct([("x", pa.float64())])):
+        assert checker(data_type) is None
+
+
 # === Many texts ===
 
 MANY = 4096
@@ -385,3 +453,57 @@ def test_many_texts_are_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert looked_at == [1]
     check(pa.array(np.full(MANY - 1, "text")))
     assert looked_at == [1]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2500, 4997])
+def test_a_character_that_two_of_many_texts_share_is_no_text(place: int) -> None:
+    """All bytes together are UTF-8; no text of their own are those of the two."""
+    check = checker(pa.string())
+    assert check is not None
+    whole = [b"a", b"", "é".encode(), b""] * 1250
+    for start in (0, 3):
+        check(pa.array([b"x"] * start + whole, pa.binary()).view(pa.string()).slice(start))
+        halves = [b"x"] * start + whole
+        halves[start + place : start + place + 2] = [b"\xc3", b"\xa9"]
+        with pytest.raises(pa.ArrowInvalid):
+            check(pa.array(halves, pa.binary()).view(pa.string()).slice(start))
+
+
+# === Calendars ===
+
+# Of a writer that kept days as the Julian calendar before 1582: day -719,164 is its 1 January of the year 1.
+JULIAN = {
+    b"org.apache.spark.version": b"3.5.0",
+    b"org.apache.spark.legacyDateTime": b"",
+    b"org.apache.spark.timeZone": b"UTC",
+}
+OLD, FIRST = -719_164, datetime.date(1, 1, 1)
+
+
+def converted(array: pa.Array, target: pa.DataType, keys: dict[bytes, bytes]) -> list[Any]:
+    [field] = from_arrow_schema(pa.schema([("c", target)])).fields
+    return aligner(pa.schema([("c", array.type)], keys)).column(field).apply(array).to_pylist()
+
+
+def test_days_of_the_julian_calendar_are_the_same_days_beside_values_that_are_as_they_were() -> None:
+    days = pa.array([OLD, 0, None], pa.int32()).view(pa.date32())
+    expected = [FIRST, datetime.date(1970, 1, 1), None]
+    assert converted(days, pa.date32(), JULIAN) == expected
+    struct = pa.StructArray.from_arrays([pa.array([1, 2, 3]), days], ["n", "d"])
+    assert [row["d"] for row in converted(struct, struct.type, JULIAN)] == expected
+    assert [row["n"] for row in converted(struct, struct.type, JULIAN)] == [1, 2, 3]
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), days)
+    assert converted(lists, lists.type, JULIAN) == [expected[:2], [None]]
+
+
+def test_instants_of_the_julian_calendar_are_the_same_dates() -> None:
+    instants = pa.array([OLD * 86_400_000_000, 0], pa.int64()).view(pa.timestamp("us", "UTC"))
+    found = converted(instants, pa.timestamp("us", "UTC"), JULIAN)
+    assert [moment.date() for moment in found] == [FIRST, datetime.date(1970, 1, 1)]
+    # Without a time zone Spark never uses it, and statistics in another calendar bound nothing.
+    plain = pa.array([OLD * 86_400_000_000 + 172_800_000_000], pa.int64()).view(pa.timestamp("us"))
+    assert converted(plain, pa.timestamp("us"), JULIAN)[0].date() == FIRST
+    files = aligner(pa.schema([("d", pa.date32()), ("n", pa.int64())], JULIAN))
+    table = fields_of(pa.schema([("d", pa.date32()), ("n", pa.int64())]))
+    assert files.leaf((table["d"],)) == (-1, pa.date32())
+    assert files.leaf((table["n"],)) == (1, pa.int64())
