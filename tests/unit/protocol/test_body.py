@@ -131,3 +131,19 @@ def test_piece_that_is_exactly_as_long_as_one_step_is_whole(server, rest, wire):
         text = b'{"items": [' + b" " * (size - 13) + b"]}"
         server.on("GET", "/shares", wire.Reply(200, gzip.compress(text), {"Content-Encoding": "gzip"}))
         assert rest.list_shares() == []
+
+
+@pytest.mark.parametrize(
+    ("start", "window"),
+    [(b"\x78\x9c", 15), (b"\x78\x01", 15), (b"\x78", 15), (b"\x78\x9d", -15), (b"\x79\x9c", -15), (b"\x4b\x04", -15),
+     (b"\x58\x85", 15), (b"\x08\x1d", 15), (b"\x08\x1e", -15)],
+)  # fmt: skip
+def test_deflate_is_told_from_zlib_by_its_first_bytes(start, window):
+    assert body._window(start, deflate=True) == window
+    assert body._window(start, deflate=False) == 31
+
+
+def test_a_page_that_is_no_text_is_a_page():
+    assert body.html_page(b"<html><title>\xff a</title>") == "a page of HTML with the title '\ufffd a'"
+    assert body.html_page(b"<html>") == "a page of HTML without a title"
+    assert body.html_page(b"\xff<html>") is None

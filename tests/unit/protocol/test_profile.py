@@ -462,3 +462,12 @@ def shown_of(fields: dict[str, object]) -> str:
         return repr(Profile.load(fields))
     except ProfileError as error:
         return f"{error} {error!r}"
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "{"])
+def test_the_path_of_a_profile_is_shown_without_control_characters(tmp_path, text):
+    file = tmp_path / "a\x1bb.share"
+    file.write_text(text)
+    with pytest.raises(ProfileError, match=r"a\\x1bb\.share'") as caught:
+        Profile.load(str(file))
+    assert "\x1b" not in str(caught.value)
