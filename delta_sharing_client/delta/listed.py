@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import array
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeGuard, cast
 
 from delta_sharing_client.delta.actions import Action, AddFile, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.delta.paths import canonical_path, logical_file_key
 from delta_sharing_client.errors import ProtocolError
-from delta_sharing_client.fingerprints import Fingerprints
+from delta_sharing_client.fingerprints import Fingerprints, hashes
 
 HELD_NAMES = 100_000
 _vector_of = operator.attrgetter("deletion_vector")
@@ -28,7 +29,7 @@ class ListedFiles:
     table, version:
         For errors.
     most:
-        How many names are stored as text, which is faster; of further names only a hash is stored.
+        How many names are stored as text at a time; of the others only a hash is stored.
 
     Attributes
     ----------
@@ -40,7 +41,7 @@ class ListedFiles:
         self.files = 0
         self.bytes: int | None = 0
         self._table, self._version, self._most = table, version, most
-        # The identity of each name: of the first files by name, of the others by hash.
+        # The identity of each name: of the last files by name, of the others by hash.
         self._held: dict[str, int] = {}
         self._seen = Fingerprints()
 
@@ -50,7 +51,7 @@ class ListedFiles:
         Raises ``ProtocolError`` for an action that is not a file of a snapshot, and for a file with the id of another
         one.
         """
-        if set(map(type, actions)) == {AddFile} and not any(map(_vector_of, actions)):
+        if set(map(type, actions)) == {AddFile}:
             found = self._new_at_once(cast("list[AddFile]", actions))
         else:
             found = list(filter(self._is_new, actions))
@@ -61,17 +62,25 @@ class ListedFiles:
 
     def _new_at_once(self, adds: list[AddFile]) -> list[AddFile]:
         names = [add.file_id or canonical_path(add.path) for add in adds]
-        held = self._held
-        if len(held) + len(names) > self._most or not held.keys().isdisjoint(names):
-            return list(filter(self._is_new, adds))
-        # Inline version of _identity, because a million files pass here.
-        paths = [add.path.partition("?")[0] for add in adds]
-        identities = map(hash, zip(paths, map(_size_of, adds), itertools.repeat(None)))
+        if any(map(_vector_of, adds)):
+            identities: Iterable[int] = map(_identity, adds)
+        else:
+            # Inline version of _identity, because a million files pass here.
+            paths = [add.path.partition("?")[0] for add in adds]
+            identities = map(hash, zip(paths, map(_size_of, adds), itertools.repeat(None)))
         distinct = dict(zip(names, identities, strict=False))
-        if len(distinct) < len(names):
+        is_any_known = not self._held.keys().isdisjoint(distinct)
+        is_any_known = is_any_known or (bool(self._seen) and bool(self._seen.get(hashes(distinct)).any()))
+        if is_any_known or len(distinct) < len(names):
             return list(filter(self._is_new, adds))
-        held.update(distinct)
+        self._hold(distinct)
         return adds
+
+    def _hold(self, identities: dict[str, int]) -> None:
+        self._held.update(identities)
+        if len(self._held) > self._most:
+            self._seen.add(hashes(self._held), array.array("q", self._held.values()))
+            self._held = {}
 
     def _is_new(self, action: Action | VersionedMetadata | VersionedProtocol) -> TypeGuard[AddFile]:
         if not isinstance(action, AddFile):
@@ -82,12 +91,9 @@ class ListedFiles:
                 version=self._version,
             )
         name, identity = action.file_id or canonical_path(action.path), _identity(action)
-        before = self._held.get(name)
-        if before is None and len(self._held) < self._most:
-            self._held[name] = identity
-            return True
-        if before is None:
-            before = self._seen.add((hash(name), identity))
+        before = self._held.get(name) or (int(self._seen.get(hashes([name]))[0]) if self._seen else 0)
+        if before == 0:
+            self._hold({name: identity})
         if before == 0 or before == identity:
             return before == 0
         raise ProtocolError(

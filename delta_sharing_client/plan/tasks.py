@@ -73,7 +73,7 @@ class DeletionVectorRef(msgspec.Struct, frozen=True, gc=False):
         return f"DeletionVectorRef({d.storage_type!r}, offset={d.offset}, size={d.size_in_bytes}, rows={d.cardinality})"
 
 
-class FileTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One file to read, complete together with its ``ScanContext``; picklable; its repr is masked.
 
     Attributes

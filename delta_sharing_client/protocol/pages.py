@@ -19,7 +19,7 @@ from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMet
 from delta_sharing_client.delta.listed import ListedFiles
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError
-from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerprints, pairs
+from delta_sharing_client.fingerprints import Fingerprints, hashes, second_hashes
 from delta_sharing_client.protocol.answers import Answer, AnswerRules, TableHead
 from delta_sharing_client.protocol.body import Refusal, split_blocks
 from delta_sharing_client.protocol.lines import (
@@ -308,24 +308,24 @@ class _Files:
     def __init__(self, table: str, version: int) -> None:
         self._table, self._version = table, version
         self._names: list[str] = []
-        self._words = array.array("q")
+        self._hashes, self._second_hashes = array.array("q"), array.array("q")
         self._before: Fingerprints | None = None
-        self._again = ListedFiles(table, version, most=0)
+        self._again = ListedFiles(table, version)
 
     def begin_again(self) -> None:
         self._pack()
         self._before = Fingerprints()
         # If two files had one id, both would be skipped.
-        self._again = ListedFiles(self._table, self._version, most=0)
-        for item in pairs(self._words):
-            self._before.add(item)
+        self._again = ListedFiles(self._table, self._version)
+        self._before.add(self._hashes, self._second_hashes)
 
     def take(self, actions: list[TableAction]) -> list[TableAction]:
         """Return those of ``actions`` that were not returned yet."""
         names = [action.file_id or without_query(action.path) for action in actions]  # type: ignore[union-attr]
         if self._before is not None:
             self._again.new(actions)
-            new = [fingerprint(name) not in self._before for name in names]
+            # A file that is skipped by mistake would be missing, so both hashes are compared.
+            new = self._before.get(hashes(names)) != second_hashes(names)
             actions, names = [*itertools.compress(actions, new)], [*itertools.compress(names, new)]
         self._names += names
         if len(self._names) >= _NAMES_AT_ONCE:
@@ -333,7 +333,8 @@ class _Files:
         return actions
 
     def _pack(self) -> None:
-        self._words.extend(fingerprints(self._names))
+        self._hashes.extend(hashes(self._names))
+        self._second_hashes.extend(second_hashes(self._names))
         self._names.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import pickle
 import threading
@@ -12,7 +13,7 @@ from typing import NamedTuple, Union
 from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, unversioned, url_key
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
-from delta_sharing_client.fingerprints import Fingerprints
+from delta_sharing_client.fingerprints import Fingerprints, hashes
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, TableAnswer, query_changes, query_table
 from delta_sharing_client.protocol.rest import RestClient
@@ -189,9 +190,9 @@ class _KnownUrls:
 
     def get(self, name: str) -> _Url | None:
         found = self._last.get(name)
-        block = 0 if found is not None else self._block_of.get(hash(name))
-        if block:
-            found = self._block(block - 1).get(name)
+        if found is None and self._block_of:
+            block = int(self._block_of.get(hashes([name]))[0])
+            found = self._block(block - 1).get(name) if block else None
         return found if found is None or found.expires_ms else found._replace(expires_ms=self.least_expires_ms)
 
     def _pack(self) -> None:
@@ -199,8 +200,7 @@ class _KnownUrls:
 
         plain = pickle.dumps(self._last, pickle.HIGHEST_PROTOCOL)
         self._blocks.append((pa.compress(plain, "zstd").to_pybytes(), len(plain)))
-        for name in self._last:
-            self._block_of.add((hash(name), len(self._blocks)))
+        self._block_of.add(hashes(self._last), array.array("q", [len(self._blocks)]) * len(self._last))
         self._last = {}
 
     def _block(self, number: int) -> dict[str, _Url]:

@@ -1,19 +1,23 @@
-"""The tasks of a plan with very many files, compressed to a tenth of their memory and unpacked a few at a time.
+"""The tasks of a plan with very many files, compressed in a temporary file and unpacked a few at a time.
 
 A task contains a signed URL and takes a kilobyte as an object; its random parts, a name and a signature, take about a
-hundred bytes. So a plan with ten million files fits into a process, and its parts are sent compressed.
+hundred bytes. So ten million files take a gigabyte of disk while they are planned, and their parts are sent compressed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import pickle
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from tempfile import TemporaryFile, gettempdir
+from typing import IO, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.plan.tasks import FileTask
 
 MANY_FILES = 20_000
@@ -22,12 +26,14 @@ MOST_PARTS = 10_000
 """Parts of a packed plan: each task takes memory and time of the driver as well."""
 _FILES = 1000
 _CODEC = "zstd"
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[FileTask]).decode
 
 
 class Chunk(NamedTuple):
     """Some consecutive tasks: compressed, with their numbers of files, bytes and rows (if known)."""
 
-    packed: bytes
+    packed: _Stored | bytes
     length: int
     files: int
     bytes: int
@@ -46,7 +52,7 @@ class PackedTasks:
 
     def __iter__(self) -> Iterator[FileTask]:
         for chunk in self.chunks:
-            yield from pickle.loads(pa.decompress(chunk.packed, chunk.length, _CODEC))
+            yield from _decode(pa.decompress(bytes(chunk.packed), chunk.length, _CODEC))
 
     @property
     def bytes(self) -> int:
@@ -60,22 +66,72 @@ class PackedTasks:
         return None if None in known else sum(rows for rows in known if rows is not None)
 
 
+class _Spool:
+    """A temporary file without a name, which lasts as long as what is stored in it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._lock = threading.Lock()
+        self._end = 0
+
+    def store(self, data: bytes) -> _Stored:
+        try:
+            with self._lock:
+                if self._file is None:
+                    self._file = TemporaryFile()  # noqa: SIM115
+                    weakref.finalize(self, self._file.close)
+                self._file.seek(self._end)
+                self._file.write(data)
+                self._file.flush()
+        except OSError as error:
+            raise UsageError(
+                f"The plan of a large table needs about 100 bytes per file for temporary files in '{gettempdir()}', "
+                f"and writing there failed: {error.strerror}. Make space, or set TMPDIR."
+            ) from None
+        self._end += len(data)
+        return _Stored(self, self._end - len(data), len(data))
+
+    def read(self, start: int, length: int) -> bytes:
+        assert self._file is not None
+        with self._lock:
+            self._file.seek(start)
+            return self._file.read(length)
+
+
+class _Stored(NamedTuple):
+    """Bytes in a file; pickles as bytes."""
+
+    spool: _Spool
+    start: int
+    length: int
+
+    def __bytes__(self) -> bytes:
+        return self.spool.read(self.start, self.length)
+
+    def __reduce__(self) -> tuple[type[bytes], tuple[bytes]]:
+        return bytes, (bytes(self),)
+
+
 def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most: int) -> PackedTasks:
-    """Return ``tasks`` in chunks that ``cost`` at most ``most`` each, or a share of ``MOST_PARTS``, or one file."""
+    """Return ``tasks`` in chunks that ``cost`` at most ``most`` each, or a share of ``MOST_PARTS``, or one file.
+
+    Raises ``UsageError`` if there is no space for temporary files.
+    """
     chunks: list[Chunk] = []
     waiting: list[FileTask] = []
     waiting_cost = total = 0
+    spool = _Spool()
     for task in tasks:
         added = cost(task)
         # Large chunks take less, and no part is smaller than its share of what there is so far.
         if waiting and (len(waiting) == _FILES or waiting_cost + added > max(most, total // MOST_PARTS)):
-            chunks.append(_chunk(waiting, waiting_cost))
+            chunks.append(_chunk(waiting, waiting_cost, spool))
             total += waiting_cost
             waiting, waiting_cost = [], 0
         waiting.append(task)
         waiting_cost += added
     if waiting:
-        chunks.append(_chunk(waiting, waiting_cost))
+        chunks.append(_chunk(waiting, waiting_cost, spool))
     return PackedTasks(tuple(chunks))
 
 
@@ -88,11 +144,11 @@ def packed_if_many(
     return first if len(first) <= MANY_FILES else pack_tasks(itertools.chain(first, rest), cost, most)
 
 
-def _chunk(tasks: list[FileTask], cost: int) -> Chunk:
-    plain = pickle.dumps(tasks, pickle.HIGHEST_PROTOCOL)
+def _chunk(tasks: list[FileTask], cost: int, spool: _Spool) -> Chunk:
+    plain = _encode(tasks)
     rows = [task.live_records for task in tasks]
     return Chunk(
-        packed=pa.compress(plain, _CODEC).to_pybytes(),
+        packed=spool.store(pa.compress(plain, _CODEC, asbytes=True)),
         length=len(plain),
         files=len(tasks),
         bytes=sum(max(0, task.size) for task in tasks),

@@ -1,47 +1,62 @@
-"""A set of names that keeps a few bytes of each."""
+"""A map from names to numbers that keeps a few bytes of each."""
 
 from __future__ import annotations
+
+import array
+import random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.fingerprints import Fingerprints, fingerprint, fingerprints, pairs
+from delta_sharing_client.fingerprints import Fingerprints, hashes, second_hashes
 from tests.quota import meets, met
 
 
-@meets(twice=13, other=10)
-@given(st.lists(st.text(max_size=3), max_size=200), st.lists(st.text(max_size=3)))
-def test_it_is_a_set(names: list[str], others: list[str]) -> None:
-    met("twice", len(set(names)) < len(names))
-    met("other", set(others) - set(names))
-    found, expected = Fingerprints(), set[str]()
-    for name in names:
-        assert found.add(fingerprint(name)) == (fingerprint(name)[1] if name in expected else 0)
-        expected.add(name)
-    for name in (*names, *others):
-        assert (fingerprint(name) in found) == (name in expected)
+@meets(twice=13, other=10, several=13)
+@given(st.lists(st.lists(st.text(max_size=3), max_size=60), max_size=20), st.lists(st.text(max_size=3)))
+def test_it_is_a_map_in_which_the_first_counts(parts: list[list[str]], others: list[str]) -> None:
+    found, expected = Fingerprints(), dict[str, int]()
+    met("several", len([part for part in parts if part]) > 1)
+    for part in parts:
+        numbers = second_hashes([f"{name} {len(expected)}" for name in part])
+        found.add(hashes(part), numbers)
+        for name, number in zip(part, numbers, strict=True):
+            met("twice", name in expected)
+            expected.setdefault(name, number)
+    met("other", set(others) - set(expected))
+    asked = [*expected, *others]
+    assert found.get(hashes(asked)).tolist() == [expected.get(name, 0) for name in asked]
 
 
-def test_it_grows_and_stays_small() -> None:
+def test_it_stays_small_and_has_few_parts() -> None:
     found = Fingerprints()
-    names = [f"{number:032x}" for number in range(30_000)]
-    assert not any(found.add(fingerprint(name)) for name in names)
-    assert all(found.add(fingerprint(name)) for name in names)
-    assert not any(fingerprint(name + "x") in found for name in names)
-    assert sum(8 * len(words) for words in found._parts) < 40 * len(names)
+    names = [f"{number:032x}" for number in range(60_000)]
+    random.Random(1).shuffle(names)
+    for first in range(0, len(names), 100):
+        part = names[first : first + 100]
+        found.add(hashes(part), second_hashes(part))
+    assert found.get(hashes(names)).tolist() == second_hashes(names).tolist()
+    assert not found.get(hashes(name + "x" for name in names)).any()
+    assert sum(array.nbytes for run in found._runs for array in run) == 16 * len(names)
+    assert len(found._runs) < 5
 
 
-def test_a_name_that_is_known_tells_what_it_stands_for() -> None:
+def test_the_extremes_of_hashes_are_found() -> None:
     found = Fingerprints()
-    assert found.add((7, 1)) == 0
-    assert found.add((7, 2)) == 1
-    assert (7, 1) in found
-    assert (7, 2) not in found
+    ends = array.array("q", [-(2**63), 2**63 - 1])
+    assert found.get(ends).tolist() == [0, 0]
+    found.add(ends, array.array("q", [1, -1]))
+    assert found.get(ends).tolist() == [1, -1]
+    assert found.get(array.array("q", [0, 2**63 - 2])).tolist() == [0, 0]
+    assert found.get(array.array("q")).tolist() == []
 
 
 @meets(several=22, wide=22)
 @given(st.lists(st.text()))
-def test_those_of_many_names_are_those_of_each(names: list[str]) -> None:
+def test_names_have_two_hashes_of_which_the_second_is_never_0(names: list[str]) -> None:
     met("several", len(names) > 1)
     met("wide", not "".join(names).isascii())
-    assert list(pairs(fingerprints(names))) == [fingerprint(name) for name in names]
+    first, second = hashes(names), second_hashes(names)
+    assert len(first) == len(second) == len(names)
+    assert len(set(zip(first, second, strict=True))) == len(set(names))
+    assert 0 not in second

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import itertools
 import pickle
+import tempfile
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.plan.tasks import FileTask
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.fetch.source import Version
+from delta_sharing_client.plan.tasks import Change, ChangeKind, DeletionVectorRef, FileTask
 from delta_sharing_client.run import packed
 from delta_sharing_client.run.packed import PackedTasks, pack_tasks, packed_if_many
 from tests.quota import meets, met
@@ -67,4 +74,54 @@ def test_only_many_are_packed_and_they_are_smaller_and_show_no_url(monkeypatch: 
     assert isinstance(many, PackedTasks)
     assert list(many)[:1000] == few
     assert len(pickle.dumps(many)) < len(pickle.dumps(few)) / 3
-    assert b"planted" not in pickle.dumps(many)
+    assert "planted" not in repr(many)
+
+
+def test_a_task_with_everything_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    vector = DeletionVectorRef(DeletionVectorDescriptor("p", "https://x/v", 4, 2, 8), "k#dv")
+    whole = FileTask(
+        key="k",
+        url="https://x/ä",
+        file_id="f",
+        expiration_ms=2**53,
+        size=-1,
+        without=vector,
+        only=vector,
+        partition_values={"p": None, "": "é"},
+        num_records=0,
+        base_row_id=2**62,
+        default_row_commit_version=3,
+        change=Change(ChangeKind.IN_FILE, 4, 5),
+        row_groups=(1, 3),
+        version=Version("e", "m", 7),
+    )
+    assert {name for name in FileTask.__struct_fields__ if getattr(whole, name) is None} == set()
+    (found,) = pickle.loads(pickle.dumps(pack_tasks([whole], lambda _: 1, 10)))
+    assert found == whole
+    assert [type(getattr(found, name)) for name in ("change", "row_groups", "version")] == [Change, tuple, Version]
+
+
+def test_the_temporary_file_ends_with_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def opening() -> Any:
+        opened.append(tempfile.SpooledTemporaryFile())  # noqa: SIM115
+        return opened[0]
+
+    monkeypatch.setattr(packed, "TemporaryFile", opening)
+    found = pack_tasks([task(1), task(2)], lambda _: 1, 1)
+    sent = pickle.dumps(found)
+    assert not opened[0].closed
+    del found
+    assert opened[0].closed
+    assert [one.key for one in pickle.loads(sent)] == ["1", "2"]
+
+
+def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(packed, "TemporaryFile", Full)
+    with pytest.raises(UsageError, match=r"No space left on device\. Make space, or set TMPDIR"):
+        pack_tasks([task(1)], lambda _: 1, 10)
