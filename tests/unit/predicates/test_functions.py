@@ -18,7 +18,7 @@ from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.arrow import mask
-from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.binding import bind, is_exact
 from delta_sharing_client.predicates.functions import FUNCTIONS, ROWS
 from delta_sharing_client.predicates.hints import weaken
 from delta_sharing_client.predicates.meaning import evaluate
@@ -590,6 +590,16 @@ def test_files_are_skipped_only_where_it_is_proven() -> None:
     assert not _may_match(bind(parse_filter("i32 * 2 > 100 AND i32 > 5"), SCHEMA), One(_bounds(1, 2, 0, 10)))
 
 
+def test_casts_of_text_skip_nothing_and_are_left_to_engines() -> None:
+    wide = One(_bounds("2024-01-01", "2024-12-31", 0, 10))
+    for sql in ("date(text) IN ('2023-01-01', '2023-01-02')", "CAST(text AS TIMESTAMP) < '1999-01-01'"):
+        assert _may_match(bind(parse_filter(sql), SCHEMA), wide)
+    # Each engine reads other texts as dates.
+    assert not is_exact(parse_filter("date(text) = DATE '2024-01-01'"), SCHEMA)
+    assert is_exact(parse_filter("date(instant) = DATE '2024-01-01'"), SCHEMA)
+    assert not is_exact(parse_filter("instant + INTERVAL 1 DAY > TIMESTAMP '2024-01-01 00:00:00Z'"), SCHEMA)
+
+
 def test_what_has_one_value_in_a_file_is_computed_once_for_all_of_it() -> None:
     german = One(_bounds("DE", "DE", 0, 10))
     assert not _may_match(bind(parse_filter("lower(text) = 'fr'"), SCHEMA), german)
@@ -800,7 +810,8 @@ def test_intervals_are_added_as_duckdb_adds_them(seconds: int, count: int, unit:
     start = f"make_timestamp({seconds * 1_000_000}::BIGINT){'::DATE' if is_date else ''}"
     (expected,) = duckdb.execute(f"SELECT epoch_us(({start} + to_{unit.lower()}s({count}))::TIMESTAMP)").fetchone()
     value = Day(seconds // 86_400) if is_date else Moment(seconds * 10**9, Zone.LOCAL)
-    found = functions.apply("+", [value, Interval(count, unit)], functions.constant_type(value), "c + i")
+    data_type = functions.result_type("+", [functions.constant_type(value), Interval(count, unit)], "c + i")
+    found = functions.apply("+", [value, Interval(count, unit)], data_type, "c + i")
     met("months", unit == "MONTH")
     met("dates", is_date)
     met("end_of_month", unit == "MONTH" and functions.shifted(found, Interval(-count, unit)) != value)
