@@ -181,7 +181,8 @@ def test_without_java_the_jar_must_come_from_elsewhere(monkeypatch: pytest.Monke
     def none() -> None:
         raise RuntimeError("JAVA_GATEWAY_EXITED")
 
-    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    # Other tests' session has a JVM.
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("pyspark.java_gateway.launch_gateway", none)
     with pytest.raises(UsageError, match="Write it where Spark is installed"):
         ds.write_spark_jar(tmp_path / "a.jar")
