@@ -535,3 +535,21 @@ def test_damaged_bitmaps_decode_to_their_cardinality_or_are_data_errors(data):
     met("read", values)
     assert len(vector.positions()) == len(values)
     assert read_bits(bytes(blob)) == set(vector.positions().tolist())
+
+
+def test_no_rows_are_removed_of_none() -> None:
+    vector = DeletionVector.from_positions([0, 3, 4])
+    for start in (0, 3, 9):
+        for length in (0, -1, -5):
+            assert vector.count_in(start, length) == 0
+            assert vector.keep_mask(start, length) is None
+    assert (vector.count_in(3, 1), vector.count_in(0, 5), vector.count_in(1, 2)) == (1, 3, 0)
+
+
+def test_a_file_is_named_by_its_uuid_or_its_place() -> None:
+    vector = DeletionVector.from_positions([1])
+    _, (by_place,) = encode_file([vector], "https://h/dv")
+    assert (by_place.storage_type, by_place.path_or_inline_dv, by_place.offset) == ("p", "https://h/dv", 1)
+    _, (by_uuid, second) = encode_file([vector, vector], uuid.UUID(int=1), prefix="x1")
+    assert (by_uuid.storage_type, by_uuid.path_or_inline_dv[:2], len(by_uuid.path_or_inline_dv)) == ("u", "x1", 22)
+    assert second.offset == 1 + by_uuid.size_in_bytes + 8
