@@ -278,7 +278,7 @@ def z85_decode(text: str) -> bytes:
     if wrong.size:
         at = int(wrong[0])
         raise DataError(f"Z85 text must consist of its 85 characters, found {text[at]!r} at position {at}.")
-    words = digits.reshape(-1, 5).astype(np.uint64) @ _POWERS
+    words = digits.reshape(len(digits) // 5, 5).astype(np.uint64) @ _POWERS
     too_large = np.flatnonzero(words > 0xFFFFFFFF)
     if too_large.size:
         at = int(too_large[0]) * 5
