@@ -178,3 +178,17 @@ def test_a_time_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
     (log / f"{2:020}.json").mkdir()
     with pytest.raises(DataError, match="Commit 2 cannot be read: Is a directory"):
         DeltaLog.open(tmp_path / "table").commit_timestamp(2)
+
+
+def test_a_checkpoint_says_that_commits_carry_their_times(tmp_path: Path) -> None:
+    _enabled_at_two(tmp_path)
+    builder = LogBuilder.__new__(LogBuilder)
+    builder.root, builder.directory = tmp_path / "table", tmp_path / "table" / "_delta_log"
+    described = (builder.directory / f"{2:020}.json").read_text()
+    name = f"{3:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+    (builder.directory / name).write_text(described.partition("\n")[2])
+    for version in range(3):
+        (builder.directory / f"{version:020}.json").unlink()
+    builder.commit(4, _info(START + 2 * MINUTE), mtime_ms=2)
+    log = DeltaLog.open(builder.root)
+    assert [log.commit_timestamp(version) for version in (3, 4)] == [START + MINUTE, START + 2 * MINUTE]

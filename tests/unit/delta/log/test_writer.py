@@ -266,3 +266,16 @@ def test_a_checkpoint_stands_for_the_commits_before_it(tmp_path: Path) -> None:
     assert [one.path for one in after.tombstones] == ["a"]
     assert after.transactions == {"app": Transaction("app", 4)}
     assert [name.name for name in sorted(log.iterdir())] == [f"{1:020}.checkpoint.parquet", "_last_checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "info"),
+    [(None, {"operation": "DELTA SHARING"}), (5_000, {"operation": "DELTA SHARING", "timestamp": 5_000})],
+)
+def test_a_commit_begins_with_what_is_known_of_it(tmp_path: Path, timestamp: int | None, info: dict[str, Any]) -> None:
+    log = write_log(tmp_path, Snapshot.from_actions(0, [Protocol(1, 2), METADATA]))
+    append_commit(tmp_path, Commit(1, timestamp), protocol=Protocol(1, 2), metadata=METADATA)
+    path = log / f"{1:020}.json"
+    assert json.loads(path.read_text().splitlines()[0]) == {"commitInfo": info}
+    if timestamp is not None:
+        assert path.stat().st_mtime_ns == timestamp * 1_000_000
