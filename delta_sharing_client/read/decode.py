@@ -333,8 +333,7 @@ class _Columns:
         written = self._materialized(self._decoder.layout.alignment.row_id)
         if written is not None and not written.null_count:
             return written
-        if base is None:
-            raise DataError("The table tracks rows, but the server sent no baseRowId for the file.")
+        assert base is not None, "planning refuses such a file"
         derived = pc.add(self._row_positions(), pa.scalar(base, pa.int64()))
         return derived if written is None else pc.coalesce(written, derived)
 
@@ -343,8 +342,7 @@ class _Columns:
         written = self._materialized(self._decoder.layout.alignment.row_commit_version)
         if written is not None and not written.null_count:
             return written
-        if version is None:
-            raise DataError("The table tracks rows, but the server sent no defaultRowCommitVersion for the file.")
+        assert version is not None, "planning refuses such a file"
         derived = pa.scalar(version, pa.int64())
         return pa.repeat(derived, self._rows) if written is None else pc.fill_null(written, derived)
 

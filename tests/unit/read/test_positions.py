@@ -276,6 +276,14 @@ def test_a_file_without_row_tracking_is_refused(make_table: MakeTable) -> None:
         table.plan(row_lineage=True)
 
 
+@pytest.mark.parametrize("told", [{"base_row_id": 100}, {"default_row_commit_version": 7}], ids=str)
+def test_a_file_with_half_of_its_row_tracking_is_refused(make_table: MakeTable, told: dict[str, int]) -> None:
+    table = tracked(make_table)
+    table.add(ids(0, 3), **told)
+    with pytest.raises(DataError, match="sent no baseRowId or defaultRowCommitVersion for a file"):
+        table.plan(row_lineage=True)
+
+
 def test_row_ids_alone_are_read_right(make_table: MakeTable) -> None:
     table = tracked(make_table)
     table.add(
