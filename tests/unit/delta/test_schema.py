@@ -323,3 +323,21 @@ def test_other_arrow_types_become_the_delta_type_that_holds_them(arrow: pa.DataT
 def test_an_arrow_type_without_a_delta_type_is_refused(arrow: pa.DataType) -> None:
     with pytest.raises(UsageError, match="Arrow type"):
         from_arrow_type(arrow)
+
+
+@pytest.mark.parametrize("kind", ["struct", "array", "map"])
+def test_a_hundred_levels_are_the_most_of_every_kind(kind: str) -> None:
+    def nested(levels: int) -> str:
+        node: object = "long"
+        for _ in range(levels):
+            node = {
+                "struct": {"type": "struct", "fields": [{"name": "a", "type": node, "nullable": True, "metadata": {}}]},
+                "array": {"type": "array", "elementType": node, "containsNull": True},
+                "map": {"type": "map", "keyType": "string", "valueType": node, "valueContainsNull": True},
+            }[kind]
+        column = {"name": "a", "type": node, "nullable": True, "metadata": {}}
+        return json.dumps({"type": "struct", "fields": [column]})
+
+    assert parse_schema(nested(99)).names == ["a"]
+    with pytest.raises(ProtocolError, match="at most 100 levels deep"):
+        parse_schema(nested(100))
