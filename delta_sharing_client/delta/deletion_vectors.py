@@ -89,7 +89,7 @@ class DeletionVector:
         mask = np.ones(length, dtype=bool)
         inside = self._bitmap & pyroaring.BitMap64(range(start, stop))
         mask[_to_array(inside) - np.uint64(start)] = False
-        packed = pa.py_buffer(np.packbits(mask, bitorder="little").tobytes())
+        packed = pa.py_buffer(np.packbits(mask, bitorder="little"))
         return pa.Array.from_buffers(pa.bool_(), length, [None, packed])
 
     def count_in(self, start: int, length: int) -> int:

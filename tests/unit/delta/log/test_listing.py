@@ -194,3 +194,10 @@ def test_a_file_that_is_deleted_while_it_is_listed_has_no_size(tmp_path: Path, m
 
     monkeypatch.setattr(os, "scandir", lambda path: [Gone()])
     assert LocalDirectory(tmp_path).entries() == [LogEntry(CLASSIC, -1, 0)]
+
+
+def test_an_empty_compacted_file_is_that_of_a_writer_that_died(tmp_path: Path) -> None:
+    name = f"{0:020}.{1:020}.compacted.json"
+    assert [file.name for file in _listing(tmp_path, None, name, f"{1:020}.json").compacted[0]] == [name]
+    (tmp_path / name).write_text("")
+    assert not LogListing.read(LocalDirectory(tmp_path), "t").compacted.get(0)
