@@ -27,7 +27,7 @@ from delta_sharing_client.predicates.tree import (
     known_of_any,
     push_not,
 )
-from delta_sharing_client.predicates.values import Kind, kind_of
+from delta_sharing_client.predicates.values import Interval, Kind, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,9 @@ def constant(value: Any, what: str) -> Literal:
     try:
         found = Literal(value)
     except UsageError:
-        raise UnsaidError(f"The constant {value!r} in {what}") from None
+        found = None
+    if found is None or isinstance(found.value, Interval):
+        raise UnsaidError(f"The constant {value!r} in {what}")
     if isinstance(found.value, float) and math.isnan(found.value):
         raise UnsaidError(f"NaN in {what}")
     return found

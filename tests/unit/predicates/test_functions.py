@@ -808,7 +808,7 @@ def test_nan_and_infinity_flow_through_arithmetic() -> None:
 )
 def test_intervals_are_added_as_duckdb_adds_them(seconds: int, count: int, unit: str, is_date: bool) -> None:
     start = f"make_timestamp({seconds * 1_000_000}::BIGINT){'::DATE' if is_date else ''}"
-    (expected,) = duckdb.execute(f"SELECT epoch_us(({start} + to_{unit.lower()}s({count}))::TIMESTAMP)").fetchone()
+    ((expected,),) = duckdb.execute(f"SELECT epoch_us(({start} + to_{unit.lower()}s({count}))::TIMESTAMP)").fetchall()
     value = Day(seconds // 86_400) if is_date else Moment(seconds * 10**9, Zone.LOCAL)
     data_type = functions.result_type("+", [functions.constant_type(value), Interval(count, unit)], "c + i")
     found = functions.apply("+", [value, Interval(count, unit)], data_type, "c + i")
@@ -824,7 +824,7 @@ def test_intervals_are_added_as_duckdb_adds_them(seconds: int, count: int, unit:
 def test_decimals_are_rounded_as_duckdb_rounds_them(digits: int, given_scale: int, precision: int, scale: int) -> None:
     number, scale = Decimal(digits).scaleb(-given_scale), min(scale, precision)
     sql = f"SELECT TRY_CAST(CAST('{number:f}' AS DECIMAL(18, 6)) AS DECIMAL({precision}, {scale}))"
-    (expected,) = duckdb.execute(sql).fetchone()
+    ((expected,),) = duckdb.execute(sql).fetchall()
     bound = bind(
         IsNull(cast(Column(("n",)), "decimal", precision, scale)), pa.schema({"n": pa.decimal128(18, 6)})
     ).child
