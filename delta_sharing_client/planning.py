@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, Union
 
 import pyarrow as pa
 
-from delta_sharing_client.delta.actions import AddFile
+from delta_sharing_client.delta.actions import AddFile, SharedFile, TableAction
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.listed import HELD_NAMES, ListedFiles
 from delta_sharing_client.delta.schema import parse_schema
@@ -41,7 +41,6 @@ from delta_sharing_client.predicates.hints import to_json_hints
 from delta_sharing_client.predicates.tree import And, all_of, columns
 from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.answers import TableHead, unreadable
-from delta_sharing_client.protocol.lines import TableAction
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
@@ -98,7 +97,7 @@ def plan_table(rest: RestClient, table: TableName, request: ScanRequest, options
             table,
             options,
             lambda: _stream_by_url(rest, table, request, options, most).whole(),
-            lambda: _storage().plan_table(rest, table, request, options)[1],
+            lambda: _storage().plan_table(rest, table, request, options)[-1],
         )
     )
 
@@ -117,7 +116,7 @@ def stream_table(
             table,
             options,
             lambda: _stream_by_url(rest, table, request, options, HELD_NAMES),
-            lambda: _storage().plan_table(rest, table, request, options)[1],
+            lambda: _storage().plan_table(rest, table, request, options)[-1],
         )
     )
 
@@ -207,34 +206,40 @@ def _named(
 
 def query_snapshot(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
-) -> tuple[Snapshot, ScanPlan]:
-    """Query ``table`` and return the whole snapshot, with the plan that reads all of it.
+) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
+    """Query ``table`` and return the whole snapshot, its files, and the plan that reads all of it.
 
-    The plan's tasks are those of ``snapshot.files``, one each and in order; ``request`` must ask for all rows and
-    columns. Errors as in ``plan_table``.
+    The plan's tasks are those of the files, one each and in order; ``request`` must ask for all rows and columns.
+    Errors as in ``plan_table``.
     """
     rest = rest.for_read(options)
-    (snapshot, plan), access = _by_access_mode(
+    (snapshot, files, plan), access = _by_access_mode(
         rest,
         table,
         options,
         lambda: _query_snapshot(rest, table, request, options),
         lambda: _storage().plan_table(rest, table, request, options),
     )
-    return snapshot, _noted(plan, access)
+    return snapshot, files, _noted(plan, access)
 
 
 def _query_snapshot(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
-) -> tuple[Snapshot, ScanPlan]:
+) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
     answer, state, _ = _ask(rest, table, request, options)
     notes: list[str] = []
-    files = _checked_files(answer, table, sys.maxsize, options, notes)
-    snapshot = Snapshot.from_actions(
-        answer.head.version, [answer.head.protocol, answer.head.metadata, *files], table=str(table)
+    files = list(_checked_files(answer, table, sys.maxsize, options, notes))
+    # Nothing is left to reconcile: each logical file is listed once.
+    snapshot = Snapshot(
+        version=answer.head.version,
+        timestamp_ms=None,
+        protocol=answer.head.protocol,
+        metadata=answer.head.metadata,
+        files=[file.action for file in files if isinstance(file.action, AddFile)],
+        table=str(table),
     )
-    plan = plan_snapshot(state, snapshot.files, request, options)
-    return snapshot, dataclasses.replace(plan, notes=(*plan.notes, *notes))
+    plan = plan_snapshot(state, files, request, options)
+    return snapshot, files, dataclasses.replace(plan, notes=(*plan.notes, *notes))
 
 
 @_as_one_read
@@ -499,7 +504,9 @@ def _state(rest: RestClient, table: TableName, head: TableHead) -> TableState:
     )
 
 
-def live_files(answer: TableAnswer, table: TableName, most: int = sys.maxsize) -> Generator[AddFile, None, ListedFiles]:
+def live_files(
+    answer: TableAnswer, table: TableName, most: int = sys.maxsize
+) -> Generator[SharedFile, None, ListedFiles]:
     """Yield the files of a snapshot as they arrive, each logical file (path and deletion vector) once.
 
     ``most`` is that of ``ListedFiles``, which is returned. Raises the errors of the response, and ``ProtocolError`` for
@@ -513,7 +520,7 @@ def live_files(answer: TableAnswer, table: TableName, most: int = sys.maxsize) -
 
 def _checked_files(
     answer: TableAnswer, table: TableName, most: int, options: ReadOptions, notes: list[str]
-) -> Generator[AddFile, None, None]:
+) -> Generator[SharedFile, None, None]:
     """Like ``live_files``, for a response without hints: compares it with the numbers that the server states."""
     listed = yield from live_files(answer, table, most)
     told = answer.head.num_files, answer.head.table_size

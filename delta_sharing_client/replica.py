@@ -37,6 +37,7 @@ from delta_sharing_client.delta.actions import (
     Metadata,
     Protocol,
     RemoveFile,
+    SharedFile,
     Transaction,
 )
 from delta_sharing_client.delta.data_types import StructType
@@ -52,7 +53,7 @@ from delta_sharing_client.delta.log.lines import action_fields
 from delta_sharing_client.delta.log.listing import LOG_DIRECTORY
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, append_commit, write_log
-from delta_sharing_client.delta.paths import logical_file_key, without_query
+from delta_sharing_client.delta.paths import logical_file_key, shared_file_key, without_query
 from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot, Want
 from delta_sharing_client.errors import DataError, UsageError
@@ -179,7 +180,7 @@ def _update(source: _Source, root: Path, retention: datetime.timedelta | None, r
     before = _current(root)
     # Where none are named, those of unknown types are refused below, and no warning tells of them.
     columns = () if read.columns is None else read.columns
-    snapshot, plan = query_snapshot(rest, table, dataclasses.replace(read, columns=columns), options)
+    snapshot, shared, plan = query_snapshot(rest, table, dataclasses.replace(read, columns=columns), options)
     snapshot = _narrowed(snapshot, plan.context, read, f"The copy in '{root}'")
     if before is not None and before.metadata.id != snapshot.metadata.id:
         raise UsageError(
@@ -189,7 +190,7 @@ def _update(source: _Source, root: Path, retention: datetime.timedelta | None, r
         )
     report = ScanReport()
     with progress_bar(f"copying {table}", options.progress, report):
-        files = _Fetch(root, before, plan.context, report, repair).run(snapshot.files, plan.tasks)
+        files = _Fetch(root, before, plan.context, report, repair).run(shared, plan.tasks)
     after = _commit(root, before, snapshot, files)
     horizon = 0 if retention is None else int(time.time() * 1000) - retention // datetime.timedelta(milliseconds=1)
     kept = [item for item in after.tombstones if (item.deletion_timestamp or 0) > horizon]
@@ -235,7 +236,7 @@ class _Fetch:
         self._digests = {item.path: item.tags[CHECKSUM] for item in known if item.tags and CHECKSUM in item.tags}
         self._repair = repair
 
-    def run(self, files: Sequence[AddFile], tasks: Sequence[FileTask]) -> list[AddFile]:
+    def run(self, files: Sequence[SharedFile], tasks: Sequence[FileTask]) -> list[AddFile]:
         """Return ``files`` as in the copy's log, after downloading all their bytes."""
         paths = [f"{_DATA}/{_file_name(item)}" for item in files]
         copies = Copies(self._context, self._report)
@@ -248,19 +249,15 @@ class _Fetch:
         vectors = self._fetch_vectors(files, tasks, copies)
         return [
             replace(
-                item,
+                add,
                 path=path,
                 size=(self._root / path).stat().st_size,
-                tags=self._tags(item, path),
+                tags=self._tags(add, path),
                 data_change=True,
                 deletion_vector=vector,
-                file_id=None,
-                shared_deletion_vector_id=None,
-                shared_version=None,
-                shared_timestamp=None,
-                shared_expiration=None,
             )
-            for item, path, vector in zip(files, paths, vectors, strict=True)
+            for add, path, vector in zip((file.action for file in files), paths, vectors, strict=True)
+            if isinstance(add, AddFile)
         ]
 
     def _has_file(self, path: str, size: int) -> bool:
@@ -286,7 +283,7 @@ class _Fetch:
         return file.tags if digest is None else {**(file.tags or {}), CHECKSUM: digest}
 
     def _fetch_vectors(
-        self, files: Sequence[AddFile], tasks: Sequence[FileTask], copies: Copies
+        self, files: Sequence[SharedFile], tasks: Sequence[FileTask], copies: Copies
     ) -> list[DeletionVectorDescriptor | None]:
         found: list[DeletionVectorDescriptor | None] = []
         missing: list[tuple[int, FileTask, uuid.UUID]] = []
@@ -366,14 +363,14 @@ def _copied_properties(metadata: Metadata) -> dict[str, str]:
     return {name: value for name, value in metadata.properties.items() if not name.lower().startswith(_NOT_COPIED)}
 
 
-def _file_name(file: AddFile) -> str:
+def _file_name(file: SharedFile) -> str:
     """Return a name that is the same in every response: a file id always means the same file (protocol, "File")."""
-    named = file.file_id or without_query(file.path)
+    named = file.file_id or without_query(file.action.path)
     return f"{hashlib.sha256(named.encode()).hexdigest()[:40]}.parquet"
 
 
-def _vector_name(file: AddFile) -> uuid.UUID:
-    key = logical_file_key(file)
+def _vector_name(file: SharedFile) -> uuid.UUID:
+    key = shared_file_key(file)
     return uuid.uuid5(_NAMESPACE, repr((_file_name(file), key[1])))
 
 

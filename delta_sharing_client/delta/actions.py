@@ -1,11 +1,11 @@
 """The actions of the Delta log as typed values (Delta Transaction Log Protocol, "Actions").
 
-Both response formats of Delta Sharing, and the commits and checkpoints of a local log, are decoded into these. A shared
-file has four more fields that only a sharing server sends (``file_id`` and the ``shared_*`` fields); in a local log
-they are ``None``, and they are never written to one.
+Both response formats of Delta Sharing, and the commits and checkpoints of a local log, are decoded into these. What
+only a sharing server says of a file is beside its action, in a ``SharedFile``.
 
-Field names are the specification's in snake case; JSON has them in camel case. The structs are not tracked by the
-garbage collector (``gc=False``), because a snapshot can have a million of them; they contain no cycles.
+Field names are the specification's in snake case; JSON has them in camel case. No action changes once it is made. The
+structs of files are not tracked by the garbage collector (``gc=False``), because a snapshot can have a million of them;
+they contain no cycles.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class DeletionVectorDescriptor(msgspec.Struct, rename="camel", frozen=True, omit
         return base if self.offset is None else f"{base}@{self.offset}"
 
 
-class AddFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+class AddFile(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """``add``: a data file of the table.
 
     ``path`` is the percent-encoded path of the log, or the pre-signed URL of a sharing response (used verbatim).
@@ -98,15 +98,9 @@ class AddFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     base_row_id: Union[Count, None] = None
     default_row_commit_version: Union[Long, None] = None
     clustering_provider: Union[str, None] = None
-    # --- only from a sharing server ---
-    file_id: Union[str, None] = None
-    shared_deletion_vector_id: Union[str, None] = None
-    shared_version: Union[int, None] = None
-    shared_timestamp: Union[int, None] = None
-    shared_expiration: Union[int, None] = None
 
 
-class RemoveFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+class RemoveFile(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """``remove``: a data file that is no longer part of the table (a tombstone)."""
 
     path: str
@@ -120,15 +114,9 @@ class RemoveFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     deletion_vector: Union[DeletionVectorDescriptor, None] = None
     base_row_id: Union[Count, None] = None
     default_row_commit_version: Union[Long, None] = None
-    # --- only from a sharing server ---
-    file_id: Union[str, None] = None
-    shared_deletion_vector_id: Union[str, None] = None
-    shared_version: Union[int, None] = None
-    shared_timestamp: Union[int, None] = None
-    shared_expiration: Union[int, None] = None
 
 
-class AddCdcFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+class AddCdcFile(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """``cdc``: a file of change data, with a physical ``_change_type`` column."""
 
     path: str
@@ -136,11 +124,6 @@ class AddCdcFile(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     size: Annotated[int, msgspec.Meta(ge=-1, le=_LONG_MAX)] = -1
     data_change: bool = False
     tags: Union[dict[str, Union[str, None]], None] = None
-    # --- only from a sharing server ---
-    file_id: Union[str, None] = None
-    shared_version: Union[int, None] = None
-    shared_timestamp: Union[int, None] = None
-    shared_expiration: Union[int, None] = None
 
 
 class Transaction(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -207,6 +190,25 @@ Action = Union[
 ]
 
 
+# === What a sharing server sends ===
+
+
+class SharedFile(msgspec.Struct, frozen=True, gc=False):
+    """A file as a sharing server lists it: ``action``, and what only the server says of it (protocol, "File").
+
+    ``file_id`` identifies the data file and ``vector_id`` its deletion vector, whatever the signatures of their URLs.
+    ``version`` and ``timestamp`` (milliseconds since the epoch) are of the commit, ``expiration`` (likewise) of the
+    URL. For a file of a log that is read in the table's directory, ``file_id`` is its path.
+    """
+
+    action: FileAction
+    file_id: Union[str, None] = None
+    vector_id: Union[str, None] = None
+    version: Union[int, None] = None
+    timestamp: Union[int, None] = None
+    expiration: Union[int, None] = None
+
+
 class VersionedMetadata(NamedTuple):
     """A ``metaData`` in a change feed or a ``startingVersion`` response; ``version`` is ``None`` if it is not
     stated."""
@@ -220,3 +222,7 @@ class VersionedProtocol(NamedTuple):
 
     version: int | None
     protocol: Protocol
+
+
+TableAction = Union[SharedFile, VersionedMetadata, VersionedProtocol]
+"""What follows the first two lines of a response."""

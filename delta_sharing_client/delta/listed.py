@@ -8,12 +8,13 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard, cast
 
-from delta_sharing_client.delta.actions import Action, AddFile, VersionedMetadata, VersionedProtocol
-from delta_sharing_client.delta.paths import canonical_path, logical_file_key
+from delta_sharing_client.delta.actions import AddFile, SharedFile, TableAction
+from delta_sharing_client.delta.paths import canonical_path, shared_file_key
 from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.fingerprints import Fingerprints, hashes
 
 HELD_NAMES = 100_000
+_action_of = operator.attrgetter("action")
 _vector_of = operator.attrgetter("deletion_vector")
 _size_of = operator.attrgetter("size")
 
@@ -45,25 +46,27 @@ class ListedFiles:
         self._held: dict[str, int] = {}
         self._seen = Fingerprints()
 
-    def new(self, actions: Sequence[Action | VersionedMetadata | VersionedProtocol]) -> list[AddFile]:
+    def new(self, actions: Sequence[TableAction]) -> list[SharedFile]:
         """Return those of ``actions`` that were not listed before, in their order.
 
         Raises ``ProtocolError`` for an action that is not a file of a snapshot, and for a file with the id of another
         one.
         """
-        if set(map(type, actions)) == {AddFile}:
-            found = self._new_at_once(cast("list[AddFile]", actions))
+        files = cast("list[SharedFile]", actions)
+        if set(map(type, actions)) == {SharedFile} and set(map(type, map(_action_of, files))) == {AddFile}:
+            found = self._new_at_once(files)
         else:
             found = list(filter(self._is_new, actions))
         self.files += len(found)
-        sizes = list(map(_size_of, found))
+        sizes = list(map(_size_of, map(_action_of, found)))
         self.bytes = None if self.bytes is None or min(sizes, default=0) < 0 else self.bytes + sum(sizes)
         return found
 
-    def _new_at_once(self, adds: list[AddFile]) -> list[AddFile]:
-        names = [add.file_id or canonical_path(add.path) for add in adds]
+    def _new_at_once(self, files: list[SharedFile]) -> list[SharedFile]:
+        names = [file.file_id or canonical_path(file.action.path) for file in files]
+        adds = list(map(_action_of, files))
         if any(map(_vector_of, adds)):
-            identities: Iterable[int] = map(_identity, adds)
+            identities: Iterable[int] = map(_identity, files)
         else:
             # Inline version of _identity, because a million files pass here.
             paths = [add.path.partition("?")[0] for add in adds]
@@ -72,9 +75,9 @@ class ListedFiles:
         is_any_known = not self._held.keys().isdisjoint(distinct)
         is_any_known = is_any_known or (bool(self._seen) and bool(self._seen.get(hashes(distinct)).any()))
         if is_any_known or len(distinct) < len(names):
-            return list(filter(self._is_new, adds))
+            return list(filter(self._is_new, files))
         self._hold(distinct)
-        return adds
+        return files
 
     def _hold(self, identities: dict[str, int]) -> None:
         self._held.update(identities)
@@ -82,15 +85,16 @@ class ListedFiles:
             self._seen.add(hashes(self._held), array.array("q", self._held.values()))
             self._held = {}
 
-    def _is_new(self, action: Action | VersionedMetadata | VersionedProtocol) -> TypeGuard[AddFile]:
-        if not isinstance(action, AddFile):
+    def _is_new(self, file: TableAction) -> TypeGuard[SharedFile]:
+        if not isinstance(file, SharedFile) or not isinstance(file.action, AddFile):
+            kind = type(file.action if isinstance(file, SharedFile) else file).__name__
             raise ProtocolError(
                 "Only data files may follow the protocol and metaData lines of a snapshot, but a line of type "
-                f"'{type(action).__name__}' was found.",
+                f"'{kind}' was found.",
                 table=self._table,
                 version=self._version,
             )
-        name, identity = action.file_id or canonical_path(action.path), _identity(action)
+        name, identity = file.file_id or canonical_path(file.action.path), _identity(file)
         before = self._held.get(name) or (int(self._seen.get(hashes([name]))[0]) if self._seen else 0)
         if before == 0:
             self._hold({name: identity})
@@ -101,11 +105,12 @@ class ListedFiles:
             "deletion vectors; the rows of one of them would be missing. Tell the provider of the server.",
             table=self._table,
             version=self._version,
-            file_id=action.file_id,
+            file_id=file.file_id,
         )
 
 
-def _identity(add: AddFile) -> int:
-    """Return what distinguishes the file of ``add`` from others; never 0."""
-    key = None if add.deletion_vector is None else logical_file_key(add)
-    return hash((add.path.partition("?")[0], add.size, key)) or 1
+def _identity(file: SharedFile) -> int:
+    """Return what distinguishes an added file from others; never 0."""
+    key = shared_file_key(file)
+    vector = None if isinstance(key, str) else key
+    return hash((file.action.path.partition("?")[0], file.action.size, vector)) or 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Union
 from urllib.parse import unquote, urlsplit
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, RemoveFile
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile, SharedFile
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.redact import safe_url
 
@@ -66,35 +66,41 @@ def without_query(path: str) -> str:
     return path.partition("?")[0] if "://" in path else path
 
 
-def url_key(action: FileAction) -> str:
-    """Return the key of ``action``'s data file: equal for the same action of a repeated query, whatever its signature.
+def url_key(file: SharedFile) -> str:
+    """Return the key of ``file``: equal for the same file of a repeated query, whatever its signature.
 
     It contains the kind of action, the version that the server states (a change feed may add and remove one file in two
     versions) and the file id, or, without an id, the URL's path without query string. The key of an added file without
-    a version is the id itself, the same text object, because there may be a million. The key of the action's deletion
+    a version is the id itself, the same text object, because there may be a million. The key of the file's deletion
     vector is this key followed by ``DELETION_VECTOR_SUFFIX``.
     """
-    file_id = action.file_id
-    if file_id and ":" not in file_id and action.shared_version is None and isinstance(action, AddFile):
+    file_id, action = file.file_id, file.action
+    if file_id and ":" not in file_id and file.version is None and isinstance(action, AddFile):
         return file_id
     kind = "add" if isinstance(action, AddFile) else "cdc" if isinstance(action, AddCdcFile) else "remove"
-    version = "" if action.shared_version is None else action.shared_version
+    version = "" if file.version is None else file.version
     return f"{kind}:{version}:{file_id or without_query(action.path)}"
 
 
 def logical_file_key(action: AddFile | RemoveFile) -> FileKey:
-    """Return the primary key of an action's logical file: data file and deletion vector.
+    """Return the primary key of an action's logical file: the canonical path and the deletion vector."""
+    path, vector = canonical_path(action.path), action.deletion_vector
+    return path if vector is None else (path, vector.unique_id)
 
-    The file is the server's id, or its canonical path. A deletion vector behind a signed URL is the server's id of it,
-    or the URL without its signature; both with the offset, because a file contains many.
+
+def shared_file_key(file: SharedFile) -> FileKey:
+    """Return the key of a server's logical file, the same in every response: its id and its deletion vector.
+
+    A file without an id is known by its canonical path. A deletion vector behind a signed URL is known by the server's
+    id of it, or by the URL without its signature; both with the offset, because a file contains many.
     """
-    base = action.file_id or canonical_path(action.path)
-    vector = action.deletion_vector
+    action = file.action
+    base = file.file_id or canonical_path(action.path)
+    vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
     if vector is None:
         return base
-    if vector.storage_type == "p" and (action.shared_deletion_vector_id or is_url(vector.path_or_inline_dv)):
-        stable = action.shared_deletion_vector_id or canonical_path(vector.path_or_inline_dv)
-        return (base, f"p{stable}@{vector.offset}")
+    if vector.storage_type == "p" and (file.vector_id or is_url(vector.path_or_inline_dv)):
+        return (base, f"p{file.vector_id or canonical_path(vector.path_or_inline_dv)}@{vector.offset}")
     return (base, vector.unique_id)
 
 

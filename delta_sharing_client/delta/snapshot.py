@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from delta_sharing_client.delta.actions import (
     Action,
     AddCdcFile,
@@ -62,8 +64,7 @@ class Snapshot:
     ) -> Snapshot:
         """Reconcile ``actions``, oldest first, into the table they describe.
 
-        ``version`` is the version of the last action, ``timestamp_ms`` its commit's time; ``table`` is for errors. The
-        actions may be of a log or of a sharing response, in any pages.
+        ``version`` is the version of the last action, ``timestamp_ms`` its commit's time; ``table`` is for errors.
 
         Raises
         ------
@@ -174,9 +175,7 @@ class Replay:
             if kind is AddFile:
                 # The common case inline, because a million actions pass here.
                 key = logical_file_key(action)  # type: ignore[arg-type]
-                if not with_stats:
-                    action.stats = None  # type: ignore[union-attr]
-                files[key] = action  # type: ignore[assignment]
+                files[key] = action if with_stats else replace(action, stats=None)  # type: ignore[assignment]
                 if self._tombstones:
                     self._tombstones.pop(key, None)
             elif kind is RemoveFile:

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, RemoveFile
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile, SharedFile
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.follow.request import OnChange
 
@@ -31,7 +31,7 @@ class VersionFiles:
     """The files of one version that a stream reads, in order, and the unit of each; or why it cannot be read."""
 
     version: int
-    files: tuple[FileAction, ...] = ()
+    files: tuple[SharedFile, ...] = ()
     units: tuple[int, ...] = ()
     problem: DeltaSharingError | None = None
 
@@ -73,7 +73,7 @@ def admit(start: Position, offered: Iterable[VersionFiles], budget: Budget) -> P
             open_unit = (version.version, unit)
             position = Position(version.version, place)
             files_left = None if files_left is None else files_left - 1
-            bytes_left = None if bytes_left is None else bytes_left - max(0, file.size or 0)
+            bytes_left = None if bytes_left is None else bytes_left - max(0, file.action.size or 0)
         position = Position(version.version + 1)
     return position
 
@@ -81,12 +81,12 @@ def admit(start: Position, offered: Iterable[VersionFiles], budget: Budget) -> P
 # === Which files of a commit ===
 
 
-def appended_files(actions: Sequence[FileAction], version: int, on_change: OnChange) -> list[AddFile]:
+def appended_files(files: Sequence[SharedFile], version: int, on_change: OnChange) -> list[SharedFile]:
     """Return the added files of a commit that an append stream reads, in order of file id.
 
     Parameters
     ----------
-    actions:
+    files:
         The files of the commit that change data.
     version:
         Its version, for the error.
@@ -98,8 +98,8 @@ def appended_files(actions: Sequence[FileAction], version: int, on_change: OnCha
     DataError
         Files are removed and ``on_change`` does not allow it. The message names the version and the option.
     """
-    adds = [action for action in actions if isinstance(action, AddFile)]
-    removes = [action for action in actions if isinstance(action, RemoveFile)]
+    adds = [file for file in files if isinstance(file.action, AddFile)]
+    removes = [file for file in files if isinstance(file.action, RemoveFile)]
     if removes and on_change is OnChange.SKIP_CHANGE_COMMITS:
         return []
     if removes and adds and on_change is not OnChange.IGNORE_CHANGES:
@@ -119,26 +119,26 @@ def appended_files(actions: Sequence[FileAction], version: int, on_change: OnCha
     return sorted(adds, key=file_order)
 
 
-def change_files(actions: Sequence[FileAction]) -> list[FileAction]:
+def change_files(files: Sequence[SharedFile]) -> list[SharedFile]:
     """Return the files of a commit that hold its changes, in order of file id: change files alone if there are any."""
-    cdc = [action for action in actions if isinstance(action, AddCdcFile)]
-    return sorted(cdc or actions, key=file_order)
+    cdc = [file for file in files if isinstance(file.action, AddCdcFile)]
+    return sorted(cdc or files, key=file_order)
 
 
-def units(files: Sequence[FileAction]) -> tuple[int, ...]:
+def units(files: Sequence[SharedFile]) -> tuple[int, ...]:
     """Return the unit of each file of a change feed; the files of a unit must be in one micro-batch.
 
     Change files of a commit are one unit: they hold the pre-images and post-images of its updates. So are all files
     where a deletion vector is involved, because rows are found by comparing a removed file with the added one.
     Otherwise files of the same id are.
     """
-    if any(isinstance(file, AddCdcFile) or file.deletion_vector is not None for file in files):
+    if any(isinstance(file.action, AddCdcFile) or file.action.deletion_vector is not None for file in files):
         return (0,) * len(files)
     known: dict[str, int] = {}
     return tuple(known.setdefault(file_id(file), len(known)) for file in files)
 
 
-def file_id(file: FileAction) -> str:
+def file_id(file: SharedFile) -> str:
     """Return the server's id of a file; a server that sends none cannot be streamed from."""
     if file.file_id is None:
         raise DataError(
@@ -148,8 +148,9 @@ def file_id(file: FileAction) -> str:
     return file.file_id
 
 
-def file_order(file: FileAction) -> tuple[str, int, str]:
+def file_order(file: SharedFile) -> tuple[str, int, str]:
     """The order of files in a version: by id; a removed file comes before an added one of the same id."""
-    kind = 0 if isinstance(file, RemoveFile) else 1
-    vector = None if isinstance(file, AddCdcFile) else file.deletion_vector
+    action = file.action
+    kind = 0 if isinstance(action, RemoveFile) else 1
+    vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
     return file_id(file), kind, "" if vector is None else f"{vector.size_in_bytes:010d}{vector.cardinality:010d}"

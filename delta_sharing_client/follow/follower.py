@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 
-from delta_sharing_client.delta.actions import FileAction
+from delta_sharing_client.delta.actions import SharedFile
 from delta_sharing_client.errors import (
     AuthError,
     DataError,
@@ -40,7 +40,7 @@ class Selected:
     """The files of one window that belong to a batch."""
 
     window: Window
-    files: tuple[FileAction, ...]
+    files: tuple[SharedFile, ...]
 
 
 class VersionClock:
@@ -288,7 +288,7 @@ class Follower:
             self._check_place(window, current)
             if end.position.place != BASE and window.first <= end.position.version <= window.last:
                 self._check_place(window, end)
-            files: list[FileAction] = []
+            files: list[SharedFile] = []
             for version in window.versions:
                 if current.position.version <= version.version <= last:
                     if version.problem is not None:
@@ -298,7 +298,7 @@ class Follower:
             current = dataclasses.replace(current, position=Position(min(window.last, last) + 1), last_file=None)
 
     @staticmethod
-    def _selected(version: VersionFiles, start: Position, end: Position) -> Sequence[FileAction]:
+    def _selected(version: VersionFiles, start: Position, end: Position) -> Sequence[SharedFile]:
         return [file for index, file in enumerate(version.files) if start < Position(version.version, index) <= end]
 
     # === Windows ===

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from delta_sharing_client.delta.actions import FileAction, Metadata
+from delta_sharing_client.delta.actions import Metadata, SharedFile
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DataError, DeltaSharingError, SchemaChangeError, UsageError
 from delta_sharing_client.follow.cursor import CursorFile, State
@@ -45,7 +45,7 @@ class _Taken:
     steps: _Steps
     state: State
     window: Window
-    files: Sequence[FileAction]
+    files: Sequence[SharedFile]
     metadata: Metadata
     is_repeat: bool
 

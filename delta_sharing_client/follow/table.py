@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import uuid
 from collections.abc import Sequence
@@ -12,18 +11,17 @@ from collections.abc import Sequence
 import msgspec
 
 from delta_sharing_client.delta.actions import (
-    Action,
     AddFile,
-    FileAction,
     Metadata,
     Protocol,
+    SharedFile,
+    TableAction,
     VersionedMetadata,
     VersionedProtocol,
 )
 from delta_sharing_client.delta.column_mapping import mapping_mode
 from delta_sharing_client.delta.features import Operation, check_readable
 from delta_sharing_client.delta.schema_changes import Kind, first_difference
-from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import (
     DataError,
     DeltaSharingError,
@@ -41,7 +39,6 @@ from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.planning import live_files
 from delta_sharing_client.protocol.answers import TableHead
-from delta_sharing_client.protocol.lines import TableAction
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,
@@ -154,10 +151,7 @@ class FollowedTable:
         if problem is not None:
             answer.close()
             raise problem
-        head: tuple[Action, ...] = (answer.head.protocol, answer.head.metadata)
-        listed = live_files(answer, self.request.table)
-        snapshot = Snapshot.from_actions(version, itertools.chain(head, listed), table=self.name)
-        files = tuple(sorted(snapshot.files, key=file_order))
+        files = tuple(sorted(live_files(answer, self.request.table), key=file_order))
         return self._window(query, answer, [VersionFiles(version, files, tuple(range(len(files))))])
 
     def tail_window(self, first: int, last: int, stream: TableHead, response_format: ResponseFormat) -> Window:
@@ -199,7 +193,7 @@ class FollowedTable:
     def plan_window(
         self,
         window: Window,
-        files: Sequence[FileAction],
+        files: Sequence[SharedFile],
         stream: Metadata,
         asked: ScanRequest | ChangesRequest,
         options: ReadOptions | None = None,
@@ -227,7 +221,7 @@ class FollowedTable:
                 limit=asked.limit,
             )
             return plan_changes(table, files, changes, options)
-        adds = (file for file in files if isinstance(file, AddFile))
+        adds = (file for file in files if isinstance(file.action, AddFile))
         request = ScanRequest(columns=asked.columns, filter=asked.filter, limit=asked.limit)
         return plan_snapshot(table, adds, request, options)
 
@@ -287,7 +281,7 @@ class FollowedTable:
     def _versions(
         self, first: int, last: int, answer: TableAnswer, actions: Sequence[TableAction], stream: TableHead
     ) -> list[VersionFiles]:
-        by_version: dict[int, list[FileAction]] = {}
+        by_version: dict[int, list[SharedFile]] = {}
         problems: dict[int, DeltaSharingError] = {}
 
         def check(version: int | None, protocol: Protocol | None, metadata: Metadata | None) -> None:
@@ -303,7 +297,7 @@ class FollowedTable:
             elif isinstance(action, VersionedProtocol):
                 check(action.version, action.protocol, None)
             else:
-                version = action.shared_version
+                version = action.version
                 if version is None:
                     raise ProtocolError(
                         "The server sent a file of a range of versions without its version; a stream cannot place it. "
@@ -314,7 +308,7 @@ class FollowedTable:
                     by_version.setdefault(version, []).append(action)
         result = []
         for version in range(first, last + 1):
-            files: Sequence[FileAction] = ()
+            files: Sequence[SharedFile] = ()
             problem = problems.get(version)
             if problem is None:
                 try:
@@ -329,7 +323,7 @@ class FollowedTable:
             result.append(VersionFiles(version, tuple(files), together, problem))
         return result
 
-    def _files(self, actions: list[FileAction], version: int) -> Sequence[FileAction]:
+    def _files(self, actions: list[SharedFile], version: int) -> Sequence[SharedFile]:
         if self.request.read_change_feed:
             return change_files(actions)
         return appended_files(actions, version, self.request.on_change)
@@ -368,11 +362,10 @@ class FollowedTable:
         )
 
 
-def _as_insert(file: FileAction, version: int) -> FileAction:
+def _as_insert(file: SharedFile, version: int) -> SharedFile:
     # In a snapshot, files written by OPTIMIZE count too.
-    return msgspec.structs.replace(
-        file, data_change=True, shared_version=version, shared_timestamp=file.shared_timestamp or 0
-    )
+    action = msgspec.structs.replace(file.action, data_change=True)
+    return msgspec.structs.replace(file, action=action, version=version, timestamp=file.timestamp or 0)
 
 
 # === Whether files written under one schema can be read in a stream with another one ===

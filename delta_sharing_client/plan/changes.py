@@ -15,7 +15,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections.abc import Generator, Iterable, Iterator
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
@@ -23,6 +23,8 @@ from delta_sharing_client.delta.actions import (
     FileAction,
     Metadata,
     RemoveFile,
+    SharedFile,
+    TableAction,
     VersionedMetadata,
     VersionedProtocol,
 )
@@ -36,8 +38,6 @@ from delta_sharing_client.plan.request import ChangesRequest, TableState
 from delta_sharing_client.plan.snapshot import FilePlanner, vector_ref
 from delta_sharing_client.plan.tasks import Change, ChangeKind, DeletionVectorRef, FileTask, ScanPlan, ScanStream
 
-ChangeAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
-
 
 class FeedPart(NamedTuple):
     """Some complete, consecutive versions of a feed: the table at the ``first`` of them (``None``: the start of the
@@ -45,11 +45,11 @@ class FeedPart(NamedTuple):
 
     first: int | None
     metadata: Metadata
-    actions: Iterable[ChangeAction]
+    actions: Iterable[TableAction]
 
 
 def plan_changes(
-    table: TableState, actions: Iterable[ChangeAction], request: ChangesRequest, options: ReadOptions
+    table: TableState, actions: Iterable[TableAction], request: ChangesRequest, options: ReadOptions
 ) -> ScanPlan:
     """Return the files with the changes of a range of versions, oldest version first.
 
@@ -63,7 +63,7 @@ def plan_changes(
     table:
         The table at the start of the range, from the response's head.
     actions:
-        The response's other actions, in any order; file actions have ``shared_version`` and ``shared_timestamp``.
+        The response's other actions, in any order; files have a version and a timestamp.
 
     Raises
     ------
@@ -118,10 +118,10 @@ def _tasks_of_parts(
 
 
 def _by_moment(
-    actions: Iterable[ChangeAction], history: _History, request: ChangesRequest, table: str
-) -> dict[int, list[FileAction]]:
+    actions: Iterable[TableAction], history: _History, request: ChangesRequest, table: str
+) -> dict[int, list[SharedFile]]:
     """Return the files of ``actions`` by version or time, and add the metadata to ``history``."""
-    files: dict[int, list[FileAction]] = {}
+    files: dict[int, list[SharedFile]] = {}
     for action in actions:
         if isinstance(action, VersionedMetadata):
             history.add(action)
@@ -133,16 +133,16 @@ def _by_moment(
 
 
 def _tasks(
-    planner: FilePlanner, files: dict[int, list[FileAction]], request: ChangesRequest, table: str
+    planner: FilePlanner, files: dict[int, list[SharedFile]], request: ChangesRequest, table: str
 ) -> Generator[FileTask, None, None]:
     for version in sorted(files):
         # Planned actions are not needed any more, and take most of the memory of a long feed.
-        actions = files.pop(version)
+        listed = files.pop(version)
         if request.of_view:
-            _check_view(actions, table)
-        for file in _candidates(actions, table):
-            change = Change(file.kind, version, file.action.shared_timestamp or 0)
-            task = planner.consider(file.action, file.described_by, change, file.without, file.only)
+            _check_view(listed, table)
+        for found in _candidates(listed, table):
+            change = Change(found.kind, version, found.file.timestamp or 0)
+            task = planner.consider(found.file, found.described_by, change, found.without, found.only)
             if task is not None:
                 yield task
 
@@ -217,64 +217,64 @@ class _History:
 class _Candidate(NamedTuple):
     """A file, the action whose statistics describe the chosen rows, and which rows these are."""
 
-    action: FileAction
+    file: SharedFile
     described_by: FileAction
     kind: ChangeKind
     without: DeletionVectorRef | None
     only: DeletionVectorRef | None
 
 
-def _candidates(actions: list[FileAction], table: str) -> Iterator[_Candidate]:
-    """Yield what the actions of one version contribute, in their order."""
-    _check_once(actions, table)
-    cdcs = [action for action in actions if isinstance(action, AddCdcFile)]
+def _candidates(files: list[SharedFile], table: str) -> Iterator[_Candidate]:
+    """Yield what the files of one version contribute, in their order."""
+    _check_once(files, table)
+    cdcs = [file for file in files if isinstance(file.action, AddCdcFile)]
     if cdcs:
         for cdc in cdcs:
-            yield _Candidate(cdc, cdc, ChangeKind.IN_FILE, None, None)
+            yield _Candidate(cdc, cdc.action, ChangeKind.IN_FILE, None, None)
         return
-    changing = [action for action in actions if action.data_change]
-    removes = _by_identity(action for action in changing if isinstance(action, RemoveFile))
+    changing = [file for file in files if file.action.data_change]
+    removes = _by_identity(file for file in changing if isinstance(file.action, RemoveFile))
     paired: set[int] = set()
-    for add in changing:
-        if isinstance(add, AddFile) and (remove := _find(add, removes)) is not None:
-            paired |= {id(add), id(remove)}
-    for action in changing:
-        vector = None if isinstance(action, AddCdcFile) else vector_ref(action)
-        if id(action) not in paired:
-            kind = ChangeKind.INSERT if isinstance(action, AddFile) else ChangeKind.DELETE
-            yield _Candidate(action, action, kind, vector, None)
-        elif isinstance(action, AddFile):
-            remove = _find(action, removes)
+    for file in changing:
+        if isinstance(file.action, AddFile) and (remove := _find(file, removes)) is not None:
+            paired |= {id(file), id(remove)}
+    for file in changing:
+        if id(file) not in paired:
+            kind = ChangeKind.INSERT if isinstance(file.action, AddFile) else ChangeKind.DELETE
+            yield _Candidate(file, file.action, kind, vector_ref(file), None)
+        elif isinstance(file.action, AddFile):
+            remove = _find(file, removes)
             assert remove is not None
-            yield from _difference(action, vector, remove, vector_ref(remove))
+            yield from _difference(file, remove)
 
 
-def _check_once(actions: list[FileAction], table: str) -> None:
+def _check_once(files: list[SharedFile], table: str) -> None:
     """Refuse a version that adds, removes or lists one file twice, or has two files with one id, because rows would be
     returned twice."""
     seen: set[tuple[type, str]] = set()
-    for action in actions:
-        name = (type(action), action.file_id or without_query(action.path))
+    for file in files:
+        name = (type(file.action), file.file_id or without_query(file.action.path))
         if name in seen:
             raise ProtocolError(
-                f"The server must list each file of version {action.shared_version} once, but it listed one twice, or "
+                f"The server must list each file of version {file.version} once, but it listed one twice, or "
                 "two of one id. Tell the provider of the server.",
                 table=table,
-                file_id=action.file_id,
+                file_id=file.file_id,
             )
         seen.add(name)
 
 
-def _difference(
-    add: AddFile, after: DeletionVectorRef | None, remove: RemoveFile, before: DeletionVectorRef | None
-) -> Iterator[_Candidate]:
-    if _same_vector(add, remove):
+def _difference(add: SharedFile, remove: SharedFile) -> Iterator[_Candidate]:
+    assert isinstance(add.action, AddFile)
+    assert isinstance(remove.action, RemoveFile)
+    if _same_vector(add.action, remove.action):
         return
+    before, after = vector_ref(remove), vector_ref(add)
     # Deleted rows were visible before, inserted ones are visible now, so only those statistics cover them.
     if after is not None:
-        yield _Candidate(add, remove, ChangeKind.DELETE, before, after)
+        yield _Candidate(add, remove.action, ChangeKind.DELETE, before, after)
     if before is not None:
-        yield _Candidate(add, add, ChangeKind.INSERT, after, before)
+        yield _Candidate(add, add.action, ChangeKind.INSERT, after, before)
 
 
 def _same_vector(add: AddFile, remove: RemoveFile) -> bool:
@@ -290,27 +290,23 @@ def _same_vector(add: AddFile, remove: RemoveFile) -> bool:
     return same_bits and without_query(one.path_or_inline_dv) == without_query(other.path_or_inline_dv)
 
 
-def _by_identity(removes: Iterable[RemoveFile]) -> dict[str, RemoveFile]:
-    found: dict[str, RemoveFile] = {}
-    for remove in removes:
-        for name in _identities(remove):
-            found[name] = remove
-    return found
+def _by_identity(removes: Iterable[SharedFile]) -> dict[str, SharedFile]:
+    return {name: remove for remove in removes for name in _identities(remove)}
 
 
-def _find(add: AddFile, removes: dict[str, RemoveFile]) -> RemoveFile | None:
+def _find(add: SharedFile, removes: dict[str, SharedFile]) -> SharedFile | None:
     return next((removes[name] for name in _identities(add) if name in removes), None)
 
 
-def _identities(action: AddFile | RemoveFile) -> list[str]:
+def _identities(file: SharedFile) -> list[str]:
     """Return the server's file id, and the path without the signature."""
-    path = "path:" + without_query(action.path)
-    return [path] if action.file_id is None else ["id:" + action.file_id, path]
+    path = "path:" + without_query(file.action.path)
+    return [path] if file.file_id is None else ["id:" + file.file_id, path]
 
 
-def _check_view(actions: list[FileAction], table: str) -> None:
+def _check_view(files: list[SharedFile], table: str) -> None:
     """Refuse undefined combinations: whether change files replace the others of the same time, as in a table."""
-    if len({isinstance(action, AddCdcFile) for action in actions}) > 1:
+    if len({isinstance(file.action, AddCdcFile) for file in files}) > 1:
         raise UnsupportedFeatureError(
             "The changes of this view have change files and added or removed files at one time, which the protocol "
             "does not define; ask the provider for the changes of the table itself.",
@@ -319,14 +315,14 @@ def _check_view(actions: list[FileAction], table: str) -> None:
         )
 
 
-def _moment(action: FileAction, request: ChangesRequest, table: str) -> int:
+def _moment(file: SharedFile, request: ChangesRequest, table: str) -> int:
     """Return the sort key of changes: the version, or, for a view, which has none, the time in milliseconds."""
-    if request.of_view and action.shared_timestamp is not None:
-        return action.shared_timestamp
-    if action.shared_version is None or action.shared_timestamp is None:
+    if request.of_view and file.timestamp is not None:
+        return file.timestamp
+    if file.version is None or file.timestamp is None:
         raise ProtocolError(
             "A file of the change feed must have a version and a timestamp, but the server sent one without.",
             table=table,
-            file_id=action.file_id,
+            file_id=file.file_id,
         )
-    return action.shared_version
+    return file.version

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable
 from typing import cast
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, RemoveFile
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, SharedFile
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
 from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
@@ -37,13 +37,15 @@ from delta_sharing_client.predicates.tree import columns as columns_of
 PartitionValues = dict[str, "str | None"]
 
 
-def plan_snapshot(table: TableState, files: Iterable[AddFile], request: ScanRequest, options: ReadOptions) -> ScanPlan:
+def plan_snapshot(
+    table: TableState, files: Iterable[SharedFile], request: ScanRequest, options: ReadOptions
+) -> ScanPlan:
     """Return the live ``files`` that may have rows of ``request``; like ``stream_snapshot``, complete."""
     return stream_snapshot(table, files, request, options).whole()
 
 
 def stream_snapshot(
-    table: TableState, files: Iterable[AddFile], request: ScanRequest, options: ReadOptions
+    table: TableState, files: Iterable[SharedFile], request: ScanRequest, options: ReadOptions
 ) -> ScanStream:
     """Yield the live ``files`` that may have rows of ``request``, as they arrive.
 
@@ -55,11 +57,12 @@ def stream_snapshot(
     return planner.stream(_wanted(planner, files))
 
 
-def _wanted(planner: FilePlanner, files: Iterable[AddFile]) -> Generator[FileTask, None, None]:
+def _wanted(planner: FilePlanner, files: Iterable[SharedFile]) -> Generator[FileTask, None, None]:
     consider = planner.consider
-    for add in files:
+    for file in files:
         # A million files pass here, most without a vector: avoid the call.
-        task = consider(add) if add.deletion_vector is None else consider(add, without=vector_ref(add))
+        vector = file.action.deletion_vector  # type: ignore[union-attr]
+        task = consider(file) if vector is None else consider(file, without=vector_ref(file))
         if task is not None:
             yield task
         elif planner.has_enough:
@@ -85,7 +88,7 @@ class FilePlanner:
 
     def consider(
         self,
-        action: FileAction,
+        file: SharedFile,
         described_by: FileAction | None = None,
         change: Change | None = None,
         without: DeletionVectorRef | None = None,
@@ -96,6 +99,7 @@ class FilePlanner:
         ``described_by`` is the action whose statistics cover the rows, if it is another one. ``change``, ``without``
         and ``only`` are as in ``FileTask``.
         """
+        action = file.action
         if self._left is not None and self.is_full:
             self._skip("by_limit", action)
             self.has_enough = self._skipped["by_limit"] >= _LISTED_IN_VAIN
@@ -112,16 +116,16 @@ class FilePlanner:
             # For most of a million files: unset fields cost nothing.
             values = action.partition_values
             task = FileTask(
-                key=url_key(action),
+                key=url_key(file),
                 url=action.path,
-                file_id=action.file_id,
-                expiration_ms=action.shared_expiration,
+                file_id=file.file_id,
+                expiration_ms=file.expiration,
                 size=-1 if action.size is None else action.size,
                 partition_values=self._shared(values) if values else _NO_VALUES,
                 num_records=records,
             )
         else:
-            task = self._task(action, records, change, without, only)
+            task = self._task(file, records, change, without, only)
         if self._left is not None:
             # A file of unknown length may have none of the remaining rows.
             self._left -= task.live_records or 0
@@ -147,12 +151,13 @@ class FilePlanner:
 
     def _task(
         self,
-        action: FileAction,
+        file: SharedFile,
         records: int | None,
         change: Change | None,
         without: DeletionVectorRef | None,
         only: DeletionVectorRef | None,
     ) -> FileTask:
+        action = file.action
         base_row_id = default_row_commit_version = None
         if self._lineage:
             assert isinstance(action, AddFile)
@@ -162,13 +167,13 @@ class FilePlanner:
                 "The table tracks rows, but the server sent no baseRowId or defaultRowCommitVersion for a file; row "
                 "lineage needs the delta response format.",
                 table=self._context.table,
-                file_id=action.file_id,
+                file_id=file.file_id,
             )
         return FileTask(
-            key=url_key(action),
+            key=url_key(file),
             url=action.path,
-            file_id=action.file_id,
-            expiration_ms=action.shared_expiration,
+            file_id=file.file_id,
+            expiration_ms=file.expiration,
             size=-1 if action.size is None else action.size,
             without=without,
             only=only,
@@ -232,12 +237,12 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
     return context
 
 
-def vector_ref(action: AddFile | RemoveFile) -> DeletionVectorRef | None:
-    """Return the reference to the deletion vector of ``action``, or ``None``."""
-    descriptor = action.deletion_vector
+def vector_ref(file: SharedFile) -> DeletionVectorRef | None:
+    """Return the reference to the deletion vector of ``file``, or ``None``."""
+    descriptor = None if isinstance(file.action, AddCdcFile) else file.action.deletion_vector
     if descriptor is None or (descriptor.cardinality == 0 and descriptor.size_in_bytes == 0):
         return None
-    return DeletionVectorRef(descriptor, url_key(action) + DELETION_VECTOR_SUFFIX)
+    return DeletionVectorRef(descriptor, url_key(file) + DELETION_VECTOR_SUFFIX)
 
 
 def _row_lineage(table: TableState) -> RowLineage:

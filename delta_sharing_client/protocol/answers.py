@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 
-from delta_sharing_client.delta.actions import Metadata, Protocol, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import Metadata, Protocol, TableAction, VersionedMetadata, VersionedProtocol
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.lines import (
@@ -23,7 +23,6 @@ from delta_sharing_client.protocol.lines import (
     Line,
     QueryStatus,
     Subject,
-    TableAction,
     format_of,
     read_metadata,
     read_protocol,

@@ -1,6 +1,6 @@
 """The lines of a query's response: their types, decoding by blocks, and conversion of files to actions.
 
-No I/O: blocks of bytes go in, typed lines and actions come out (protocol, "API Response Actions", both formats).
+No I/O: blocks of bytes go in, typed lines and files come out (protocol, "API Response Actions", both formats).
 ``protocol.answers`` checks their order; the bytes come from ``protocol.pages``. Unknown fields are ignored, because the
 protocol lets servers add them; ``null`` means absent.
 """
@@ -25,8 +25,7 @@ from delta_sharing_client.delta.actions import (
     Metadata,
     Protocol,
     RemoveFile,
-    VersionedMetadata,
-    VersionedProtocol,
+    SharedFile,
 )
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.options import ResponseFormat
@@ -132,9 +131,6 @@ class Line(msgspec.Struct, rename={"metadata": "metaData", "end": "endStreamActi
     remove: Union[FileLine, None] = None
     end: Union[EndStreamAction, None] = None
     query: Union[QueryStatus, None] = None
-
-
-TableAction = Union[FileAction, VersionedMetadata, VersionedProtocol]
 
 
 class AnswerKind(enum.Enum):
@@ -351,17 +347,17 @@ def _metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> Metad
 
 
 class FileReader:
-    """Converts file lines to actions. One per response, because its files share equal partition values."""
+    """Converts file lines to files. One per response, because its files share equal partition values."""
 
     def __init__(self, response_format: ResponseFormat, kind: AnswerKind) -> None:
         self._known: dict[tuple[tuple[str, str | None], ...], PartitionValues] = {}
         self._kind = kind
-        self.read: Callable[[Line], FileAction | str] = (
+        self.read: Callable[[Line], SharedFile | str] = (
             self._read_delta if response_format is ResponseFormat.DELTA else self._read_parquet
         )
-        """Return the action of a line that holds a file, or a clause saying what is wrong with it."""
+        """Return the file of a line, or a clause saying what is wrong with it."""
 
-    def _read_delta(self, line: Line) -> FileAction | str:
+    def _read_delta(self, line: Line) -> SharedFile | str:
         file = line.file
         single = file.delta_single_action if file is not None else None
         if file is None or single is None:
@@ -370,63 +366,45 @@ class FileReader:
         action: FileAction
         if add is not None and remove is None and cdc is None:
             action = add
-            add.partition_values = self._shared(add.partition_values)
-            add.shared_deletion_vector_id = file.deletion_vector_file_id
-            if add.size < 0 and file.size is not None:
-                add.size = file.size
         elif self._kind is AnswerKind.SNAPSHOT:
             return "a snapshot holds add actions only"
         elif remove is not None and add is None and cdc is None:
             action = remove
-            remove.shared_deletion_vector_id = file.deletion_vector_file_id
-            if remove.partition_values is not None:
-                remove.partition_values = self._shared(remove.partition_values)
-            if remove.size is None:
-                remove.size = file.size
         elif cdc is not None and add is None and remove is None:
             action = cdc
-            cdc.partition_values = self._shared(cdc.partition_values)
-            if cdc.size < 0 and file.size is not None:
-                cdc.size = file.size
         else:
             return "deltaSingleAction must hold exactly one of add, remove and cdc"
-        action.file_id = file.id
-        action.shared_version = file.version
-        action.shared_timestamp = file.timestamp
-        action.shared_expiration = file.expiration_timestamp
-        return action
+        values = action.partition_values
+        if values:
+            shared = self._shared(values)
+            if shared is not values:
+                action = msgspec.structs.replace(action, partition_values=shared)
+        if (action.size is None or action.size < 0) and file.size is not None:
+            action = msgspec.structs.replace(action, size=file.size)
+        return SharedFile(
+            action, file.id, file.deletion_vector_file_id, file.version, file.timestamp, file.expiration_timestamp
+        )
 
-    def _read_parquet(self, line: Line) -> FileAction | str:
+    def _read_parquet(self, line: Line) -> SharedFile | str:
         file = line.file or line.add
-        if file is not None:
-            if file.url is None:
-                return "a parquet response gives each file a url"
-            return AddFile(
-                path=file.url,
-                partition_values=self._shared(file.partition_values or {}),
-                size=-1 if file.size is None else file.size,
-                stats=file.stats,
-                file_id=file.id,
-                shared_version=file.version,
-                shared_timestamp=file.timestamp,
-                shared_expiration=file.expiration_timestamp,
-            )
-        if self._kind is AnswerKind.SNAPSHOT:
+        if file is None and self._kind is AnswerKind.SNAPSHOT:
             return "a snapshot holds files only"
-        file = line.remove or line.cdf
+        is_added = file is not None
+        file = file or line.remove or line.cdf
         if file is None or file.url is None:
             return "a parquet response gives each file a url"
         values = self._shared(file.partition_values or {})
+        size = -1 if file.size is None else file.size
         action: FileAction
-        if line.remove is not None:
+        if is_added:
+            action = AddFile(path=file.url, partition_values=values, size=size, stats=file.stats)
+        elif line.remove is not None:
             action = RemoveFile(path=file.url, partition_values=values, size=file.size, stats=file.stats)
         else:
-            action = AddCdcFile(path=file.url, partition_values=values, size=-1 if file.size is None else file.size)
-        action.file_id = file.id
-        action.shared_version = file.version
-        action.shared_timestamp = file.timestamp
-        action.shared_expiration = file.expiration_timestamp
-        return action
+            action = AddCdcFile(path=file.url, partition_values=values, size=size)
+        return SharedFile(
+            action, file.id, version=file.version, timestamp=file.timestamp, expiration=file.expiration_timestamp
+        )
 
     def _shared(self, values: PartitionValues) -> PartitionValues:
         if not values:

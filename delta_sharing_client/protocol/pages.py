@@ -13,9 +13,15 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Generator, Hashable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    SharedFile,
+    TableAction,
+    VersionedMetadata,
+    VersionedProtocol,
+)
 from delta_sharing_client.delta.listed import ListedFiles
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError
@@ -29,7 +35,6 @@ from delta_sharing_client.protocol.lines import (
     Lines,
     QueryStatus,
     Subject,
-    TableAction,
 )
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import check_file_id_hash, error_in
@@ -321,7 +326,8 @@ class _Files:
 
     def take(self, actions: list[TableAction]) -> list[TableAction]:
         """Return those of ``actions`` that were not returned yet."""
-        names = [action.file_id or without_query(action.path) for action in actions]  # type: ignore[union-attr]
+        files = cast("list[SharedFile]", actions)
+        names = [file.file_id or without_query(file.action.path) for file in files]
         if self._before is not None:
             self._again.new(actions)
             # A file that is skipped by mistake would be missing, so both hashes are compared.
@@ -363,7 +369,7 @@ class _Changes:
 def _change_key(action: TableAction) -> Hashable:
     if isinstance(action, (VersionedMetadata, VersionedProtocol)):
         return type(action), action.version
-    vector = action.deletion_vector if isinstance(action, (AddFile, RemoveFile)) else None
+    vector = None if isinstance(action.action, AddCdcFile) else action.action.deletion_vector
     # Two removals or additions of one file in one version can only differ in their deletion vector.
     rows = None if vector is None else (vector.offset, vector.cardinality)
-    return type(action), action.shared_version, action.shared_timestamp, action.file_id, rows
+    return type(action.action), action.version, action.timestamp, action.file_id, rows

@@ -10,12 +10,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from delta_sharing_client.delta.actions import TableAction
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import NotFoundError, ProtocolError, RequestError, UsageError
 from delta_sharing_client.instants import to_instant
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.answers import AnswerRules, TableHead
-from delta_sharing_client.protocol.lines import AnswerKind, TableAction
+from delta_sharing_client.protocol.lines import AnswerKind
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import capabilities, file_id_hash
 from delta_sharing_client.protocol.names import TableName
@@ -185,9 +186,8 @@ class TableAnswer:
     head:
         The first lines and headers.
     blocks, actions:
-        The file actions of all pages with ``file_id`` and the ``shared_*`` fields, and ``VersionedMetadata`` and
-        ``VersionedProtocol`` in a range of versions. They can be consumed once, one by one or in batches as they
-        arrive.
+        The files of all pages, and ``VersionedMetadata`` and ``VersionedProtocol`` in a range of versions. They can be
+        consumed once, one by one or in batches as they arrive.
         They raise if the response is incomplete, malformed or reports an error, so only an exhausted iterator is a
         complete response.
     """

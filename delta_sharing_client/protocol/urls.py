@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, Union
 
-from delta_sharing_client.delta.actions import AddFile, RemoveFile, VersionedMetadata, VersionedProtocol
+from delta_sharing_client.delta.actions import AddCdcFile, SharedFile
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, unversioned, url_key
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.fingerprints import Fingerprints, hashes
@@ -134,14 +134,14 @@ class RefreshingUrls:
         return query_table(self._rest, self._table, query, response_format=self._format)
 
     def _named_urls(self, answer: TableAnswer) -> Iterator[tuple[str, _Url]]:
-        for action in answer.actions:
-            if isinstance(action, (VersionedMetadata, VersionedProtocol)):
+        for file in answer.actions:
+            if not isinstance(file, SharedFile):
                 continue
-            name = self._name(url_key(action))
-            yield name, _Url(action.path, action.shared_expiration)
-            vector = action.deletion_vector if isinstance(action, (AddFile, RemoveFile)) else None
+            name, action = self._name(url_key(file)), file.action
+            yield name, _Url(action.path, file.expiration)
+            vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
             if vector is not None and vector.storage_type == "p":
-                yield name + DELETION_VECTOR_SUFFIX, _Url(vector.path_or_inline_dv, action.shared_expiration)
+                yield name + DELETION_VECTOR_SUFFIX, _Url(vector.path_or_inline_dv, file.expiration)
 
     @property
     def _is_snapshot(self) -> bool:

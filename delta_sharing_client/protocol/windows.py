@@ -15,9 +15,9 @@ import threading
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
+from delta_sharing_client.delta.actions import SharedFile, TableAction
 from delta_sharing_client.errors import ProtocolError, RequestError, UnsupportedFeatureError
 from delta_sharing_client.protocol.answers import TableHead
-from delta_sharing_client.protocol.lines import TableAction
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import ChangesQuery, TableAnswer, query_changes
 from delta_sharing_client.protocol.rest import RestClient
@@ -112,7 +112,7 @@ def feed_windows(
     """
     if answer.head.is_view or query.ending_timestamp is not None:
         return None
-    versions = {getattr(action, "shared_version", None) for action in beginning}
+    versions = {action.version for action in beginning if isinstance(action, SharedFile)}
     seen = sorted(version for version in versions if version is not None)
     if not seen:
         return None

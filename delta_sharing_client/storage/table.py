@@ -14,19 +14,20 @@ import io
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
-    AddFile,
     CommitInfo,
     DeletionVectorDescriptor,
     FileAction,
     Metadata,
     RemoveFile,
+    SharedFile,
+    TableAction,
     VersionedMetadata,
     VersionedProtocol,
 )
@@ -40,7 +41,7 @@ from delta_sharing_client.errors import DataError, TransportError, UnsupportedFe
 from delta_sharing_client.fetch.source import Body, DataRequest, Refused
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.changes import ChangeAction, plan_changes
+from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.snapshot import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
@@ -53,8 +54,6 @@ from delta_sharing_client.storage.place import Place, StoredBody, normalized, pl
 # The number of log files that are downloaded ahead.
 _AHEAD = 16
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
-
-ActionT = TypeVar("ActionT", bound=FileAction)
 
 
 class TableFiles:
@@ -100,17 +99,20 @@ class TableFiles:
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             yield DeltaLog(_Log(self, pool), self.table)
 
-    def placed(self, action: ActionT) -> ActionT:
-        """Return a file of the log with addresses in place of paths.
+    def placed(self, action: FileAction, commit: Commit | None = None) -> SharedFile:
+        """Return a file of the log with addresses in place of paths, and the version and time of ``commit``.
 
         Raises ``UnsupportedFeatureError`` if it is outside of the locations of the server's credentials.
         """
-        placed = replace(action, path=self._address(action.path), file_id=canonical_path(action.path))
-        if isinstance(placed, (AddFile, RemoveFile)) and placed.deletion_vector is not None:
-            placed.deletion_vector = self._placed_vector(placed.deletion_vector)
-        if isinstance(placed, (AddCdcFile, AddFile)) and placed.size < 0:
-            raise DataError("A file of the log must have a size.", table=self.table, file_id=placed.file_id)
-        return placed
+        file_id = canonical_path(action.path)
+        if not isinstance(action, RemoveFile) and action.size < 0:
+            raise DataError("A file of the log must have a size.", table=self.table, file_id=file_id)
+        placed: FileAction = replace(action, path=self._address(action.path))
+        if not isinstance(placed, AddCdcFile) and placed.deletion_vector is not None:
+            placed = replace(placed, deletion_vector=self._placed_vector(placed.deletion_vector))
+        if commit is None:
+            return SharedFile(placed, file_id)
+        return SharedFile(placed, file_id, version=commit.version, timestamp=commit.timestamp_ms)
 
     def read(self, address: str) -> bytes:
         """Return a whole file; raises ``FileNotFoundError`` if it is missing, and the errors of a data file."""
@@ -252,9 +254,9 @@ class CommitFacts(NamedTuple):
 
 def plan_table(
     rest: RestClient, table: TableName, request: ScanRequest, options: ReadOptions
-) -> tuple[Snapshot, ScanPlan]:
-    """Read the log of ``table``; return the whole snapshot, with addresses as paths, and the files that ``request``
-    needs.
+) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
+    """Read the log of ``table``; return the whole snapshot, its files, with addresses as paths, and those that
+    ``request`` needs.
 
     Raises
     ------
@@ -273,9 +275,9 @@ def plan_table(
         if request.timestamp is not None:
             version = _version_at(log, _milliseconds(request.timestamp), files.table)
         snapshot = log.snapshot(version)
-        snapshot = dataclasses.replace(snapshot, files=[files.placed(add) for add in snapshot.files])
-    plan = plan_snapshot(_state(rest, files, snapshot), snapshot.files, request, options)
-    return snapshot, _reading(plan, files)
+        placed = [files.placed(add) for add in snapshot.files]
+    plan = plan_snapshot(_state(rest, files, snapshot), placed, request, options)
+    return snapshot, placed, _reading(plan, files)
 
 
 def plan_change_feed(rest: RestClient, table: TableName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
@@ -320,7 +322,7 @@ def _has_feed(metadata: Metadata) -> bool:
     return metadata.properties.get(_FEED_PROPERTY, "").lower() == "true"
 
 
-def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[Commit], first: Snapshot) -> Iterator[ChangeAction]:
+def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[Commit], first: Snapshot) -> Iterator[TableAction]:
     metadata = first.metadata
     for commit in commits:
         if commit.version > first.version:
@@ -341,9 +343,7 @@ def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[Commit], first:
             whole: FileAction = action
             if isinstance(action, RemoveFile) and action.partition_values is None and metadata.partition_columns:
                 whole = _completed(log, action, commit.version, files.table)
-            placed = files.placed(whole)
-            placed.shared_version, placed.shared_timestamp = commit.version, commit.timestamp_ms
-            yield placed
+            yield files.placed(whole, commit)
 
 
 def _completed(log: DeltaLog, remove: RemoveFile, version: int, table: str) -> RemoveFile:

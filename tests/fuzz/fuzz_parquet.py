@@ -31,9 +31,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
+from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol, SharedFile
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
-from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.source import Body, DataRequest, Span, Version
@@ -109,10 +108,9 @@ def read_file(data: bytes, read: int, schema: pa.Schema | None = None) -> bool:
     """
     text = schema_to_json(from_arrow_schema(SCHEMA if schema is None else schema))
     metadata = Metadata("00000000-0000-0000-0000-000000000001", text)
-    add = AddFile(path=URL, size=len(data), file_id=FILE_ID)
-    snapshot = Snapshot.from_actions(0, [Protocol(1), metadata, add], table=TABLE)
+    file = SharedFile(AddFile(path=URL, size=len(data)), FILE_ID)
     table = TableState(name=TABLE, version=0, protocol=Protocol(1), metadata=metadata)
-    plan = plan_snapshot(table, snapshot.files, ScanRequest(**READS[read % len(READS)]), OPTIONS)
+    plan = plan_snapshot(table, [file], ScanRequest(**READS[read % len(READS)]), OPTIONS)
     start = time.process_time()
     error: DeltaSharingError | None = None
     with storage_with(data):

@@ -25,7 +25,7 @@ def rebuild_snapshot(served: ServedTables, name: str, directory: pathlib.Path) -
     """Write the log of the latest snapshot; its files stay where they are."""
     table = served.table(name)
     read = ScanRequest(response_format=ds.ResponseFormat.DELTA)
-    snapshot, _ = query_snapshot(table.rest, table.name, read, ds.ReadOptions())
+    snapshot, _, _ = query_snapshot(table.rest, table.name, read, ds.ReadOptions())
     files = [_placed(served, name, item, _uri(served.local_file(name, item.path))) for item in snapshot.files]
     write_log(directory, dataclasses.replace(snapshot, files=files))
     return snapshot
@@ -48,11 +48,11 @@ def rebuild_feed(served: ServedTables, name: str, start: int, end: int, director
         elif isinstance(action, VersionedProtocol):
             by_version.setdefault(action.version, []).append(action.protocol)
         else:
-            path = served.local_file(name, action.path)
+            path = served.local_file(name, action.action.path)
             local = f"{hashlib.sha256(str(path).encode()).hexdigest()}.parquet"
             shutil.copy(path, directory / local)
-            by_version.setdefault(action.shared_version, []).append(_placed(served, name, action, local))
-            times[action.shared_version] = action.shared_timestamp
+            by_version.setdefault(action.version, []).append(_placed(served, name, action.action, local))
+            times[action.version] = action.timestamp
     commits = {
         version: Commit.from_actions(version, times.get(version), actions) for version, actions in by_version.items()
     }

@@ -21,12 +21,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from benchmarks.long_listing import LongListing
-from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol
+from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol, SharedFile
 from delta_sharing_client.delta.deletion_vectors import decode_inline
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
-from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.request import ScanRequest, TableState
@@ -248,7 +248,7 @@ class Table:
 
     storage: Storage
     metadata: Metadata
-    adds: list[AddFile] = dataclasses.field(default_factory=list)
+    adds: list[SharedFile] = dataclasses.field(default_factory=list)
 
     def add(
         self,
@@ -259,7 +259,7 @@ class Table:
         write: Any = None,
         removed: Sequence[int] | None = None,
         **fields: Any,
-    ) -> AddFile:
+    ) -> SharedFile:
         """Add a file; the rows ``removed``, by default those of an inline vector, hold what nobody may look at.
 
         Where ``data`` is a file, it was made so; an empty ``removed`` says that a test needs the rows as they are.
@@ -276,19 +276,19 @@ class Table:
         blob = data if isinstance(data, bytes) else parquet_bytes(data, **(write or {}))
         if stats is not None:
             fields["stats"] = json.dumps(stats)
-        add = AddFile(path=self.storage.put(name, blob), size=len(blob), file_id=f"id-{name}", **fields)
-        self.adds.append(add)
-        return add
+        add = AddFile(path=self.storage.put(name, blob), size=len(blob), **fields)
+        self.adds.append(SharedFile(add, f"id-{name}"))
+        return self.adds[-1]
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot.from_actions(3, [Protocol(1), self.metadata, *self.adds])
+    def move(self, url: str) -> None:
+        """Say that the last file is at ``url``."""
+        self.adds[-1] = replace(self.adds[-1], action=replace(self.adds[-1].action, path=url))
 
     def plan(self, *, options: ReadOptions | None = None, urls: Any = None, **request: Any) -> ScanPlan:
         if request.get("columns") is not None:
             request["columns"] = tuple(tuple(name.split(".")) for name in request["columns"])
-        snapshot = self.snapshot()
-        table = table_state(snapshot.metadata, snapshot.protocol, version=snapshot.version, urls=urls)
-        return plan_snapshot(table, snapshot.files, ScanRequest(**request), options or fast_options())
+        table = table_state(self.metadata, Protocol(1), version=3, urls=urls)
+        return plan_snapshot(table, self.adds, ScanRequest(**request), options or fast_options())
 
     def read(self, report: ScanReport | None = None, **request: Any) -> pa.Table:
         return rows_of(self.plan(**request), report)

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client import planning
-from delta_sharing_client.delta.actions import AddFile
+from delta_sharing_client.delta.actions import AddFile, SharedFile
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.query import TableAnswer
 from mock_server.wire import Renderer
@@ -124,12 +124,13 @@ def test_a_limit_reads_no_more_of_an_endless_listing_than_it_needs(
     taken: list[str] = []
     listed, closed = planning.live_files, []
 
-    def endless(answer: TableAnswer, table: TableName, most: int) -> Iterator[AddFile]:
+    def endless(answer: TableAnswer, table: TableName, most: int) -> Iterator[SharedFile]:
         first = list(listed(answer, table, most))
         yield from first
         for number in itertools.count():
             taken.append(f"more-{number}")
-            yield msgspec.structs.replace(first[0], path=first[0].path + str(number), file_id=taken[-1])
+            action = replace(first[0].action, path=first[0].action.path + str(number))
+            yield SharedFile(action, taken[-1])
 
     def close(answer: TableAnswer) -> None:
         closed.append(answer)
@@ -218,7 +219,7 @@ def test_numbers_are_compared_where_both_are_known(
 ) -> None:
     answer = types.SimpleNamespace(
         head=types.SimpleNamespace(num_files=told[0], table_size=told[1], version=3),
-        blocks=[[AddFile(f"https://h/{at}?x", {}, size, file_id=str(at))] for at, size in enumerate(sizes)],
+        blocks=[[SharedFile(AddFile(f"https://h/{at}?x", {}, size), str(at))] for at, size in enumerate(sizes)],
     )
     notes: list[str] = []
     checked = planning._checked_files(answer, TableName("s", "s", "t"), 9, ds.ReadOptions(), notes)

@@ -42,7 +42,6 @@ ACTION_NAMES: dict[type, str] = {
     CheckpointMetadata: "checkpointMetadata",
     Sidecar: "sidecar",
 }
-_SHARING_FIELDS = ("fileId", "sharedDeletionVectorId", "sharedVersion", "sharedTimestamp", "sharedExpiration")
 
 
 def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
@@ -90,11 +89,9 @@ def action_fields(action: Action) -> dict[str, Any]:
     """Return the fields of ``action`` as JSON values; ``DataError`` if a file's size is unknown, because a log must
     have it."""
     fields: dict[str, Any] = msgspec.to_builtins(action)
-    for name in _SHARING_FIELDS:
-        fields.pop(name, None)
     if isinstance(action, (AddFile, AddCdcFile)):
         if action.size < 0:
-            raise DataError("A log must state the size of every file, but it is unknown.", file_id=action.file_id)
+            raise DataError("A log must state the size of every file, but it is unknown.")
         fields["partitionValues"] = dict(action.partition_values)
         fields["dataChange"] = action.data_change
         if isinstance(action, AddFile):

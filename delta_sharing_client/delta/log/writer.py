@@ -36,17 +36,17 @@ def write_log(directory: str | os.PathLike[str], snapshot: Snapshot) -> Path:
     """Write the log of ``snapshot``, at its version, and return the ``_delta_log`` directory.
 
     ``directory`` is the table's directory; it is created if necessary, and must not have a log entry of that version.
-    Paths of files are not changed; fields of a sharing server are omitted. Raises ``UsageError`` if a file is a signed
+    Paths of files are not changed. Raises ``UsageError`` if a file is a signed
     URL, which a log must not contain, or the log entry exists, ``DataError`` if the size of a file is unknown.
     """
     log = Path(directory) / LOG_DIRECTORY
     log.mkdir(parents=True, exist_ok=True)
-    for item in snapshot.files:
+    for number, item in enumerate(snapshot.files):
         vector = item.deletion_vector
         if is_url(item.path) or (vector is not None and is_url(vector.path_or_inline_dv)):
             raise UsageError(
-                "A log must not hold signed URLs, which expire and are secret, but the file "
-                f"{item.file_id or '(no id)'!r} or its deletion vector is one."
+                "A log must not hold signed URLs, which expire and are secret, but the path of file number "
+                f"{number + 1} or of its deletion vector is one; write a copy of the files, and name that."
             )
     actions = [*_head(snapshot), *_with_all_partitions(snapshot.files, snapshot.metadata)]
     in_commit = _carries_times(snapshot.protocol, snapshot.metadata)

@@ -5,19 +5,27 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, RemoveFile, SharedFile
 from delta_sharing_client.delta.listed import ListedFiles
 from delta_sharing_client.errors import ProtocolError
 
 VECTOR = DeletionVectorDescriptor("u", "x", 34, 1, 1)
 
 
-def file(name: str, size: int = 3, *, signature: str = "1", **fields: object) -> AddFile:
-    return AddFile(f"https://h/{name}?sig={signature}", {}, size, **{"file_id": name, **fields})  # type: ignore[arg-type]
+def file(
+    name: str,
+    size: int = 3,
+    *,
+    file_id: str | None = None,
+    signature: str = "1",
+    deletion_vector: DeletionVectorDescriptor | None = None,
+) -> SharedFile:
+    add = AddFile(f"https://h/{name}?sig={signature}", {}, size, deletion_vector=deletion_vector)
+    return SharedFile(add, file_id or name)
 
 
-def names(files: list[AddFile]) -> list[str]:
-    return [add.path.partition("?")[0].rpartition("/")[2] for add in files]
+def names(files: list[SharedFile]) -> list[str]:
+    return [file.action.path.partition("?")[0].rpartition("/")[2] for file in files]
 
 
 # Of which files names are held as text: all, the first, and none.
@@ -27,7 +35,7 @@ def names(files: list[AddFile]) -> list[str]:
 def test_a_file_is_new_once_however_its_url_is_signed(
     most: int, vector: DeletionVectorDescriptor | None, has_ids: bool
 ) -> None:
-    def made(name: str, signature: str = "1") -> AddFile:
+    def made(name: str, signature: str = "1") -> SharedFile:
         add = file(name, signature=signature, deletion_vector=vector)
         return add if has_ids else replace(add, file_id=None)
 
@@ -52,9 +60,9 @@ def test_a_file_is_new_once_however_its_url_is_signed(
     ],
     ids=["path", "size", "vector", "another vector"],
 )
-def test_two_files_of_one_id_are_refused(most: int, together: bool, other: AddFile) -> None:
+def test_two_files_of_one_id_are_refused(most: int, together: bool, other: SharedFile) -> None:
     first = file("a")
-    if other.deletion_vector is not None and other.deletion_vector.offset == 2:
+    if getattr(other.action.deletion_vector, "offset", None) == 2:
         first = file("a", deletion_vector=VECTOR)
     listed = ListedFiles("s.s.t", 3, most)
     page = [file("0"), first]
@@ -78,5 +86,5 @@ def test_the_bytes_are_known_if_the_size_of_every_file_is() -> None:
 
 def test_what_is_no_file_of_a_snapshot_is_refused() -> None:
     with pytest.raises(ProtocolError, match="a line of type 'RemoveFile' was found") as caught:
-        ListedFiles("s.s.t", 3).new([file("a"), RemoveFile("b")])
+        ListedFiles("s.s.t", 3).new([file("a"), SharedFile(RemoveFile("b"))])
     assert (caught.value.table, caught.value.version) == ("s.s.t", 3)

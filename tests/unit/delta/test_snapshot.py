@@ -19,9 +19,11 @@ from delta_sharing_client.delta.actions import (
     Protocol,
     RemoveFile,
     RowIdHighWaterMark,
+    SharedFile,
     Transaction,
 )
-from delta_sharing_client.delta.paths import logical_file_key
+from delta_sharing_client.delta.log.lines import read_actions
+from delta_sharing_client.delta.paths import shared_file_key
 from delta_sharing_client.delta.snapshot import (
     Replay,
     Snapshot,
@@ -103,17 +105,27 @@ def test_two_spellings_of_one_path_are_one_file(added: str, removed: str) -> Non
 def test_a_shared_file_is_known_by_its_id_not_by_its_signature() -> None:
     vector = _vector("https://host/dv.bin?sig=1", storage="p")
     again = _vector("https://host/dv.bin?sig=2", storage="p")
-    first = AddFile("https://host/f?sig=1", size=1, file_id="id", deletion_vector=vector)
-    same = AddFile("https://other/f?sig=2", size=1, file_id="id", deletion_vector=again)
-    assert logical_file_key(first) == logical_file_key(same)
-    other = AddFile("x", size=1, file_id="id", deletion_vector=_vector("https://host/dv.bin?sig=3", 9, "p"))
-    assert logical_file_key(first) != logical_file_key(other)
-    named = AddFile("x", size=1, file_id="id", shared_deletion_vector_id="dv", deletion_vector=again)
+    first = SharedFile(AddFile("https://host/f?sig=1", size=1, deletion_vector=vector), "id")
+    same = SharedFile(AddFile("https://other/f?sig=2", size=1, deletion_vector=again), "id")
+    assert shared_file_key(first) == shared_file_key(same)
+    other = AddFile("x", size=1, deletion_vector=_vector("https://host/dv.bin?sig=3", 9, "p"))
+    assert shared_file_key(first) != shared_file_key(SharedFile(other, "id"))
+    named = SharedFile(AddFile("x", size=1, deletion_vector=again), "id", "dv")
     elsewhere = _vector("https://moved/dv.bin", storage="p")
-    moved = AddFile("x", size=1, file_id="id", shared_deletion_vector_id="dv", deletion_vector=elsewhere)
-    assert logical_file_key(named) == logical_file_key(moved)
-    unnamed = AddFile("https://host/f?sig=1", size=1)
-    assert logical_file_key(unnamed) == logical_file_key(AddFile("https://host/f?sig=2", size=1))
+    moved = SharedFile(AddFile("x", size=1, deletion_vector=elsewhere), "id", "dv")
+    assert shared_file_key(named) == shared_file_key(moved)
+    unnamed, again_unnamed = (SharedFile(AddFile(f"https://host/f?sig={n}", size=1)) for n in (1, 2))
+    assert shared_file_key(unnamed) == shared_file_key(again_unnamed)
+    assert shared_file_key(SharedFile(AddCdcFile("c", size=1), "id")) == "id"
+
+
+def test_fields_that_only_a_server_sends_mean_nothing_in_a_log() -> None:
+    """Two files are two, whatever a writer puts beside their paths."""
+    lines = [
+        b'{"add": {"path": "%b", "size": 1, "fileId": "same", "sharedDeletionVectorId": "v"}}' % path
+        for path in (b"a", b"b")
+    ]
+    assert [file.path for file in Snapshot.from_actions(1, [*HEAD, *read_actions(lines, "1.json")]).files] == ["a", "b"]
 
 
 keys = st.tuples(st.sampled_from("abcd"), st.sampled_from([None, "x", "y"]))

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.actions import AddFile
+from delta_sharing_client.delta.actions import AddFile, SharedFile
 from delta_sharing_client.follow.admission import Budget, Position, VersionFiles, admit
 from tests.quota import meets, met
 
 
 def offered(version: int, sizes: tuple[int, ...] = (), units: tuple[int, ...] = ()) -> VersionFiles:
-    return VersionFiles(version, tuple(AddFile(path="x", size=size) for size in sizes), units)
+    return VersionFiles(version, tuple(SharedFile(AddFile(path="x", size=size)) for size in sizes), units)
 
 
 # A table like the JVM connector's fixture `streaming_cdf_table`: one file of 2 rows, one of 3, four change files with

@@ -10,9 +10,9 @@ from delta_sharing_client.delta.actions import (
     AddCdcFile,
     AddFile,
     DeletionVectorDescriptor,
-    FileAction,
     Metadata,
     RemoveFile,
+    SharedFile,
 )
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, RequestError, TransportError
 from delta_sharing_client.follow.admission import appended_files, change_files, units
@@ -23,19 +23,19 @@ from delta_sharing_client.follow.table import difference, fingerprint
 VECTOR = DeletionVectorDescriptor("i", "x", 4, 1)
 
 
-def add(name: str, vector: DeletionVectorDescriptor | None = None) -> AddFile:
-    return AddFile(path=name, file_id=name, deletion_vector=vector)
+def add(name: str, vector: DeletionVectorDescriptor | None = None) -> SharedFile:
+    return SharedFile(AddFile(path=name, deletion_vector=vector), name)
 
 
-def remove(name: str, vector: DeletionVectorDescriptor | None = None) -> RemoveFile:
-    return RemoveFile(path=name, file_id=name, deletion_vector=vector)
+def remove(name: str, vector: DeletionVectorDescriptor | None = None) -> SharedFile:
+    return SharedFile(RemoveFile(path=name, deletion_vector=vector), name)
 
 
-def cdc(name: str) -> AddCdcFile:
-    return AddCdcFile(path=name, file_id=name)
+def cdc(name: str) -> SharedFile:
+    return SharedFile(AddCdcFile(path=name), name)
 
 
-def appended(actions: list[FileAction], policy: OnChange) -> object:
+def appended(actions: list[SharedFile], policy: OnChange) -> object:
     try:
         return [file.file_id for file in appended_files(actions, 7, policy)]
     except DataError as error:
@@ -57,7 +57,7 @@ def test_deletes_alone() -> None:
 
 
 @pytest.mark.parametrize("actions", [[remove("a"), add("b")], [remove("a"), add("a", VECTOR)]])
-def test_updates_and_deletion_vectors(actions: list[FileAction]) -> None:
+def test_updates_and_deletion_vectors(actions: list[SharedFile]) -> None:
     for policy in (OnChange.FAIL, OnChange.IGNORE_DELETES):
         message = str(appended(actions, policy))
         assert "Detected a data update in version 7" in message
@@ -80,7 +80,7 @@ def test_added_and_removed_files_come_by_id_each_its_own_unit() -> None:
 
 def test_files_of_one_id_stay_together_removed_first() -> None:
     files = change_files([add("a"), remove("a"), add("b")])
-    assert [type(file) for file in files] == [RemoveFile, AddFile, AddFile]
+    assert [type(file.action) for file in files] == [RemoveFile, AddFile, AddFile]
     assert units(files) == (0, 0, 1)
 
 
@@ -90,7 +90,7 @@ def test_a_deletion_vector_keeps_the_whole_commit_together() -> None:
 
 def test_file_without_id_is_refused() -> None:
     with pytest.raises(DataError, match="without id"):
-        units([AddFile(path="x")])
+        units([SharedFile(AddFile(path="x"))])
 
 
 # === Schemas ===

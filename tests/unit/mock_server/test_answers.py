@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from mock_server.catalog import TableEntry, build
 from mock_server.table_writer import TableWriter
@@ -387,7 +388,7 @@ def test_a_file_that_cannot_be_named_ends_the_stream_with_an_error_never_without
 ) -> None:
     writer = TableWriter(tmp_path / "t")
     good, bad = (writer.add(rows(number), time=at(0)) for number in range(2))
-    bad.path = "../outside.parquet"
+    bad = replace(bad, path="../outside.parquet")
     writer.commit([Protocol(1, 2), table("t"), good, bad], "WRITE", at(0))
     own = start(tmp_path)
     end = own.query("t", "includeendstreamaction=true").end

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+from msgspec.structs import replace
 
 from mock_server.table_writer import TableWriter
 from tests.unit.mock_server.helpers import Api, Protocol, at, rows, table
@@ -106,7 +107,7 @@ def test_a_file_outside_the_table_is_served_if_the_log_names_it(start: Callable[
     source = TableWriter(tmp_path / "source")
     add = source.add(rows(1, 2), time=at(0))
     clone = TableWriter(tmp_path / "clones" / "t")
-    add.path = f"file:{tmp_path}/source/{add.path}"
+    add = replace(add, path=f"file:{tmp_path}/source/{add.path}")
     clone.commit([Protocol(1, 2), table("t"), add], "CLONE", at(0))
     own = start(tmp_path / "clones")
     (url,) = own.query("t").urls
@@ -135,7 +136,7 @@ def test_a_client_that_goes_away_in_the_middle_of_a_file_hurts_nobody(
     add = writer.add(rows(1), time=at(0))
     path = tmp_path / "t" / add.path
     path.write_bytes(bytes(64 << 20))
-    add.size = path.stat().st_size
+    add = replace(add, size=path.stat().st_size)
     writer.commit([Protocol(1, 2), table("t"), add], "WRITE", at(0))
     own = start(tmp_path)
     (url,) = own.query("t").urls

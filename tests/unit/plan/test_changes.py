@@ -18,6 +18,7 @@ from delta_sharing_client.delta.actions import (
     Metadata,
     Protocol,
     RemoveFile,
+    SharedFile,
     VersionedMetadata,
     VersionedProtocol,
 )
@@ -50,27 +51,28 @@ class Feed:
         self.head = head or metadata(SCHEMA)
         self.actions: list[Any] = []
 
-    def file(self, kind: type, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> Any:
+    def file(self, kind: type, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> SharedFile:
         table = ids if isinstance(ids, pa.Table) else pa.table({"id": pa.array(ids, pa.int64())})
         blob = parquet_bytes(table)
         self.storage.files[name] = blob
-        action = kind(
-            path=self.storage.url(name, f"{kind.__name__}-{version}"),
-            size=len(blob),
-            **{"file_id": f"id-{name}", "shared_version": version, "shared_timestamp": TIME + version, **fields},
-        )
-        self.actions.append(action)
-        return action
+        file_id = fields.pop("file_id", f"id-{name}")
+        action = kind(path=self.storage.url(name, f"{kind.__name__}-{version}"), size=len(blob), **fields)
+        self.actions.append(SharedFile(action, file_id, version=version, timestamp=TIME + version))
+        return self.actions[-1]
 
-    def add(self, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> AddFile:
-        return self.file(AddFile, version, name, ids, **fields)  # type: ignore[no-any-return]
+    def tell(self, **said: Any) -> None:
+        """Change what the server says of the last file."""
+        self.actions[-1] = replace(self.actions[-1], **said)
 
-    def remove(self, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> RemoveFile:
-        return self.file(RemoveFile, version, name, ids, **fields)  # type: ignore[no-any-return]
+    def add(self, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> SharedFile:
+        return self.file(AddFile, version, name, ids, **fields)
 
-    def cdc(self, version: int, name: str, ids: Sequence[int], types: Sequence[str], **fields: Any) -> AddCdcFile:
+    def remove(self, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> SharedFile:
+        return self.file(RemoveFile, version, name, ids, **fields)
+
+    def cdc(self, version: int, name: str, ids: Sequence[int], types: Sequence[str], **fields: Any) -> SharedFile:
         table = pa.table({"id": pa.array(ids, pa.int64()), "_change_type": list(types)})
-        return self.file(AddCdcFile, version, name, table, **fields)  # type: ignore[no-any-return]
+        return self.file(AddCdcFile, version, name, table, **fields)
 
     def plan(self, columns: Sequence[str] | None = None, **request: Any) -> ScanPlan:
         paths = None if columns is None else tuple((name,) for name in columns)
@@ -103,7 +105,8 @@ def test_file_that_is_sent_twice_for_one_version_is_refused(storage: Storage, ki
     feed.actions.append(feed.actions[-1])
     with pytest.raises(ProtocolError, match="each file of version 2 once"):
         feed.plan()
-    feed.actions[-1] = replace(feed.actions[-1], path="https://host/another.parquet")
+    action = replace(feed.actions[-1].action, path="https://host/another.parquet")
+    feed.actions[-1] = replace(feed.actions[-1], action=action)
     with pytest.raises(ProtocolError, match="two of one id"):
         feed.plan()
 
@@ -198,7 +201,7 @@ def test_add_and_remove_of_one_file_give_the_difference_of_their_vectors(
     feed.remove(5, "a", held, deletion_vector=None if before is None else vector(*before), **names)
     feed.add(5, "a", held, deletion_vector=None if after is None else vector(*after), **names)
     # The two URLs are signed separately.
-    assert feed.actions[0].path != feed.actions[1].path
+    assert feed.actions[0].action.path != feed.actions[1].action.path
     assert feed.rows() == expected
     assert feed.rows(filter=parse_filter("id + 1 > 0 AND 1 / id < 1")) == expected
 
@@ -307,9 +310,10 @@ def test_explain_calls_it_changes(feed: Feed) -> None:
     assert "http" not in text
 
 
-@pytest.mark.parametrize("missing", ["shared_version", "shared_timestamp"])
+@pytest.mark.parametrize("missing", ["version", "timestamp"])
 def test_a_file_without_version_or_timestamp_is_refused(feed: Feed, missing: str) -> None:
-    feed.add(1, "a", [1], **{missing: None})
+    feed.add(1, "a", [1])
+    feed.tell(**{missing: None})
     with pytest.raises(ProtocolError, match="id-a"):
         feed.plan()
 
@@ -416,7 +420,8 @@ def test_a_vector_that_points_past_the_files_end_is_an_error_in_a_feed_too(
     feed.remove(1, "a", range(10), **shared)
     feed.add(1, "a", range(10), deletion_vector=vector(1, 77))
     if before:
-        feed.actions[-1].deletion_vector = vector(1, 2, 77)
+        file = feed.actions.pop()
+        feed.actions.append(replace(file, action=replace(file.action, deletion_vector=vector(1, 2, 77))))
     with pytest.raises(DataError, match=r"names the row 77, but the file has 10 rows.*id-a"):
         feed.read(columns)
 
@@ -496,18 +501,22 @@ def test_a_feed_ends_with_the_table_that_the_server_states(feed: Feed) -> None:
 
 
 def test_a_view_has_times_and_no_versions(feed: Feed) -> None:
-    feed.add(1, "a", [1], shared_version=None, shared_timestamp=TIME + 5)
-    feed.remove(1, "b", [2], shared_version=None, shared_timestamp=TIME + 3)
+    feed.add(1, "a", [1])
+    feed.tell(version=None, timestamp=TIME + 5)
+    feed.remove(1, "b", [2])
+    feed.tell(version=None, timestamp=TIME + 3)
     plan = feed.plan(of_view=True)
     assert plan.output_schema.names == ["id", "_change_type", "_commit_timestamp"]
     assert [task.file_id for task in plan.tasks] == ["id-b", "id-a"]
     assert plan.context.version is None
-    feed.cdc(1, "c", [3], ["insert"], shared_version=None, shared_timestamp=TIME + 4)
+    feed.cdc(1, "c", [3], ["insert"])
+    feed.tell(version=None, timestamp=TIME + 4)
     assert [task.file_id for task in feed.plan(of_view=True).tasks] == ["id-b", "id-c", "id-a"]
-    feed.cdc(1, "d", [3], ["insert"], shared_version=None, shared_timestamp=TIME + 3)
+    feed.cdc(1, "d", [3], ["insert"])
+    feed.tell(version=None, timestamp=TIME + 3)
     with pytest.raises(UnsupportedFeatureError, match="change files and added or removed files at one time"):
         feed.plan(of_view=True)
-    feed.actions = [replace(feed.actions[0], shared_timestamp=None)]
+    feed.actions = [replace(feed.actions[0], timestamp=None)]
     with pytest.raises(ProtocolError, match="must have a version and a timestamp"):
         feed.plan(of_view=True)
 
@@ -527,7 +536,8 @@ def test_vectors_are_the_same_only_if_all_of_them_is(feed: Feed, field: str) -> 
     feed.remove(5, "a", [1, 2], deletion_vector=before)
     feed.add(5, "a", [1, 2], deletion_vector=before)
     assert feed.plan().tasks == []
-    feed.actions[1] = replace(feed.actions[1], deletion_vector=replace(before, **{field: other}))
+    action = replace(feed.actions[1].action, deletion_vector=replace(before, **{field: other}))
+    feed.tell(action=action)
     kinds = [task.change.kind for task in feed.plan().tasks if task.change is not None]
     assert kinds == [ChangeKind.DELETE, ChangeKind.INSERT]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
+from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
 from delta_sharing_client.plan import snapshot
@@ -26,14 +26,27 @@ SCHEMA = pa.schema([("a", pa.int64()), ("p", pa.string())])
 TABLE = table_state(metadata(SCHEMA, ["p"]))
 
 
-def file(name: str, rows: int | None = 2, *, p: str | None = "x", size: int = 10, **fields: Any) -> AddFile:
+def file(
+    name: str,
+    rows: int | None = 2,
+    *,
+    p: str | None = "x",
+    size: int = 10,
+    expiration: int | None = None,
+    **fields: Any,
+) -> SharedFile:
     """A file whose ``a`` is between 1 and 9."""
     stats = {"numRecords": rows, "minValues": {"a": 1}, "maxValues": {"a": 9}, "nullCount": {"a": 0}}
     text = None if rows is None else json.dumps(stats)
-    return AddFile(f"https://h/{name}?sig=1", {"p": p}, size, stats=text, file_id=name, **fields)
+    add = AddFile(f"https://h/{name}?sig=1", {"p": p}, size, stats=text, **fields)
+    return SharedFile(add, name, expiration=expiration)
 
 
-def plan(*files: AddFile, **request: Any) -> ScanPlan:
+def changed(file: SharedFile, **fields: Any) -> SharedFile:
+    return replace(file, action=replace(file.action, **fields))
+
+
+def plan(*files: SharedFile, **request: Any) -> ScanPlan:
     return plan_snapshot(TABLE, files, ScanRequest(**request), fast_options())
 
 
@@ -128,7 +141,7 @@ def test_a_filter_leaves_the_limit_to_the_rows() -> None:
 def test_a_listing_is_ended_after_a_thousand_files_too_many(more: int) -> None:
     taken: list[str] = []
 
-    def listed() -> Iterator[AddFile]:
+    def listed() -> Iterator[SharedFile]:
         for number in range(1 + more):
             taken.append(str(number))
             yield file(str(number))
@@ -149,15 +162,15 @@ def test_files_without_rows_of_the_filter_end_no_listing() -> None:
 
 
 def test_a_task_is_what_the_server_said_of_a_file() -> None:
-    plain = file("a", shared_expiration=77)
-    with_vector = replace(plain, deletion_vector=encode_inline(DeletionVector.from_positions([1])))
+    plain = file("a", expiration=77)
+    with_vector = changed(plain, deletion_vector=encode_inline(DeletionVector.from_positions([1])))
     for add in (plain, with_vector):
         (task,) = plan(add).tasks
-        assert (task.url, task.file_id, task.expiration_ms, task.size) == (plain.path, "a", 77, 10)
+        assert (task.url, task.file_id, task.expiration_ms, task.size) == (plain.action.path, "a", 77, 10)
         assert (task.partition_values, task.num_records, task.change, task.only) == ({"p": "x"}, 2, None, None)
         assert (task.base_row_id, task.default_row_commit_version) == (None, None)
         assert task.without == vector_ref(add)
-    (task,) = plan(replace(with_vector, partition_values={}, size=-1, stats=None)).tasks
+    (task,) = plan(changed(with_vector, partition_values={}, size=-1, stats=None)).tasks
     assert (task.partition_values, task.size, task.num_records, task.live_records) == ({}, -1, None, None)
 
 
@@ -170,7 +183,7 @@ def test_a_vector_without_rows_and_bytes_is_none(cardinality: int, size: int, is
     assert (found is not None) == is_vector
     if found is not None:
         (task,) = plan(add).tasks
-        assert found.descriptor is add.deletion_vector
+        assert found.descriptor is add.action.deletion_vector
         assert found.key.startswith(task.key)
         assert found.key != task.key
     assert vector_ref(file("a")) is None
@@ -185,7 +198,7 @@ TRACKED = {
 }
 
 
-def lineage(*files: AddFile, **properties: str) -> ScanPlan:
+def lineage(*files: SharedFile, **properties: str) -> ScanPlan:
     table = table_state(metadata(SCHEMA, ["p"], properties))
     return plan_snapshot(table, files, ScanRequest(row_lineage=True), fast_options())
 

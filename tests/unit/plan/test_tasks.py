@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
+from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader
@@ -281,6 +281,7 @@ def test_no_url_is_shown() -> None:
 
 def test_a_file_of_unknown_length_or_rows_says_so() -> None:
     table = table_state(metadata(SCHEMA))
-    files = [AddFile("https://h/a"), AddFile("https://h/b", size=5, stats='{"numRecords": 7}')]
+    adds = [AddFile("https://h/a"), AddFile("https://h/b", size=5, stats='{"numRecords": 7}')]
+    files = list(map(SharedFile, adds))
     found = plan_snapshot(table, files, ScanRequest(), fast_options()).tasks
     assert [(one.size, one.num_records) for one in found] == [(-1, None), (5, 7)]

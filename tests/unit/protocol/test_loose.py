@@ -146,7 +146,7 @@ def test_a_loose_answer_is_read_counted_and_said_once(server, rest, table, wire,
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             answer = query_table(rest, table)
-            found = [(action.file_id, action.size) for action in answer.actions]
+            found = [(file.file_id, file.action.size) for file in answer.actions]
             assert found == [("1", 5), ("2", 5)]
             assert (answer.head.num_files, answer.head.metadata.partition_columns) == (2, [])
             assert json.loads(answer.head.metadata.schema_string)["type"] == "struct"

@@ -73,12 +73,13 @@ def test_delta_answer_becomes_log_actions_with_sharing_facts(server, rest, table
     assert answer.head.location == "s3://b/t"
     assert answer.head.protocol.min_reader_version == 1
     assert answer.refresh_token is None
-    (add,) = answer.actions
+    (file,) = answer.actions
+    add = file.action
     assert isinstance(add, AddFile)
     assert add.path == "https://storage.test/f1.parquet?sig=planted-f1"
     assert add.partition_values == {"p": None}
-    assert (add.file_id, add.shared_deletion_vector_id) == ("f1", "dv1")
-    assert (add.shared_version, add.shared_timestamp, add.shared_expiration) == (7, 8, 50)
+    assert (file.file_id, file.vector_id) == ("f1", "dv1")
+    assert (file.version, file.timestamp, file.expiration) == (7, 8, 50)
     assert add.deletion_vector.cardinality == 2
     assert (answer.refresh_token, answer.min_url_expiration) == ("fresh", 50)
 
@@ -92,9 +93,10 @@ def test_parquet_answer_without_header_is_taken_although_delta_was_asked(server,
     assert answer.head.response_format is ResponseFormat.PARQUET
     assert answer.head.protocol.min_reader_version == 1
     assert answer.head.metadata.properties == {}
-    (add,) = answer.actions
-    assert isinstance(add, AddFile)
-    assert (add.file_id, add.size, add.stats, add.shared_expiration) == ("f1", 5, '{"numRecords":1}', 9)
+    (file,) = answer.actions
+    assert isinstance(file.action, AddFile)
+    assert (file.file_id, file.action.size, file.action.stats) == ("f1", 5, '{"numRecords":1}')
+    assert file.expiration == 9
 
 
 def test_delta_answer_to_a_parquet_request_is_refused(server, rest, table, wire):
@@ -329,17 +331,17 @@ def test_unknown_fields_null_fields_and_missing_fields_are_harmless(server, rest
 
     assert answer.head.metadata.partition_columns == []
     assert answer.head.metadata.properties == {"a": "b"}
-    (add,) = answer.actions
-    assert (add.partition_values, add.size) == ({}, -1)
+    (file,) = answer.actions
+    assert (file.action.partition_values, file.action.size) == ({}, -1)
 
 
 def test_size_of_the_wrapper_stands_in_for_a_missing_one(server, rest, table, wire):
     file = {"file": {"id": "f", "size": 573, "deltaSingleAction": {"add": {"path": "https://x/f"}}}}
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), file))
 
-    (add,) = query_table(rest, table).actions
+    (found,) = query_table(rest, table).actions
 
-    assert (add.size, add.partition_values) == (573, {})
+    assert (found.action.size, found.action.partition_values) == (573, {})
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
@@ -398,7 +400,7 @@ def test_equal_partition_values_share_memory(server, rest, table, wire):
 
     first, second, third = query_table(rest, table).actions
 
-    assert first.partition_values is second.partition_values is third.partition_values
+    assert first.action.partition_values is second.action.partition_values is third.action.partition_values
 
 
 # --- end of stream ---
@@ -642,13 +644,13 @@ def test_changes_in_parquet_format_hold_every_kind_and_historical_metadata(serve
     add, metadata, remove, cdc = answer.actions
 
     assert answer.head.metadata_version == 3
-    assert isinstance(add, AddFile)
-    assert (add.shared_version, add.shared_timestamp, add.stats) == (1, 10, "{}")
+    assert isinstance(add.action, AddFile)
+    assert (add.version, add.timestamp, add.action.stats) == (1, 10, "{}")
     assert isinstance(metadata, VersionedMetadata)
     assert metadata.version == 2
-    assert isinstance(remove, RemoveFile)
-    assert (remove.shared_version, remove.shared_timestamp) == (2, None)
-    assert isinstance(cdc, AddCdcFile)
+    assert isinstance(remove.action, RemoveFile)
+    assert (remove.version, remove.timestamp) == (2, None)
+    assert isinstance(cdc.action, AddCdcFile)
     assert cdc.file_id == "c"
     assert server.seen[0].query == {
         "startingVersion": "1",
@@ -674,11 +676,11 @@ def test_changes_in_delta_format_hold_every_kind_and_historical_protocol(server,
 
     add, protocol, remove, cdc = query_changes(rest, table, ChangesQuery(starting_version=1)).actions
 
-    assert add.shared_deletion_vector_id == "d"
+    assert add.vector_id == "d"
     assert isinstance(protocol, VersionedProtocol)
     assert (protocol.version, protocol.protocol.reader_features) == (2, ["x"])
-    assert isinstance(remove, RemoveFile)
-    assert isinstance(cdc, AddCdcFile)
+    assert isinstance(remove.action, RemoveFile)
+    assert isinstance(cdc.action, AddCdcFile)
 
 
 @pytest.mark.parametrize("inner", [None, 0, 7])
@@ -755,7 +757,7 @@ def test_broken_change_feed_is_resumed_by_action_not_by_file(server, rest, table
 
     answer = query_changes(rest, table, ChangesQuery(starting_version=0))
 
-    assert sorted(action.shared_version for action in answer.actions) == list(range(20))
+    assert sorted(file.version for file in answer.actions) == list(range(20))
 
 
 # --- metadata ---

@@ -11,6 +11,7 @@ import tracemalloc
 
 import pytest
 
+from delta_sharing_client.delta.actions import SharedFile
 from delta_sharing_client.delta.paths import url_key
 from delta_sharing_client.errors import AuthError, DataError, RequestError
 from delta_sharing_client.options import ResponseFormat
@@ -62,7 +63,7 @@ def test_refused_url_is_replaced_with_one_query_for_all_files(server, rest, tabl
     server.on("POST", QUERY, signing("a", "b", token="r"))
     urls, files = read(rest, table, QueryRequest(limit_hint=9))
 
-    fresh = {name: urls.url_for(url_key(file), rejected=file.path) for name, file in files.items()}
+    fresh = {name: urls.url_for(url_key(file), rejected=file.action.path) for name, file in files.items()}
     vector = urls.url_for(url_key(files["a"]) + "#dv", rejected="https://x/dv?0")
 
     assert fresh == {"a": "https://x/a?1", "b": "https://x/b?1"}
@@ -76,7 +77,7 @@ def test_next_refresh_uses_the_newest_token(server, rest, table, signing):
     urls, files = read(rest, table)
     key = url_key(files["a"])
 
-    second = urls.url_for(key, rejected=files["a"].path)
+    second = urls.url_for(key, rejected=files["a"].action.path)
     third = urls.url_for(key, rejected=second)
 
     assert third == "https://x/a?2"
@@ -96,7 +97,7 @@ def test_without_a_token_the_version_is_pinned_and_keys_still_fit(server, rest, 
     server.on("POST", QUERY, signing("a"))
     urls, files = read(rest, table)
 
-    assert urls.url_for(url_key(files["a"]), rejected=files["a"].path) == "https://x/a?1"
+    assert urls.url_for(url_key(files["a"]), rejected=files["a"].action.path) == "https://x/a?1"
     assert server.seen[1].body == {"version": 7}
 
 
@@ -104,7 +105,7 @@ def test_query_by_timestamp_is_renewed_by_its_version(server, rest, table, signi
     server.on("POST", QUERY, signing("a"))
     urls, files = read(rest, table, QueryRequest(timestamp="2022-01-01"))
 
-    urls.url_for(url_key(files["a"]), rejected=files["a"].path)
+    urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
 
     assert server.seen[1].body == {"version": 7}
 
@@ -113,7 +114,7 @@ def test_expired_token_falls_back_to_the_version(server, rest, table, signing, w
     server.on("POST", QUERY, signing("a", token="r"), wire.error(400, "INVALID_PARAMETER_VALUE"), signing("a"))
     urls, files = read(rest, table)
 
-    assert urls.url_for(url_key(files["a"]), rejected=files["a"].path) == "https://x/a?1"
+    assert urls.url_for(url_key(files["a"]), rejected=files["a"].action.path) == "https://x/a?1"
     assert server.seen[2].body == {"version": 7}
 
 
@@ -124,7 +125,7 @@ def test_without_history_the_latest_snapshot_serves_while_it_is_the_same(server,
     urls, files = read(rest, table)
     key = url_key(files["a"])
 
-    fresh = urls.url_for(key, rejected=files["a"].path)
+    fresh = urls.url_for(key, rejected=files["a"].action.path)
     assert fresh == "https://x/a?1"
     with pytest.raises(DataError, match="table has changed: it is at version 8 now"):
         urls.url_for(key, rejected=fresh)
@@ -135,7 +136,7 @@ def test_version_that_was_asked_for_has_no_substitute(server, rest, table, signi
     urls, files = read(rest, table, QueryRequest(version=7))
 
     with pytest.raises(AuthError):
-        urls.url_for(url_key(files["a"]), rejected=files["a"].path)
+        urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
     assert len(server.seen) == 2
 
 
@@ -143,13 +144,13 @@ def test_file_that_is_gone_or_in_another_format_is_a_data_error(server, rest, ta
     server.on("POST", QUERY, signing("a", "b"), signing("a"))
     urls, files = read(rest, table)
     with pytest.raises(DataError, match="does not list the file") as caught:
-        urls.url_for(url_key(files["b"]), rejected=files["b"].path)
+        urls.url_for(url_key(files["b"]), rejected=files["b"].action.path)
     assert caught.value.version == 7
 
     server.on("POST", QUERY, signing("a"), wire.ndjson(*wire.parquet_head(), wire.parquet_file("a")))
     urls, files = read(rest, table)
     with pytest.raises(DataError, match="another format"):
-        urls.url_for(url_key(files["a"]), rejected=files["a"].path)
+        urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
 
 
 def test_refresh_asks_for_the_format_of_the_answer(server, rest, table, wire):
@@ -176,7 +177,7 @@ def test_change_feed_is_repeated_and_keeps_versions_apart(server, rest, table, w
     server.on("GET", CHANGES, answer)
     request = ChangesQuery(starting_version=1)
     first = query_changes(rest, table, request)
-    keys = [url_key(action) for action in first.actions if hasattr(action, "path")]
+    keys = [url_key(file) for file in first.actions if isinstance(file, SharedFile)]
     urls = RefreshingUrls(rest, table, request, first)
 
     assert [urls.url_for(key) for key in keys] == [
@@ -202,7 +203,7 @@ def test_many_threads_cause_one_refresh(server, rest, table, signing):
     results = []
 
     def work(file):
-        results.append(urls.url_for(url_key(file), rejected=file.path))
+        results.append(urls.url_for(url_key(file), rejected=file.action.path))
 
     threads = [threading.Thread(target=work, args=(file,)) for file in files.values()]
     for thread in threads:
@@ -219,7 +220,7 @@ def test_failed_refresh_fails_for_the_threads_that_waited_for_it_and_is_tried_ag
 ):
     server.on("POST", QUERY, signing("a"))
     urls, files = read(rest, table, QueryRequest(version=7))
-    key, path = url_key(files["a"]), files["a"].path
+    key, path = url_key(files["a"]), files["a"].action.path
     started, gate = threading.Event(), threading.Event()
 
     def refuse(seen):
@@ -268,7 +269,7 @@ def test_source_pickles_small_and_shows_nothing(server, rest, table, signing):
 
     assert b"file-5" not in data
     assert "planted" not in repr(urls)
-    assert copy.url_for(key, rejected=files["file-5"].path) == "https://x/file-5?2"
+    assert copy.url_for(key, rejected=files["file-5"].action.path) == "https://x/file-5?2"
 
 
 @pytest.mark.parametrize(("expires", "queries"), [(1, 3), (10**15, 2)])
@@ -296,7 +297,7 @@ def test_urls_of_very_many_files_are_compressed_and_found_in_any_order(
     urls, files = read(rest, table)
 
     order = random.Random(block).sample(names, len(names))
-    found = {name: urls.url_for(url_key(files[name]), rejected=files[name].path) for name in [*order, *names]}
+    found = {name: urls.url_for(url_key(files[name]), rejected=files[name].action.path) for name in [*order, *names]}
 
     assert found == {name: f"https://x/{name}?1" for name in names}
     vectors = {urls.url_for(url_key(file) + "#dv", rejected="https://x/dv?0") for file in files.values()}

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile
+from delta_sharing_client.delta.actions import AddCdcFile, AddFile, RemoveFile, SharedFile
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.outputs.pandas import to_pandas
 from delta_sharing_client.plan.changes import plan_changes
@@ -208,13 +208,13 @@ def test_change_feeds(storage: Storage, encoding: str) -> None:
     kinds = CONTENT.append_column("_change_type", pa.array(["update_postimage"] * ROWS))
     storage.put("plain", blob)
     storage.put("cdc", written(encoding, kinds))
-    shared = {"shared_timestamp": 5, "size": len(blob)}
+    url, size = storage.url("plain", "a"), len(blob)
     gone = encode_inline(DeletionVector.from_positions([2, 4]))
-    actions: list[Any] = [
-        AddFile(path=storage.url("plain", "a"), file_id="f", shared_version=1, **shared),
-        RemoveFile(path=storage.url("plain", "a"), file_id="f", shared_version=2, **shared),
-        AddFile(path=storage.url("plain", "a"), file_id="f", shared_version=2, deletion_vector=gone, **shared),
-        AddCdcFile(path=storage.url("cdc", "c"), file_id="c", shared_version=3, shared_timestamp=5),
+    actions = [
+        SharedFile(AddFile(url, size=size), "f", version=1, timestamp=5),
+        SharedFile(RemoveFile(url, size=size), "f", version=2, timestamp=5),
+        SharedFile(AddFile(url, size=size, deletion_vector=gone), "f", version=2, timestamp=5),
+        SharedFile(AddCdcFile(storage.url("cdc", "c")), "c", version=3, timestamp=5),
     ]
     request = ChangesRequest(starting_version=0, filter=col("_commit_version") != 7)
     found = rows_of(plan_changes(table_state(metadata(LOGICAL)), actions, request, fast_options()))

@@ -178,7 +178,7 @@ def test_a_damaged_page_behind_the_first_ones_is_an_error_when_it_is_reached(
     half = len(data) // 2
     data[half : half + 3000] = bytes(3000)
     storage.files[name] = bytes(data)
-    assert add.size == len(data)
+    assert add.action.size == len(data)
     report = ScanReport()
     with execute(table.plan(columns=["text"]), report, eager=False) as batches:
         assert next(batches)["text"][0].as_py() == "text 0"

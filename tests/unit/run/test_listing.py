@@ -25,7 +25,7 @@ import pytest
 import delta_sharing_client as ds
 from benchmarks.long_listing import ROWS
 from delta_sharing_client import planning, retry
-from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.plan.request import ScanRequest
 from delta_sharing_client.plan.snapshot import stream_snapshot
@@ -81,7 +81,7 @@ def test_files_that_are_listed_while_one_is_waited_for_are_opened_meanwhile(
     waiting = threading.Event()
     table.storage.faults["part-0.parquet"] = [lambda handler, data: bool(waiting.set()) or not going.wait(SOON)]
 
-    def slowly() -> Iterator[AddFile]:
+    def slowly() -> Iterator[SharedFile]:
         for number, add in enumerate(table.adds):
             if number == 1:
                 waiting.wait(SOON)
@@ -97,7 +97,7 @@ def test_files_that_are_listed_while_one_is_waited_for_are_opened_meanwhile(
     assert rows.result(SOON) == 8
 
 
-def streamed(table: Table, adds: Iterator[AddFile], **request: Any) -> ScanStream:
+def streamed(table: Table, adds: Iterator[SharedFile], **request: Any) -> ScanStream:
     state = table_state(table.metadata, version=3)
     return stream_snapshot(state, adds, ScanRequest(**request), fast_options())
 
@@ -112,7 +112,7 @@ def test_a_limit_that_the_listed_files_reach_does_not_hear_of_the_end_of_the_lis
     # The last file is still on its way when the listing breaks.
     table.storage.faults["part-2.parquet"] = [lambda handler, data: bool(time.sleep(0.3))]
 
-    def broken() -> Iterator[AddFile]:
+    def broken() -> Iterator[SharedFile]:
         yield from table.adds
         raise ds.ProtocolError("The listing broke.")
 
@@ -346,7 +346,7 @@ def test_vectors_of_files_listed_together_come_in_one_request_and_later_ones_in_
         table.add(pa.table({"id": [100 * number + row for row in range(20)]}), deletion_vector=vector, removed=[number])
     given = threading.Event()
 
-    def slowly() -> Iterator[AddFile]:
+    def slowly() -> Iterator[SharedFile]:
         for number, add in enumerate(table.adds):
             if number == 6:
                 given.wait(SOON)

@@ -317,16 +317,16 @@ def test_nothing_that_prints_shows_a_signature(table: Table) -> None:
 
 def test_a_url_that_is_no_http_is_refused(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
-    add = table.add(numbered(0, 10))
-    add.path = "file:///etc/passwd"
+    table.add(numbered(0, 10))
+    table.move("file:///etc/passwd")
     with pytest.raises(Exception, match="https"):
         table.read()
 
 
 def test_a_server_that_is_not_there_is_a_transport_error(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
-    add = table.add(numbered(0, 10))
-    add.path = "http://127.0.0.1:1/part?X-Amz-Signature=secret-signature"
+    table.add(numbered(0, 10))
+    table.move("http://127.0.0.1:1/part?X-Amz-Signature=secret-signature")
     with pytest.raises(TransportError) as caught:
         rows_of(table.plan(options=fast_options(max_attempts=2)))
     assert "signature" not in str(caught.value)
