@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -16,6 +17,7 @@ import pytest
 import delta_sharing_client as ds
 import mock_server
 from tests.regressions.hand_made import HandMadeTable
+from tests.tables import ODD_PARTITIONS, ODD_TEXTS, write_odd
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "reading.md"
@@ -57,6 +59,15 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ds.Shared
             return result, server.stats()["bytes"].get("data", 0)
 
         yield client.table("s.s.t"), fetched
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
+    """A table of odd names, nested fields, long text and text outside of ASCII."""
+    root = tmp_path_factory.mktemp("engines") / "odd"
+    write_odd(root)
+    with mock_server.running(tables={"s.s.t": root}) as server, ds.SharingClient(server.profile) as client:
+        yield client.table("s.s.t")
 
 
 def recipe(engine: str, page: pathlib.Path) -> str:
@@ -133,6 +144,45 @@ def test_ibis_works_on_a_connection_with_attached_shares(orders: tuple[ds.Shared
         ds.attach(connection, table.rest.profile)
         shared = ibis.duckdb.from_connection(connection).table("t", database=("s", "s"))
         assert shared.filter(shared.country == "US").amount.sum().execute() == sum(range(1000)) * ROWS // 1000
+
+
+def by_id(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.sort_values("id").to_dict("records")
+    return found
+
+
+def test_dask_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
+    pytest.importorskip("dask.dataframe", reason="bash .ci/engines runs this with Dask")
+    import dask
+
+    expected = by_id(odd.scan().to_pandas())
+    assert len(expected) == len(ODD_TEXTS) * len(ODD_PARTITIONS)
+    # Otherwise Dask makes text of structs.
+    with dask.config.set({"scheduler": "processes", "num_workers": 2, "dataframe.convert-string": False}):
+        frame = run("Dask", dask=dask, scan=odd.scan(), read_part=read_part)["frame"]
+        assert by_id(frame.compute()) == expected
+        country = frame[frame["страна"] == ODD_PARTITIONS[0]]
+        assert sorted(country["名"].compute()) == sorted(ODD_TEXTS)
+        dataset = odd.scan().to_dataset()
+        chosen = dask.dataframe.from_map(
+            lambda text: dataset.to_table(filter=pc.field("名") == text).to_pandas(), ODD_TEXTS
+        )
+        assert by_id(chosen.compute()) == expected
+
+
+def test_ibis_reads_odd_names_and_texts(odd: ds.SharedTable) -> None:
+    ibis = pytest.importorskip("ibis", reason="bash .ci/engines runs this with Ibis")
+
+    expected = by_id(odd.scan().to_pandas())
+    rows = ibis.memtable(odd.scan().to_dataset())
+    assert by_id(rows.execute()) == expected
+    for text in ODD_TEXTS:
+        found = rows.filter((rows["名"] == text) & (rows["страна"] == ODD_PARTITIONS[1])).execute()
+        assert by_id(found) == [row for row in expected if row["名"] == text and row["страна"] == ODD_PARTITIONS[1]]
+    nested = rows.filter(rows["o"]["a.b"] >= 5).select("id", size="größe.in cm", inner=rows["o"]["名"]).execute()
+    assert sorted(nested.itertuples(index=False, name=None)) == [
+        (row["id"], row["größe.in cm"], row["名"]) for row in expected if row["o"]["a.b"] >= 5
+    ]
 
 
 def test_ray(scan: ds.Scan) -> None:
