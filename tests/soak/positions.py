@@ -261,7 +261,8 @@ class Front:
             content = gzip.compress(content, mtime=0)
             headers.append(("Content-Encoding", "gzip"))
         if frame == "chunked" and content:
-            pieces = (content[: len(content) // 2], content[len(content) // 2 :], b"")
+            # An empty piece ends the body: of a single byte there is no first half.
+            pieces = (*filter(None, (content[: len(content) // 2], content[len(content) // 2 :])), b"")
             content = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
             headers.append(("Transfer-Encoding", "chunked"))
         else:
