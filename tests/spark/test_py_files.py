@@ -1,0 +1,81 @@
+"""The package works where it is not installed, as a zip of ``--py-files``."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+import venv
+import zipfile
+from typing import Any
+
+import pyspark
+import pytest
+
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
+from tests.spark.conftest import SETTINGS
+from tests.spark.streams import changed_table
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not HAS_DATA_SOURCES, reason="PySpark 3.5 has no Python data sources"),
+]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OWN = ("delta_sharing_client", "pyspark_delta_sharing", "pyspark_delta_sharing_alias")
+JOB = """
+    import importlib.metadata, sys
+    from pyspark.sql import SparkSession
+    spark = SparkSession.builder.getOrCreate()
+    import delta_sharing_client as ds
+    try:
+        importlib.metadata.version("delta-sharing-client")
+        print("metadata yes")
+    except importlib.metadata.PackageNotFoundError:
+        print("metadata no")
+    print("from", ds.__file__)
+    frame = ds.load_as_spark(sys.argv[1]).where("id > 1")
+    print("pushed", "PushedFilters" in frame._jdf.queryExecution().toString())
+    print("loaded", [row.id for row in frame.collect()])
+    one = spark.sparkContext.parallelize([0], 1)
+    print("executor", one.map(lambda _: __import__("delta_sharing_client").__file__).first())
+    spark.stop()
+"""
+
+
+@pytest.fixture
+def bare_python(tmp_path: pathlib.Path) -> str:
+    """An interpreter with everything that the package needs, and without the package and its metadata."""
+    venv.create(tmp_path / "bare", symlinks=True)
+    (there,) = (tmp_path / "bare" / "lib").glob("python*/site-packages")
+    for path in sys.path:
+        if path.endswith("-packages"):
+            for entry in pathlib.Path(path).iterdir():
+                is_own = entry.name.lower().replace("-", "_").lstrip("_").startswith((*OWN, "editable"))
+                if not is_own and not (there / entry.name).exists():
+                    (there / entry.name).symlink_to(entry)
+    return str(tmp_path / "bare" / "bin" / "python")
+
+
+def test_a_job_reads_with_the_package_as_a_zip(bare_python: str, lake: Any, tmp_path: pathlib.Path) -> None:
+    changed_table(lake.root / "t")
+    (tmp_path / "job.py").write_text(textwrap.dedent(JOB))
+    settings = {**SETTINGS, "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
+    command = [f"{pathlib.Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[1]"]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
+    environment |= {"PYSPARK_PYTHON": bare_python, "PYSPARK_DRIVER_PYTHON": bare_python}
+    place = tmp_path / "package.zip"
+    with zipfile.ZipFile(place, "w") as package:
+        for file in (file for own in OWN for file in (ROOT / own).rglob("*") if file.suffix in (".py", ".java")):
+            package.write(file, file.relative_to(ROOT))
+    command += ["--py-files", str(place)]
+    command += [str(tmp_path / "job.py"), lake.url("t")]
+    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    lines = dict(line.split(" ", 1) for line in run.stdout.splitlines() if " " in line)
+    assert lines.get("loaded") == "[30]", run.stderr[-3000:]
+    assert lines["metadata"] == "no"
+    assert "package.zip" in lines["from"]
+    assert "package.zip" in lines["executor"]
+    assert lines["pushed"] == "True"
