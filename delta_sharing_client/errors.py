@@ -23,6 +23,7 @@ URLs with their query strings, tokens, passwords and keys never do.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 from delta_sharing_client.redact import printable, scrub
@@ -81,8 +82,13 @@ class DeltaSharingError(Exception):
             ("file", self.file_id),
             ("query id", self.query_id),
         )
-        where = [f"{label} {value}" for label, value in facts if value is not None and str(value) not in self.message]
+        where = [f"{label} {value}" for label, value in facts if value is not None and not self._says(label, value)]
         return _shown(f"{self.message} ({', '.join(where)})") if where else self.message
+
+    def _says(self, label: str, value: object) -> bool:
+        """Whether the message has ``value``, as a whole; a number only after ``label``, because it may count rows."""
+        text = f"{label} {value}" if isinstance(value, int) else str(value)
+        return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", self.message) is not None
 
     def add(self, sentence: str) -> None:
         """Append ``sentence`` to the message, for advice that only an outer caller knows."""

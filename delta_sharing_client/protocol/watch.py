@@ -91,8 +91,7 @@ class Interrupt:
 
 
 def shut(sock: Any) -> None:
-    """The socket below TLS, because TLS's own shutdown would free the reading thread's session. A proxy's TLS in TLS
-    wraps a socket."""
+    """Shut the connection down, so that a thread that reads from it wakes up."""
     # The socket below TLS, because TLS's own shutdown would free the reading thread's session. A proxy's TLS in TLS
     # wraps a socket.
     plain = getattr(sock, "socket", sock)
