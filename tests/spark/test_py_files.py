@@ -38,6 +38,7 @@ JOB = """
     frame = ds.load_as_spark(sys.argv[1]).where("id > 1")
     print("pushed", "PushedFilters" in frame._jdf.queryExecution().toString())
     print("loaded", [row.id for row in frame.collect()])
+    print("format", spark.read.format("deltaSharing").load(sys.argv[1]).count())
     one = spark.sparkContext.parallelize([0], 1)
     print("executor", one.map(lambda _: __import__("delta_sharing_client").__file__).first())
     spark.stop()
@@ -65,8 +66,9 @@ def test_a_job_reads_with_the_package_as_a_zip(bare_python: str, lake: Any, tmp_
     command = [f"{pathlib.Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[1]"]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
-    environment |= {"PYSPARK_PYTHON": bare_python, "PYSPARK_DRIVER_PYTHON": bare_python}
     place = tmp_path / "package.zip"
+    # Spark looks for data sources in a worker of the driver that does not have the files of --py-files.
+    environment |= {"PYTHONPATH": str(place), "PYSPARK_PYTHON": bare_python, "PYSPARK_DRIVER_PYTHON": bare_python}
     with zipfile.ZipFile(place, "w") as package:
         for file in (file for own in OWN for file in (ROOT / own).rglob("*") if file.suffix in (".py", ".java")):
             package.write(file, file.relative_to(ROOT))
@@ -76,6 +78,7 @@ def test_a_job_reads_with_the_package_as_a_zip(bare_python: str, lake: Any, tmp_
     lines = dict(line.split(" ", 1) for line in run.stdout.splitlines() if " " in line)
     assert lines.get("loaded") == "[30]", run.stderr[-3000:]
     assert lines["metadata"] == "no"
+    assert lines["format"] == "2"
     assert "package.zip" in lines["from"]
     assert "package.zip" in lines["executor"]
     assert lines["pushed"] == "True"
