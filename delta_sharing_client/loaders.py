@@ -520,10 +520,9 @@ def _table(url: str, profile: ProfileSource = None) -> SharedTable:
 
 
 def _spark_table(url: str, profile: ProfileSource, session: pyspark.sql.SparkSession | None) -> SharedTable:
-    source = optional.load("delta_sharing_client.spark.to_spark", "spark")
     bare = isinstance(url, str) and "#" not in url.lstrip("#")
     if profile is None and bare:
-        profile = source.profile_setting(session)
+        profile = optional.load("delta_sharing_client.spark.push_down", "spark").profile_setting(session)
     return _table(f"#{url.lstrip('#')}" if bare and profile is not None else url, profile)
 
 

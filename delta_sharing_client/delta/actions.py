@@ -125,6 +125,16 @@ class AddCdcFile(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     data_change: bool = False
     tags: Union[dict[str, Union[str, None]], None] = None
 
+    @property
+    def deletion_vector(self) -> None:
+        """``None``: all rows of a change file are changes."""
+        return None
+
+    @property
+    def stats(self) -> None:
+        """``None``: the log has no statistics of change files."""
+        return None
+
 
 class Transaction(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """``txn``: the last version written by a streaming application."""

@@ -96,7 +96,7 @@ def shared_file_key(file: SharedFile) -> FileKey:
     """
     action = file.action
     base = file.file_id or canonical_path(action.path)
-    vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
+    vector = action.deletion_vector
     if vector is None:
         return base
     if vector.storage_type == "p" and (file.vector_id or is_url(vector.path_or_inline_dv)):

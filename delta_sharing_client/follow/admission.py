@@ -152,5 +152,5 @@ def file_order(file: SharedFile) -> tuple[str, int, str]:
     """The order of files in a version: by id; a removed file comes before an added one of the same id."""
     action = file.action
     kind = 0 if isinstance(action, RemoveFile) else 1
-    vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
+    vector = action.deletion_vector
     return file_id(file), kind, "" if vector is None else f"{vector.size_in_bytes:010d}{vector.cardinality:010d}"

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable
 from typing import cast
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, FileAction, SharedFile
+from delta_sharing_client.delta.actions import AddFile, FileAction, SharedFile
 from delta_sharing_client.delta.data_types import ColumnPath
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
 from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
@@ -61,8 +61,7 @@ def _wanted(planner: FilePlanner, files: Iterable[SharedFile]) -> Generator[File
     consider = planner.consider
     for file in files:
         # A million files pass here, most without a vector: avoid the call.
-        vector = file.action.deletion_vector  # type: ignore[union-attr]
-        task = consider(file) if vector is None else consider(file, without=vector_ref(file))
+        task = consider(file) if file.action.deletion_vector is None else consider(file, without=vector_ref(file))
         if task is not None:
             yield task
         elif planner.has_enough:
@@ -111,7 +110,7 @@ class FilePlanner:
                 self._skip(reason, action)
                 return None
         if self._filter is None or described_by is not None:
-            records = None if type(action) is AddCdcFile else num_records(action.stats)  # type: ignore[union-attr]
+            records = num_records(action.stats)
         if change is None and without is None and not self._lineage:
             # For most of a million files: unset fields cost nothing.
             values = action.partition_values
@@ -239,7 +238,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
 
 def vector_ref(file: SharedFile) -> DeletionVectorRef | None:
     """Return the reference to the deletion vector of ``file``, or ``None``."""
-    descriptor = None if isinstance(file.action, AddCdcFile) else file.action.deletion_vector
+    descriptor = file.action.deletion_vector
     if descriptor is None or (descriptor.cardinality == 0 and descriptor.size_in_bytes == 0):
         return None
     return DeletionVectorRef(descriptor, url_key(file) + DELETION_VECTOR_SUFFIX)
@@ -295,10 +294,8 @@ class _FileFilter:
             assert isinstance(described, AddFile)
             statistics = self._reader.read(described)
             return (None if self._may_match(statistics) else "by_statistics"), statistics.num_records
-        stats = vector = None
-        if not isinstance(described, AddCdcFile):
-            stats, vector = described.stats, described.deletion_vector
-        described = AddFile(path="", partition_values=values, stats=stats, deletion_vector=vector)
+        vector = described.deletion_vector
+        described = AddFile(path="", partition_values=values, stats=described.stats, deletion_vector=vector)
         statistics = self._reader.read(described)
         found = _ChangeStatistics(statistics, change, self._added)
         return (None if self._may_match(found) else "by_statistics"), statistics.num_records

@@ -39,7 +39,8 @@ def integer_of(bits: int) -> Callable[[Value], Value]:
             value = value.strip(_BLANKS)
             if not _INTEGER.fullmatch(value):
                 raise ValueError
-        number = int(value)  # type: ignore[arg-type]
+        assert isinstance(value, (str, int, float, decimal.Decimal))
+        number = int(value)
         if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
             raise ValueError
         return number
@@ -48,7 +49,10 @@ def integer_of(bits: int) -> Callable[[Value], Value]:
 
 
 def double_of(value: Value) -> float:
-    return _parsed(value, pa.float64()) if isinstance(value, str) else float(value)  # type: ignore[arg-type]
+    if isinstance(value, str):
+        return _parsed(value, pa.float64())
+    assert isinstance(value, (int, float, decimal.Decimal))
+    return float(value)
 
 
 def float_of(value: Value) -> float:
@@ -75,7 +79,8 @@ def decimal_of(value: Value, precision: Value, scale: Value) -> decimal.Decimal:
             raise ValueError
     assert isinstance(precision, int)
     assert isinstance(scale, int)
-    number = decimal.Decimal(value)  # type: ignore[arg-type]
+    assert isinstance(value, (str, int, decimal.Decimal))
+    number = decimal.Decimal(value)
     # Far from the digits of the result, an exponent of any size says all.
     if number and number.adjusted() > precision:
         raise ValueError

@@ -25,9 +25,8 @@ import msgspec
 
 from delta_sharing_client import optional
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError
-from delta_sharing_client.network import Network
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, html_page
+from delta_sharing_client.protocol.body import Refusal, html_page
 from delta_sharing_client.protocol.messages import error_of
 from delta_sharing_client.protocol.profile import (
     BasicLogin,
@@ -38,7 +37,6 @@ from delta_sharing_client.protocol.profile import (
     Profile,
     check_sendable,
 )
-from delta_sharing_client.protocol.watch import Watch, library_errors, network_failure, sending
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.retry import (
     RETRIED_STATUSES,
@@ -312,28 +310,13 @@ class TokenAuth(SharingAuth):
 
     def _post(self, header: dict[str, str], form: _Form, deadline: Deadline) -> tuple[requests.Response, bytes]:
         # Here, as requests takes a while to import.
-        from delta_sharing_client.protocol.sessions import Session
+        from delta_sharing_client.protocol.sessions import exchange
 
-        given = self._credentials
-        try:
-            with (
-                sending(Watch(self._options, deadline, _FETCHING, None)),
-                Session() as session,
-                session.post(
-                    given.token_endpoint,  # type: ignore[union-attr]
-                    data=form,
-                    headers={"Accept": "application/json", "Accept-Encoding": ACCEPTED_ENCODINGS, **header},
-                    timeout=(self._options.connect_timeout, self._options.read_timeout),
-                    # A redirect could send the secret elsewhere, and would turn the POST into a GET.
-                    allow_redirects=False,
-                    **Network.of(self._options).arguments(given.token_endpoint),  # type: ignore[union-attr]
-                    stream=True,
-                ) as response,
-            ):
-                return response, b"".join(body_chunks(response, _FETCHING, limit=_MAX_TOKEN_BYTES))
-        except library_errors() as error:
-            failure = network_failure(error, _FETCHING, None)
-        raise failure  # raised here, because the library's error contains the request with the secret
+        url: str = self._credentials.token_endpoint  # type: ignore[union-attr]
+        headers = {"Accept": "application/json", **header}
+        return exchange(
+            "POST", url, self._options, _FETCHING, deadline, limit=_MAX_TOKEN_BYTES, headers=headers, form=form
+        )
 
 
 class _TokenAnswer(msgspec.Struct):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from delta_sharing_client.delta.actions import (
-    AddCdcFile,
     SharedFile,
     TableAction,
     VersionedMetadata,
@@ -369,7 +368,7 @@ class _Changes:
 def _change_key(action: TableAction) -> Hashable:
     if isinstance(action, (VersionedMetadata, VersionedProtocol)):
         return type(action), action.version
-    vector = None if isinstance(action.action, AddCdcFile) else action.action.deletion_vector
+    vector = action.action.deletion_vector
     # Two removals or additions of one file in one version can only differ in their deletion vector.
     rows = None if vector is None else (vector.offset, vector.cardinality)
     return type(action.action), action.version, action.timestamp, action.file_id, rows

@@ -12,6 +12,7 @@ import io
 import re
 import socket
 import ssl
+from collections.abc import Mapping
 from typing import Any
 
 import requests
@@ -240,7 +241,7 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
         for _ in range(MAX_REDIRECTS + 1):
             if (problem := unfetchable(target, allow_http=False)) is not None:
                 raise ProtocolError(f"{doing} failed: its URL has {problem}.")
-            response, body = _get(target, options, doing, deadline, limit)
+            response, body = exchange("GET", target, options, doing, deadline, limit=limit)
             location = response.headers.get("Location")
             if response.status_code in REDIRECTS and location is not None:
                 target = redirected(target, location)
@@ -259,15 +260,32 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
     return body
 
 
-def _get(url: str, options: ReadOptions, doing: str, deadline: Deadline, limit: int) -> tuple[requests.Response, bytes]:
+def exchange(
+    method: str,
+    url: str,
+    options: ReadOptions,
+    doing: str,
+    deadline: Deadline,
+    *,
+    limit: int,
+    headers: Mapping[str, str] | None = None,
+    form: Mapping[str, str | tuple[str, ...]] | None = None,
+) -> tuple[requests.Response, bytes]:
+    """Send one request on a connection of its own; return the response and its body of at most ``limit`` bytes.
+
+    Redirects are not followed: a redirect could send a secret elsewhere. Raises ``Transient``, ``TransportError`` and
+    ``ProtocolError`` for what the network does, whatever the status.
+    """
     deadline.check(doing)
     try:
         with (
             sending(Watch(options, deadline, doing, None)),
             Session() as session,
-            session.get(
+            session.request(
+                method,
                 url,
-                headers={"Accept-Encoding": ACCEPTED_ENCODINGS},
+                headers={"Accept-Encoding": ACCEPTED_ENCODINGS, **(headers or {})},
+                data=form,
                 timeout=(deadline.within(options.connect_timeout), deadline.within(options.read_timeout)),
                 allow_redirects=False,
                 stream=True,
@@ -277,4 +295,4 @@ def _get(url: str, options: ReadOptions, doing: str, deadline: Deadline, limit: 
             return response, b"".join(body_chunks(response, doing, limit=limit))
     except library_errors() as error:
         failure = network_failure(error, doing, None)
-    raise failure  # raised here, because the library's error contains the URL
+    raise failure  # raised here, because the library's error contains the request with its URL and secret

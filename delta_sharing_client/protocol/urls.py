@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, Union
 
-from delta_sharing_client.delta.actions import AddCdcFile, SharedFile
+from delta_sharing_client.delta.actions import SharedFile
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, unversioned, url_key
 from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, ProtocolError, RequestError
 from delta_sharing_client.fingerprints import Fingerprints, hashes
@@ -139,7 +139,7 @@ class RefreshingUrls:
                 continue
             name, action = self._name(url_key(file)), file.action
             yield name, _Url(action.path, file.expiration)
-            vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
+            vector = action.deletion_vector
             if vector is not None and vector.storage_type == "p":
                 yield name + DELETION_VECTOR_SUFFIX, _Url(vector.path_or_inline_dv, file.expiration)
 

@@ -273,9 +273,11 @@ class Batches(Iterator[pa.RecordBatch]):
         if self._closed:
             raise self._read.refusal("it was closed; begin a new one")
         held, self._left = self._left, []
-        while not self._ended and sum(batch.num_rows for batch in held) < rows:
+        count = sum(batch.num_rows for batch in held)
+        while not self._ended and count < rows:
             with contextlib.suppress(StopIteration):
                 held.append(self._next())
+                count += held[-1].num_rows
         if not held:
             raise StopIteration
         found, self._left = _cut(held, rows)
@@ -372,12 +374,13 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
 
     async def __anext__(self) -> pa.RecordBatch:
         if self._rows is None or self._closed:
-            self._left.clear()
             return await self._next()
         held = self._left
-        while not self._ended and sum(batch.num_rows for batch in held) < self._rows:
+        count = sum(batch.num_rows for batch in held)
+        while not self._ended and count < self._rows:
             with contextlib.suppress(StopAsyncIteration):
                 held.append(await self._next())
+                count += held[-1].num_rows
         if not held:
             raise StopAsyncIteration
         found, self._left = _cut(held, self._rows)
@@ -436,6 +439,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
 
     def _cancel(self) -> None:
         self._closed = True
+        self._left = []
         if self._read is not None:
             if self._read.is_begun:
                 self._read.cancel()

@@ -111,6 +111,14 @@ def _is_classic(session: SparkSession) -> bool:
 # === The jar ===
 
 
+def profile_setting(session: SparkSession | None) -> str | None:
+    """Return the profile that a setting of ``session``, or of the active one, names."""
+    from pyspark.sql import SparkSession
+
+    session = session or SparkSession.getActiveSession()
+    return None if session is None else session.conf.get(PROFILE_SETTING, None) or None
+
+
 def write_spark_jar(path: str | os.PathLike[str]) -> None:
     """Write the compiled classes and what names them; see ``loaders.write_spark_jar``."""
     own: Any = None
@@ -203,7 +211,7 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
     """Create a catalog ``name`` in ``session`` for the tables of ``profile``; see ``loaders.attach``."""
     if not name.isidentifier():
         raise UsageError(f"The name '{name}' is none of a catalog. Use letters, digits and underscores.")
-    named = session.conf.get(PROFILE_SETTING, None) if profile is None else profile
+    named = profile_setting(session) if profile is None else profile
     given = credentials_of(SharingClient(named).rest.profile)
     if given is None:
         raise UsageError(

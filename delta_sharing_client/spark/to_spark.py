@@ -27,7 +27,6 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.spark import push_down
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias, DeltaSharingSource
 from delta_sharing_client.spark.options import (
-    PROFILE_SETTING,
     SETTINGS,
     SparkOptions,
     asked,
@@ -81,12 +80,6 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
         return session.read.format(DeltaSharingAlias.name()).schema(schema).options(**given).load(str(read.table))
     with push_down.classes(session) as reader:
         return reader.schema(schema).options(**given).load(str(read.table))
-
-
-def profile_setting(session: SparkSession | None) -> str | None:
-    """Return the profile that a setting of ``session``, or of the active one, names."""
-    session = session or SparkSession.getActiveSession()
-    return None if session is None else session.conf.get(PROFILE_SETTING, None) or None
 
 
 def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: StructType) -> DataFrame:

@@ -20,7 +20,6 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from delta_sharing_client.delta.actions import (
-    AddCdcFile,
     CommitInfo,
     DeletionVectorDescriptor,
     FileAction,
@@ -108,7 +107,7 @@ class TableFiles:
         if not isinstance(action, RemoveFile) and action.size < 0:
             raise DataError("A file of the log must have a size.", table=self.table, file_id=file_id)
         placed: FileAction = replace(action, path=self._address(action.path))
-        if not isinstance(placed, AddCdcFile) and placed.deletion_vector is not None:
+        if placed.deletion_vector is not None:
             placed = replace(placed, deletion_vector=self._placed_vector(placed.deletion_vector))
         if commit is None:
             return SharedFile(placed, file_id)

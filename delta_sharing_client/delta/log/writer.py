@@ -36,8 +36,8 @@ def write_log(directory: str | os.PathLike[str], snapshot: Snapshot) -> Path:
     """Write the log of ``snapshot``, at its version, and return the ``_delta_log`` directory.
 
     ``directory`` is the table's directory; it is created if necessary, and must not have a log entry of that version.
-    Paths of files are not changed. Raises ``UsageError`` if a file is a signed
-    URL, which a log must not contain, or the log entry exists, ``DataError`` if the size of a file is unknown.
+    Paths of files are not changed. Raises ``UsageError`` if a file is a signed URL, which a log must not contain, or
+    the log entry exists, ``DataError`` if the size of a file is unknown.
     """
     log = Path(directory) / LOG_DIRECTORY
     log.mkdir(parents=True, exist_ok=True)
