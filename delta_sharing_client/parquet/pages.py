@@ -20,8 +20,14 @@ from delta_sharing_client.parquet.thrift import binary, boolean, list_of, number
 UNREADABLE = (IndexError, KeyError, ValueError, TypeError)
 """What reading a damaged index or header raises."""
 
+CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+"""Values of CompressionCodec by pyarrow's names; 5 is LZ4 with Hadoop's framing."""
+
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
 """Types of pages."""
+
+DICTIONARY_ENCODINGS = (2, 8)
+"""Encodings of data pages whose values are indices into the dictionary."""
 
 # Field ids (Apache Parquet, parquet.thrift): OffsetIndex, PageLocation, ColumnIndex.
 _LOCATIONS = 1
@@ -37,10 +43,12 @@ _INDEX_LISTS = {
 _TYPE, _UNCOMPRESSED, _COMPRESSED = 1, 2, 3
 _BODIES = {DATA_PAGE: (5, 2), DICTIONARY_PAGE: (7, 2), DATA_PAGE_V2: (8, 4)}
 _NUM_VALUES, _NUM_ROWS_V2 = 1, 3
-# CompressionCodec by pyarrow's names; codec 5 is LZ4 with Hadoop's framing.
-_CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _PREFIX = 4
 _LARGE_DICTIONARY = 4 * 1024 * 1024
+
+
+class PageMismatch(Exception):
+    """The pages contradict the page index."""
 
 
 class Pages(NamedTuple):
@@ -218,10 +226,10 @@ def longest_short_text(chunk: memoryview, dictionary: tuple[PageHeader, int], co
         return None
     body = pa.py_buffer(chunk[at : at + page.compressed])
     if codec:
-        if codec not in _CODECS:
+        if codec not in CODECS:
             return None
         try:
-            body = pa.decompress(body, decompressed_size=page.uncompressed, codec=_CODECS[codec])
+            body = pa.decompress(body, decompressed_size=page.uncompressed, codec=CODECS[codec])
         except (pa.ArrowException, OSError, ValueError):
             return None
     data = np.frombuffer(body, np.uint8)

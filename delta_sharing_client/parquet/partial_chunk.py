@@ -20,55 +20,69 @@ import pyarrow as pa
 
 from delta_sharing_client.parquet.byte_ranges import ByteRange, merge
 from delta_sharing_client.parquet.chunks import Chunk
+from delta_sharing_client.parquet.dictionaries import ShortDictionary, beginning, first_values, largest_index
 from delta_sharing_client.parquet.pages import (
     DATA_PAGE,
     DATA_PAGE_V2,
+    DICTIONARY_ENCODINGS,
     DICTIONARY_PAGE,
     UNREADABLE,
+    PageMismatch,
     Pages,
     read_page_header,
 )
+from delta_sharing_client.parquet.thrift import encode_varint, encode_zigzag
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 # Values (Apache Parquet, parquet.thrift): encodings, physical types.
-_DICTIONARY_ENCODINGS = (2, 8)
 _PLAIN, _RLE, _DELTA_BINARY_PACKED, _DELTA_LENGTH_BYTE_ARRAY, _RLE_DICTIONARY = 0, 3, 5, 6, 8
 _BOOLEAN, _INT32, _INT64, _BYTE_ARRAY = 0, 1, 2, 6
 # A run's length and a page's counts are 32-bit numbers; twice the first must fit as well.
 _MOST_ROWS = 1 << 30
 
 
-class PageMismatch(Exception):
-    """The pages contradict the page index."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class ColumnShape:
-    """The shape of a column without repeated values: how deep nulls can be, 0 for a required one."""
+    """The shape of a column without repeated values.
+
+    How deep nulls can be, 0 for a required one; whether Arrow reads it as a dictionary; the width of its bytes if that
+    is fixed.
+    """
 
     max_definition_level: int
     is_dictionary: bool = False
+    type_length: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartialChunk:
     """A chunk and the ``kept`` ones of its ``pages``, ascending; ``stubs`` by the first page that each replaces.
 
-    ``has_dictionary`` says that the dictionary before the pages is needed too.
+    ``dictionary`` are the bytes of the dictionary before the pages that are needed too, if any: all, or only the first.
     """
 
     chunk: Chunk
     pages: Pages
+    shape: ColumnShape
     kept: tuple[int, ...]
     stubs: dict[int, bytes]
-    has_dictionary: bool
+    dictionary: ByteRange | None
+
+    @property
+    def has_dictionary(self) -> bool:
+        return self.dictionary is not None
+
+    @property
+    def has_short_dictionary(self) -> bool:
+        """Whether only the beginning of the dictionary is downloaded."""
+        return self.dictionary is not None and self.dictionary.stop < self.pages.starts[0]
 
     @property
     def ranges(self) -> list[ByteRange]:
         """The bytes to download: the dictionary if it is needed, and the kept pages."""
         starts = self.pages.starts
         found = [ByteRange(starts[page], starts[page + 1]) for page in self.kept]
-        return merge([ByteRange(self.chunk.start, starts[0]), *found] if self.has_dictionary else found)
+        return merge(found if self.dictionary is None else [self.dictionary, *found])
 
     @property
     def size(self) -> int:
@@ -77,21 +91,37 @@ class PartialChunk:
     def rebuild(self, read: Callable[[int, int], pa.Buffer]) -> pa.Buffer:
         """Return the chunk's bytes; ``read`` returns bytes of the file from a position on.
 
-        Raises ``PageMismatch`` if a page's header contradicts the index.
+        Raises
+        ------
+        PageMismatch
+            A page's header contradicts the index.
+        ShortDictionary
+            The pages need more of the dictionary.
         """
         starts, rows = self.pages.starts, self.pages.rows
         parts: dict[int, Any] = dict(self.stubs)
-        if self.has_dictionary:
-            parts[-1] = read(self.chunk.start, starts[0] - self.chunk.start)
-            check_page(parts[-1], None, has_dictionary=True)
+        values = None
+        if self.dictionary is not None:
+            parts[-1] = read(self.dictionary.start, self.dictionary.length)
+            if self.has_short_dictionary:
+                whole = starts[0] - self.chunk.start
+                parts[-1], values = first_values(parts[-1], whole, self.chunk, self.shape.type_length)
+            else:
+                check_page(parts[-1], None, has_dictionary=True)
         for page in self.kept:
-            parts[page] = read(starts[page], starts[page + 1] - starts[page])
+            parts[page] = read(starts[page], self.pages.size(page))
             check_page(parts[page], rows[page + 1] - rows[page], has_dictionary=self.has_dictionary)
+            if values is not None:
+                largest = largest_index(parts[page], self.chunk.codec, self.shape.max_definition_level)
+                if largest >= values:
+                    raise ShortDictionary
+        if sum(map(len, parts.values())) > self.chunk.length:
+            raise ShortDictionary
         # Unused pages of an anonymous mapping take no memory.
-        whole = mmap.mmap(-1, self.chunk.length)
+        whole_chunk = mmap.mmap(-1, self.chunk.length)
         for page in sorted(parts):
-            whole.write(memoryview(parts[page]))
-        return pa.py_buffer(whole)
+            whole_chunk.write(memoryview(parts[page]))
+        return pa.py_buffer(whole_chunk)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,10 +133,11 @@ class GroupPages:
 
 
 def partial_chunk(
-    chunk: Chunk, pages: Pages, rows: Sequence[tuple[int, int]], shape: ColumnShape
+    chunk: Chunk, pages: Pages, rows: Sequence[tuple[int, int]], shape: ColumnShape, *, short: bool = False
 ) -> PartialChunk | None:
     """Return what to download of a chunk for ``rows``, ascending ranges of the row group.
 
+    ``short``: of a large dictionary only the beginning, if that probably has the values of these rows.
     ``None`` if all pages are needed, or if this type of column has no stub.
     """
     kept = _overlapping(pages, rows)
@@ -120,11 +151,14 @@ def partial_chunk(
             if stub is None:
                 return None
             stubs[before + 1] = stub
-    has_dictionary = pages.starts[0] > chunk.start
+    dictionary = ByteRange(chunk.start, pages.starts[0]) if pages.starts[0] > chunk.start else None
     encoded = chunk.dictionary_pages()
     if encoded is not None and not (kept and kept[0] < encoded) and not (stubs and _refers(chunk, shape)):
-        has_dictionary = False
-    found = PartialChunk(chunk, pages, kept, stubs, has_dictionary)
+        dictionary = None
+    if dictionary is not None and short and not shape.is_dictionary:
+        length = beginning(chunk, pages, kept)
+        dictionary = dictionary if length is None else ByteRange(chunk.start, chunk.start + length)
+    found = PartialChunk(chunk, pages, shape, kept, stubs, dictionary)
     return found if found.size + sum(map(len, stubs.values())) <= chunk.length else None
 
 
@@ -155,7 +189,7 @@ def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool) -> No
         right = header.kind == DICTIONARY_PAGE
     else:
         right = header.kind in (DATA_PAGE, DATA_PAGE_V2) and header.values == rows and header.rows in (None, rows)
-        right = right and (has_dictionary or header.encoding not in _DICTIONARY_ENCODINGS)
+        right = right and (has_dictionary or header.encoding not in DICTIONARY_ENCODINGS)
     right = right and at + header.compressed == page.size
     if not right:
         raise PageMismatch("a page is not what the page index says")
@@ -168,7 +202,7 @@ def _stub(rows: int, chunk: Chunk, pages: Pages, shape: ColumnShape) -> bytes | 
     """Return an uncompressed page of version 2 with ``rows`` nulls, or ``rows`` times one value."""
     if rows > _MOST_ROWS or shape.max_definition_level > 0xFF:
         return None
-    run = _varint(rows << 1) + b"\0"
+    run = encode_varint(rows << 1) + b"\0"
     if shape.max_definition_level:
         return _page(rows, rows, _PLAIN, levels=run)
     if shape.is_dictionary:
@@ -193,24 +227,11 @@ def _refers(chunk: Chunk, shape: ColumnShape) -> bool:
 def _zeros(rows: int) -> bytes:
     """Zeros in the encoding DELTA_BINARY_PACKED: the first, then one block of differences with zero bits."""
     block = max(128, -(-rows // 128) * 128)
-    return _varint(block) + _varint(1) + _varint(rows) + b"\0" + (b"\0\0" if rows > 1 else b"")
+    return encode_varint(block) + encode_varint(1) + encode_varint(rows) + b"\0" + (b"\0\0" if rows > 1 else b"")
 
 
 def _page(rows: int, nulls: int, encoding: int, *, levels: bytes = b"", values: bytes = b"") -> bytes:
     size = len(levels) + len(values)
-    body = b"".join(b"\x15" + _zigzag(number) for number in (rows, nulls, rows, encoding, len(levels), 0))
-    header = b"".join(b"\x15" + _zigzag(number) for number in (3, size, size))
+    body = b"".join(b"\x15" + encode_zigzag(number) for number in (rows, nulls, rows, encoding, len(levels), 0))
+    header = b"".join(b"\x15" + encode_zigzag(number) for number in (3, size, size))
     return header + b"\x5c" + body + b"\x12\0\0" + levels + values
-
-
-def _zigzag(number: int) -> bytes:
-    return _varint(number << 1)
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    found.append(number)
-    return bytes(found)

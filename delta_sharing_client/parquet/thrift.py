@@ -224,3 +224,21 @@ def _inside(data: bytes, at: int) -> int:
     if at > len(data):
         raise ValueError("a value is longer than the data")
     return at
+
+
+# === Writing ===
+
+
+def encode_varint(value: int) -> bytes:
+    """Return an unsigned integer in the form that ``varint`` reads."""
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def encode_zigzag(value: int) -> bytes:
+    """Return a non-negative integer in the form of a field's value."""
+    return encode_varint(value << 1)

@@ -19,8 +19,9 @@ from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader, Stale
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile, coalesce, split, subtract
+from delta_sharing_client.parquet.dictionaries import ShortDictionary
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, open_file, parse_footer
-from delta_sharing_client.parquet.partial_chunk import PageMismatch
+from delta_sharing_client.parquet.pages import PageMismatch
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.read.budget import Budget, Grant
 from delta_sharing_client.read.decode import FileDecoder, ParquetBytes, Selection, constant_batches
@@ -42,6 +43,7 @@ from delta_sharing_client.read.pages import (
     stretches,
     with_index,
     with_pages,
+    with_whole_dictionaries,
     without_pages,
 )
 from delta_sharing_client.read.vectors import Vectors
@@ -362,8 +364,11 @@ class _FileRead:
         before: asyncio.Future[bool] | None = None
         start = 0
         while start < wanted:
-            stop = end_of_piece(layout, group, start, pace.piece) if self._is_gentle else wanted
-            piece = layout if (start, stop) == (0, rows) else cut(layout, group, start, stop)
+            # The first piece also has dictionaries.
+            stop = end_of_piece(layout, group, start, pace.piece if start else 0) if self._is_gentle else wanted
+            piece = layout
+            if (start, stop) != (0, rows):
+                piece = cut(layout, group, start, stop, short=not self._filters)
             if piece is layout or piece.pages[group].rows:
                 part = _Part(fetched, before, asyncio.get_running_loop().create_future())
                 yield _Piece(piece, (group,), part)
@@ -431,7 +436,13 @@ class _FileRead:
                 await _believe(part, narrowed, left, read)
                 if sum(int(block.data.size) for block in blocks) <= _UNIT:
                     part.fetched[:] = blocks[1:]
-            kept, replaced = rebuild(narrowed, left, blocks, read)
+            try:
+                kept, replaced = await self._in_thread(rebuild, narrowed, left, blocks, read)
+            except ShortDictionary:
+                narrowed = with_whole_dictionaries(narrowed, left)
+                blocks += await self._fetch(_missing(coalesce(narrowed.ranges(left)), held, blocks[1:]))
+                read = SparseFile(self._file.size, blocks).slice
+                kept, replaced = await self._in_thread(rebuild, narrowed, left, blocks, read)
             layout, groups, is_right = narrowed, left, True
         except PageMismatch:
             # An index that is wrong about one page is not used for any.

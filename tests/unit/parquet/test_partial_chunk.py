@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Sequence
 from decimal import Decimal
@@ -14,10 +15,9 @@ import pytest
 from delta_sharing_client.parquet.byte_ranges import Block, ByteRange, SparseFile
 from delta_sharing_client.parquet.chunks import Chunk, Chunks
 from delta_sharing_client.parquet.footer import Footer, parse_footer
-from delta_sharing_client.parquet.pages import Pages, pages
+from delta_sharing_client.parquet.pages import PageMismatch, Pages, pages
 from delta_sharing_client.parquet.partial_chunk import (
     ColumnShape,
-    PageMismatch,
     PartialChunk,
     check_page,
     partial_chunk,
@@ -277,4 +277,4 @@ def test_a_rebuilt_chunk_has_checked_pages_only(version: str) -> None:
     # Pages in each other's place have as many rows, and as many bytes; rows of another count do not.
     less = Pages(file.pages.starts, tuple(row - (row == 700) for row in file.pages.rows))
     with pytest.raises(PageMismatch):
-        PartialChunk(part.chunk, less, part.kept, part.stubs, part.has_dictionary).rebuild(shifted(-1))
+        dataclasses.replace(part, pages=less).rebuild(shifted(-1))

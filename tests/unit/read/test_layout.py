@@ -14,7 +14,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.chunks import Chunk
 from delta_sharing_client.parquet.pages import Pages
-from delta_sharing_client.parquet.partial_chunk import GroupPages, PartialChunk
+from delta_sharing_client.parquet.partial_chunk import ColumnShape, GroupPages, PartialChunk
 from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read.layout import Layout, lay_out
 from tests.unit.read.opened import File
@@ -154,7 +154,7 @@ def test_of_a_chunk_that_is_read_in_part_so_much_counts() -> None:
     chunks = chunks_of(layout)
     length = chunks[2].length
     pages = Pages((chunks[2].start, chunks[2].start + length // 4, chunks[2].start + length), (0, 250, 1000))
-    partial = PartialChunk(chunks[2], pages, (0,), {1: b"stub"}, has_dictionary=False)
+    partial = PartialChunk(chunks[2], pages, ColumnShape(1), (0,), {1: b"stub"}, dictionary=None)
     layout = dataclasses.replace(layout, pages={1: GroupPages(((0, 10),), {0: partial})})
     assert layout.ranges((1,)) == [
         ByteRange(chunks[2].start, chunks[2].start + length // 4),

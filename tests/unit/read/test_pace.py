@@ -13,6 +13,7 @@ import pytest
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.parquet import dictionaries, partial_chunk
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.read import file, pace, pages
 from delta_sharing_client.run.batches import Batches, execute
@@ -36,9 +37,9 @@ CONTENT = pa.table(
 INDEXED = {"write_page_index": True, "compression": "NONE", "use_dictionary": False, "data_page_size": 8 * 1024}
 WRITTEN = {
     "pages": INDEXED,
-    "pages of version 2": {**INDEXED, "data_page_version": "2.0", "row_group_size": 25_000},
+    "pages of version 2": {**INDEXED, "data_page_version": "2.0", "row_group_size": 7_000},
     "dictionaries": {"write_page_index": True, "data_page_size": 4096},
-    "no index": {"compression": "NONE", "row_group_size": 10_000},
+    "no index": {"compression": "NONE", "row_group_size": 4_000},
     "small row groups": {"row_group_size": 500},
 }
 
@@ -71,6 +72,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "_STEPS", tuple(step._replace(piece=step.piece >> 5) for step in pace._STEPS))
     monkeypatch.setattr(file, "_LEAST_CUT", 1 << 15)
     monkeypatch.setattr(file, "_SMALL", 1 << 15)
+    monkeypatch.setattr(dictionaries, "_LEAST", 1 << 11)
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -97,6 +99,63 @@ def test_a_limit_fetches_the_pages_with_its_rows(table: Table, storage: Storage)
     assert settled(storage) < 100_000
 
 
+LARGE = pa.table({"text": [f"{number * 7919:09} of the first file" for number in range(ROWS)]})
+DICTIONARY = {"write_page_index": True, "data_page_size": 4096, "dictionary_pagesize_limit": 8 << 20}
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize(("compression", "share"), [("NONE", 0.2), ("SNAPPY", 0.2), ("GZIP", 0.2), ("ZSTD", 0.7)])
+def test_a_limit_fetches_the_beginning_of_a_dictionary(
+    make_table: MakeTable, storage: Storage, compression: str, share: float
+) -> None:
+    """Zstandard unpacks 128 kB at once."""
+    table = make_table(LARGE.schema)
+    table.add(LARGE, write={**DICTIONARY, "compression": compression})
+    whole = settled(storage) + sum(len(data) for data in storage.files.values())
+    assert table.read(limit=10).equals(LARGE.slice(0, 10))
+    assert settled(storage) < whole * share
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("written", ["with checksums", "last values first"])
+def test_a_dictionary_whose_beginning_is_not_enough_is_fetched_whole(
+    make_table: MakeTable, storage: Storage, written: str
+) -> None:
+    values = LARGE["text"].combine_chunks()
+    order = pa.array(range(ROWS - 1, -1, -1), pa.int32())
+    content = LARGE
+    if written == "last values first":
+        content = pa.table({"text": pa.DictionaryArray.from_arrays(order, values)})
+    table = make_table(LARGE.schema)
+    table.add(content, write={**DICTIONARY, "write_page_checksum": written == "with checksums", "store_schema": False})
+    whole = sum(len(data) for data in storage.files.values())
+    expected = values.take(order) if written == "last values first" else values
+    assert table.read(limit=10)["text"].combine_chunks().equals(expected.slice(0, 10))
+    assert whole / 5 < settled(storage) < 1.2 * whole
+    with begun(table) as batches:
+        assert pa.Table.from_batches(batches)["text"].combine_chunks().equals(expected)
+
+
+def test_each_piece_has_the_values_that_it_refers_to(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pieces of a row group fetch more and more of its dictionary."""
+    monkeypatch.setattr(dictionaries, "_LEAST", 1)
+    table = make_table(LARGE.schema)
+    table.add(LARGE.slice(0, 20_000), write=DICTIONARY)
+    lengths: list[int] = []
+    first_values = partial_chunk.first_values
+
+    def watched(data: pa.Buffer, *rest: Any) -> tuple[bytes, int]:
+        lengths.append(data.size)
+        return first_values(data, *rest)
+
+    monkeypatch.setattr(partial_chunk, "first_values", watched)
+    make_gentle(monkeypatch)
+    with begun(table) as batches:
+        assert pa.Table.from_batches(batches).equals(LARGE.slice(0, 20_000))
+    assert len(lengths) > 2
+    assert lengths == sorted(lengths)
+
+
 @pytest.mark.parametrize("steps", [2, 200])
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
 @pytest.mark.parametrize("columns", [None, ["o.x", "text"]], ids=["all", "some"])
@@ -104,16 +163,16 @@ def test_all_rows_come_in_order_whatever_the_pieces(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any], columns: Any, steps: int
 ) -> None:
     table = make_table(CONTENT.schema)
-    content = CONTENT.slice(0, 30_000)
+    content = CONTENT.slice(0, 9_000)
     table.add(content, write=written)
-    removed = [*range(100), 7_000, *range(20_000, 22_000), 29_999]
+    removed = [*range(100), 2_100, *range(6_000, 6_600), 8_999]
     table.add(content, write=written, deletion_vector=encode_inline(DeletionVector.from_positions(removed)))
     requests = [
         {},
-        {"limit": 29_950},
-        {"limit": 30_001},
+        {"limit": 8_950},
+        {"limit": 9_001},
         {"filter": parse_filter("n % 1000 = 7")},
-        {"filter": parse_filter("n >= 12000 AND n < 21500"), "limit": 9_600},
+        {"filter": parse_filter("n >= 3600 AND n < 6450"), "limit": 2_900},
     ]
     expected = [table.read(columns=columns, **request) for request in requests]
     make_gentle(monkeypatch, steps)

@@ -11,7 +11,7 @@ import pytest
 
 from delta_sharing_client.parquet import pages as page_index
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.parquet.partial_chunk import PageMismatch
+from delta_sharing_client.parquet.pages import PageMismatch
 from delta_sharing_client.predicates.tree import Expression, col
 from delta_sharing_client.read import pages as page_plan
 from tests.unit.read.opened import File

@@ -1,0 +1,239 @@
+"""The first values of a dictionary, for pages that refer to no others (Apache Parquet, "Dictionary Encoding").
+
+A writer adds a value to the dictionary where it first occurs, so the first pages of a chunk refer to the first values.
+This is an assumption, and checked: a page that refers to a value beyond the downloaded ones raises ``ShortDictionary``.
+So does a dictionary with a checksum, because a part of it cannot be checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from delta_sharing_client.parquet.chunks import Chunk
+from delta_sharing_client.parquet.pages import (
+    CODECS,
+    DATA_PAGE,
+    DATA_PAGE_V2,
+    DICTIONARY_ENCODINGS,
+    DICTIONARY_PAGE,
+    UNREADABLE,
+    PageMismatch,
+    Pages,
+    read_page_header,
+)
+from delta_sharing_client.parquet.thrift import encode_varint, encode_zigzag, read_struct, varint
+
+# Longer beginnings take more time to unpack than to download.
+_MOST = 256 * 1024
+# The minimum saving.
+_LEAST = 64 * 1024
+_SLACK = 1.1
+# Bytes more, because what is packed in blocks cannot be unpacked before the end of one; for Snappy, and others.
+_BLOCK = {1: 1024, 2: 16 * 1024, 6: 64 * 1024}
+# Bytes of a value by physical type; texts and bytes (6) are preceded by their length.
+_WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+_BYTE_ARRAY, _FIXED_LENGTH = 6, 7
+_LENGTH = 4
+# Field ids (Apache Parquet, parquet.thrift): PageHeader; DataPageHeader; DataPageHeaderV2.
+_CRC = 4
+_V1, _LEVELS_V1, _RLE = 5, 3, 3
+_V2, _DEFINITION_BYTES, _IS_COMPRESSED = 8, 5, 7
+# Unpacked bytes: of a step, and at most.
+_STEP = 4096
+_LARGEST = 4 * 1024 * 1024
+
+
+class ShortDictionary(Exception):
+    """The downloaded beginning of a dictionary cannot replace all of it."""
+
+
+def beginning(chunk: Chunk, pages: Pages, kept: tuple[int, ...]) -> int | None:
+    """Return how many bytes of a chunk's dictionary probably have the values of the pages ``kept``.
+
+    ``None`` if a part of the dictionary does not save enough.
+    """
+    whole = pages.starts[0] - chunk.start
+    encoded = chunk.dictionary_pages()
+    end = pages.number if encoded is None else min(encoded, pages.number)
+    if not kept or not end or (chunk.codec and chunk.codec not in _BLOCK):
+        return None
+    share = pages.rows[min(kept[-1] + 1, end)] / pages.rows[end]
+    length = int(whole * share * _SLACK) + _BLOCK.get(chunk.codec, 1024)
+    return length if length <= _MOST and whole - length >= _LEAST else None
+
+
+def first_values(data: pa.Buffer, whole: int, chunk: Chunk, type_length: int) -> tuple[bytes, int]:
+    """Return a dictionary page with the values in ``data``, and their number.
+
+    ``data`` is the beginning of a dictionary page of ``whole`` bytes, ``type_length`` the width of fixed-length bytes.
+
+    Raises
+    ------
+    PageMismatch
+        The page is no dictionary of that length.
+    ShortDictionary
+        It has a checksum, or cannot be unpacked in part.
+    """
+    view: Any = memoryview(data).cast("B")
+    try:
+        header, at = read_page_header(view, 0)
+        has_checksum = _CRC in read_struct(view, 0)[0]
+    except UNREADABLE as error:
+        raise PageMismatch(f"a page header does not decode: {error}") from None
+    if header.kind != DICTIONARY_PAGE or at + header.compressed != whole:
+        raise PageMismatch("a dictionary is not what the page index says")
+    if has_checksum:
+        raise ShortDictionary
+    try:
+        found = _unpacked(bytes(view[at:]), chunk.codec)
+        ends = _ends(found, chunk.physical, type_length)[: header.values]
+    except (*UNREADABLE, pa.ArrowException, OSError):
+        raise ShortDictionary from None
+    if not ends:
+        raise ShortDictionary
+    values = found[: ends[-1]]
+    body = pa.compress(values, CODECS[chunk.codec], asbytes=True) if chunk.codec else values
+    sizes = b"".join(b"\x15" + encode_zigzag(number) for number in (DICTIONARY_PAGE, len(values), len(body)))
+    counts = b"".join(b"\x15" + encode_zigzag(number) for number in (len(ends), header.encoding))
+    return sizes + b"\x4c" + counts + b"\0\0" + body, len(ends)
+
+
+def largest_index(page: pa.Buffer, codec: int, max_definition_level: int) -> int:
+    """Return the largest index into the dictionary in a data page without repeated values, -1 if it has none.
+
+    Raises ``ShortDictionary`` if that is not clear.
+    """
+    view: Any = memoryview(page).cast("B")
+    try:
+        header, at = read_page_header(view, 0)
+        if header.encoding not in DICTIONARY_ENCODINGS:
+            return -1
+        raw, _ = read_struct(view, 0)
+        body = page.slice(at, header.compressed)
+        if header.kind == DATA_PAGE_V2:
+            levels = raw[_V2][_DEFINITION_BYTES]
+            packed = codec if raw[_V2].get(_IS_COMPRESSED, True) else 0
+            indices = _page_body(body.slice(levels), packed, header.uncompressed - levels)
+        elif header.kind == DATA_PAGE:
+            indices = _page_body(body, codec, header.uncompressed)
+            if max_definition_level:
+                if raw[_V1][_LEVELS_V1] != _RLE:
+                    raise ShortDictionary
+                indices = indices[_LENGTH + int.from_bytes(indices[:_LENGTH], "little") :]
+        else:
+            raise ShortDictionary
+        return _largest(indices)
+    except (*UNREADABLE, pa.ArrowException, OSError):
+        raise ShortDictionary from None
+
+
+def _page_body(body: pa.Buffer, codec: int, size: int) -> bytes:
+    if size > _LARGEST:
+        raise ShortDictionary
+    return pa.decompress(body, size, CODECS[codec], asbytes=True) if codec and size else body.to_pybytes()
+
+
+def _largest(data: bytes) -> int:
+    """Return the largest number in the hybrid of runs and bit-packed groups that follows its bit width."""
+    if not data:
+        return -1
+    width, at, found = data[0], 1, -1
+    if width > 32:
+        raise ValueError("an index has more than 32 bits")
+    stored = -(-width // 8)
+    while at < len(data):
+        run, at = varint(data, at)
+        if run & 1:
+            length = (run >> 1) * width
+            bits = np.unpackbits(np.frombuffer(data[at : at + length], np.uint8), bitorder="little")
+            if width:
+                numbers = bits[: len(bits) // width * width].reshape(-1, width)
+                # The highest number is found from its highest bit down.
+                largest = 0
+                for bit in range(width - 1, -1, -1):
+                    high = numbers[:, bit].astype(bool)
+                    if high.any():
+                        largest |= 1 << bit
+                        numbers = numbers[high]
+                found = max(found, largest)
+            else:
+                found = max(found, 0)
+            at += length
+        else:
+            found = max(found, int.from_bytes(data[at : at + stored], "little"))
+            at += stored
+    return found
+
+
+def _ends(values: bytes, physical: int, type_length: int) -> list[int]:
+    """Return the end of each complete value in ``values`` (encoding PLAIN)."""
+    if physical != _BYTE_ARRAY:
+        width = type_length if physical == _FIXED_LENGTH else _WIDTHS[physical]
+        return list(range(width, len(values) + 1, width))
+    ends, at = [], 0
+    while at + _LENGTH <= len(values):
+        at += _LENGTH + int.from_bytes(values[at : at + _LENGTH], "little")
+        if at > len(values):
+            break
+        ends.append(at)
+    return ends
+
+
+# === The beginning of compressed bytes ===
+
+
+def _unpacked(data: bytes, codec: int) -> bytes:
+    if not codec:
+        return data
+    name = CODECS[codec]
+    if name == "snappy":
+        stream, size = _complete_snappy(data)
+        found: bytes = pa.decompress(stream, size, name, asbytes=True) if size else b""
+        return found
+    parts: list[bytes] = []
+    with pa.CompressedInputStream(pa.BufferReader(data), name) as unpacked:
+        try:
+            while len(parts) * _STEP < _LARGEST and (part := unpacked.read(_STEP)):
+                parts.append(part)
+        except (pa.ArrowException, OSError):
+            # The stream is cut. What came before is complete.
+            return b"".join(parts)
+    return b"".join(parts)
+
+
+def _literal(tag: int) -> tuple[int, int]:
+    return ((tag >> 2) + 2, (tag >> 2) + 1) if tag >> 2 < 60 else (0, 0)
+
+
+# Of every tag of a Snappy element: the bytes of the element, and those it stands for; 0 if its length follows the tag.
+_ELEMENTS = tuple(
+    (_literal(tag), (2, 4 + (tag >> 2 & 7)), (3, (tag >> 2) + 1), (5, (tag >> 2) + 1))[tag & 3] for tag in range(256)
+)
+
+
+def _complete_snappy(data: bytes) -> tuple[bytes, int]:
+    """Return the elements of a cut Snappy stream as a complete stream, and its unpacked size (Snappy, "format
+    description"): no element refers to later ones."""
+    _, begin = varint(data, 0)
+    at, size, end = begin, 0, len(data)
+    tail = b""
+    while at < end:
+        tag = data[at]
+        step, stands_for = _ELEMENTS[tag]
+        head = 1
+        if not step:
+            head += (tag >> 2) - 59
+            stands_for = int.from_bytes(data[at + 1 : at + head], "little") + 1
+            step = head + stands_for
+        if at + step > end:
+            if not tag & 3 and at + head < end:
+                # A literal in part: with the length of what is here.
+                tail = b"\xfc" + (end - at - head - 1).to_bytes(4, "little") + data[at + head :]
+                size += end - at - head
+            break
+        size += stands_for
+        at += step
+    return encode_varint(size) + data[begin:at] + tail, size
