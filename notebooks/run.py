@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nbclient
 import nbformat
+from jupyter_client import KernelManager
 
 FOLDER = Path(__file__).resolve().parent
 # What a machine has of its own: home and temporary folders, ports, and what grants access.
@@ -30,19 +31,25 @@ def notebooks(names: list[str]) -> list[Path]:
     ]
 
 
-def executed(path: Path) -> nbformat.NotebookNode:
-    """Run a notebook in a kernel of its own; ``CellExecutionError`` if a cell fails."""
+def executed(path: Path, kernel: KernelManager | None = None) -> nbformat.NotebookNode:
+    """Run a notebook in ``kernel`` or a new one; ``CellExecutionError`` if a cell fails."""
     notebook = nbformat.read(path, as_version=4)
     # Where one opens it: the kernel starts in the folder of the notebook.
     resources = {"metadata": {"path": str(path.parent)}}
     client = nbclient.NotebookClient(
         notebook,
+        km=kernel,
         timeout=TIMEOUT_SECONDS,
         startup_timeout=TIMEOUT_SECONDS,
         kernel_name="python3",
         resources=resources,
     )
+    if kernel is not None:
+        # Nothing of a notebook before may be there.
+        notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))
     client.execute()
+    if kernel is not None:
+        del notebook.cells[0]
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if "outputs" in cell:

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client import KernelManager
 
 from notebooks.run import PRIVATE, executed, notebooks, texts
 from tests.versions import PANDAS
 
 pytestmark = pytest.mark.skipif(PANDAS < 2, reason="the notebooks have units of time, as pandas 2 has")
 
+WITH_SPARK = [pytest.mark.spark, pytest.mark.xdist_group("notebooks with Spark")]
 NOTEBOOKS = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.spark] if "spark" in path.stem else [])
-    for path in notebooks([])
+    pytest.param(path, id=path.stem, marks=WITH_SPARK if "spark" in path.stem else []) for path in notebooks([])
 ]
 
 
@@ -37,26 +38,27 @@ def test_committed_outputs_are_whole_and_belong_to_no_machine(path: Path) -> Non
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
-@pytest.fixture
-def small_sessions(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """Sessions of Spark that other processes start are as small and as quick as that of its own tests."""
+@pytest.fixture(scope="module")
+def spark_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
+    """One kernel, and so one JVM, for all notebooks with Spark; its sessions are as small and quick as those of the
+    other tests."""
     from tests.spark.conftest import SETTINGS, quick_workers
 
+    folder = tmp_path_factory.mktemp("spark-conf")
     settings = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
-    (tmp_path / "spark-defaults.conf").write_text(settings)
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    with quick_workers(tmp_path_factory):
-        yield
+    (folder / "spark-defaults.conf").write_text(settings)
+    kernel = KernelManager(kernel_name="python3")
+    with pytest.MonkeyPatch.context() as patch, quick_workers(tmp_path_factory):
+        patch.setenv("SPARK_CONF_DIR", str(folder))
+        yield kernel
+        kernel.shutdown_kernel(now=True)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", NOTEBOOKS)
 def test_a_notebook_runs_and_shows_what_it_is_committed_with(path: Path, request: pytest.FixtureRequest) -> None:
-    if "spark" in path.stem:
-        request.getfixturevalue("small_sessions")
-    assert _shown(executed(path)) == _shown(nbformat.read(path, 4))
+    kernel = request.getfixturevalue("spark_kernel") if "spark" in path.stem else None
+    assert _shown(executed(path, kernel)) == _shown(nbformat.read(path, 4))
 
 
 def _shown(notebook: nbformat.NotebookNode) -> list[list[str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import ALL
 from tests.fuzz import fuzz_parquet
 from tests.fuzz.fuzz_wire import TARGETS, Failed, fuzz, main, run_one, seeds
 
@@ -53,7 +54,7 @@ def test_damaged_data_files_end_in_rows_or_in_an_error_that_names_them() -> None
     lines: list[str] = []
     seed = seed_of_this_run()
 
-    assert fuzz_parquet.supervise(10, seed, lines.append) == 0, "\n".join(lines)
+    assert fuzz_parquet.supervise(30 if ALL else 4, seed, lines.append) == 0, "\n".join(lines)
 
 
 @pytest.mark.parametrize("read", range(len(fuzz_parquet.READS)))

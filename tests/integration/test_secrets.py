@@ -22,7 +22,7 @@ WRONG_TOKEN = "planted-wrong-token-9d1e"
 SIGNATURE = re.compile(r"X-Amz-Signature=(?!\*)[^\s&\"'*]+")
 QUICK = ds.ReadOptions(max_attempts=2, max_retry_seconds=1.0, connect_timeout=2.0, read_timeout=2.0)
 FAULTS = (
-    *("truncate-body@data", "cut-connection-after=10@data", "wrong-content-length@data", "503-first=99@data"),
+    *("truncate-body@data", "cut-connection-after=300@data", "wrong-content-length@data", "503-first=99@data"),
     *("corrupt-body", "ignore-range", "wrong-size=7", "error-in-stream", "503-first=99@api", "expire-urls-now"),
 )
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import os
-import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pyarrow as pa
@@ -57,48 +53,6 @@ def test_table_is_found_without_registration_and_reads_all_rows(spark: Any, lake
     assert frame.schema.simpleString() == "struct<id:bigint,v:string,p:string>"
     assert ids(frame) == [i * 10 + j for i in range(4) for j in range(3)]
     assert {tuple(row) for row in frame.where("id = 31").collect()} == {(31, "v1", "p1")}
-
-
-NAMED = """
-import sys
-from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-for setting in ("spark.driver.host", "spark.driver.bindAddress"):
-    builder = builder.config(setting, "127.0.0.1")
-if sys.argv[1]:
-    builder = builder.config("spark.executorEnv.DELTA_SHARING_PROFILE", sys.argv[1])
-spark = builder.getOrCreate()
-for found in range(2):
-    try:
-        print("found", spark.read.format("deltaSharing").load("share.schema.t").count())
-    except Exception as error:
-        print("found", "The path 'share.schema.t' names no profile" in str(error))
-    from delta_sharing_client.spark.datasource import DeltaSharingSource
-    spark.dataSource.register(DeltaSharingSource)
-spark.stop()
-"""
-
-
-@pytest.mark.parametrize(("where", "expected"), [("environment", ["12", "12"]), ("executorEnv", ["True", "12"])])
-def test_the_environment_of_the_driver_names_the_profile(
-    lake: Any, table: TableWriter, tmp_path: pathlib.Path, where: str, expected: list[str]
-) -> None:
-    """A source that PySpark finds sees what Spark was started with, one that is registered ``spark.executorEnv``."""
-    (tmp_path / "named.py").write_text(NAMED)
-    profile = lake.url("t").split("#")[0]
-    environment = {name: value for name, value in os.environ.items() if name != "DELTA_SHARING_PROFILE"}
-    if where == "environment":
-        environment["DELTA_SHARING_PROFILE"] = profile
-    run = subprocess.run(
-        [sys.executable, str(tmp_path / "named.py"), profile if where == "executorEnv" else ""],
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-        env=environment,
-    )
-    found = [line.split(" ", 1)[1] for line in run.stdout.splitlines() if line.startswith("found ")]
-    assert found == expected, run.stderr[-3000:]
 
 
 def test_alias_reads_the_same(spark: Any, lake: Any, table: TableWriter) -> None:

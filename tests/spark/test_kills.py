@@ -16,14 +16,15 @@ from delta_sharing_client.spark.datasource import HAS_LIMITS, StreamReader
 from delta_sharing_client.spark.options import SparkOptions
 from delta_sharing_client.spark.served_table import ServedTable
 from delta_sharing_client.spark.types import relation_columns
+from tests.effort import ALL
 from tests.spark.streams import FEED, ID, Sink, follow, limited, stream
 from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
 
 # `python -m tests.soak spark-kills` kills processes, and more often.
-KILLS = 50
-QUERY_KILLS = 12  # each is a query of Spark
+KILLS = 50 if ALL else 20
+QUERY_KILLS = 12 if ALL else 6  # each is a query of Spark
 
 
 class Killed(Exception):

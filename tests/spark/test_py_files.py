@@ -1,4 +1,7 @@
-"""The package works where it is not installed, as a zip of ``--py-files``."""
+"""A job of ``spark-submit``: the package as a zip of ``--py-files``, and the profile of its environment.
+
+One job for all of this: a JVM takes longer to start than most tests.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ import sys
 import textwrap
 import venv
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 import pyspark
 import pytest
 
+import mock_server
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
 from tests.spark.conftest import SETTINGS
-from tests.spark.streams import changed_table
+from tests.spark.streams import ID, changed_table
+from tests.tables import TableWriter, rows_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -41,6 +47,10 @@ JOB = """
     print("format", spark.read.format("deltaSharing").load(sys.argv[1]).count())
     one = spark.sparkContext.parallelize([0], 1)
     print("executor", one.map(lambda _: __import__("delta_sharing_client").__file__).first())
+    print("named", spark.read.format("deltaSharing").load("share.schema.t").count())
+    from delta_sharing_client.spark.datasource import DeltaSharingSource
+    spark.dataSource.register(DeltaSharingSource)
+    print("registered", spark.read.format("deltaSharing").load("share.schema.t").count())
     spark.stop()
 """
 
@@ -59,16 +69,30 @@ def bare_python(tmp_path: pathlib.Path) -> str:
     return str(tmp_path / "bare" / "bin" / "python")
 
 
-def test_a_job_reads_with_the_package_as_a_zip(bare_python: str, lake: Any, tmp_path: pathlib.Path) -> None:
+@pytest.fixture
+def other_profile(tmp_path: pathlib.Path) -> Iterator[str]:
+    """The profile of a server where the table of that name has five rows."""
+    TableWriter(tmp_path / "other", ID).insert(rows_of(range(5)))
+    with mock_server.running(tables={"share.schema.t": tmp_path / "other"}) as server:
+        yield str(server.profile_path)
+
+
+def test_a_job_with_the_package_as_a_zip(
+    bare_python: str, lake: Any, other_profile: str, tmp_path: pathlib.Path
+) -> None:
+    """A data source that PySpark finds sees the environment that Spark was started with, one that is registered
+    ``spark.executorEnv``."""
     changed_table(lake.root / "t")
     (tmp_path / "job.py").write_text(textwrap.dedent(JOB))
     settings = {**SETTINGS, "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
+    settings["spark.executorEnv.DELTA_SHARING_PROFILE"] = other_profile
     command = [f"{pathlib.Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[1]"]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
     place = tmp_path / "package.zip"
     # Spark looks for data sources in a worker of the driver that does not have the files of --py-files.
     environment |= {"PYTHONPATH": str(place), "PYSPARK_PYTHON": bare_python, "PYSPARK_DRIVER_PYTHON": bare_python}
+    environment["DELTA_SHARING_PROFILE"] = lake.url("t").split("#")[0]
     with zipfile.ZipFile(place, "w") as package:
         for file in (file for own in OWN for file in (ROOT / own).rglob("*") if file.suffix in (".py", ".java")):
             package.write(file, file.relative_to(ROOT))
@@ -82,3 +106,5 @@ def test_a_job_reads_with_the_package_as_a_zip(bare_python: str, lake: Any, tmp_
     assert "package.zip" in lines["from"]
     assert "package.zip" in lines["executor"]
     assert lines["pushed"] == "True"
+    assert lines["named"] == "2"
+    assert lines["registered"] == "5"

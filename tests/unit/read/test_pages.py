@@ -22,6 +22,7 @@ from delta_sharing_client.parquet import pages as page_index
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.predicates.tree import Expression, col
 from delta_sharing_client.read import pages as page_plan
+from tests.effort import examples
 from tests.unit.parquet.compact import struct_of
 from tests.unit.read.eager import make_eager, make_gentle
 from tests.unit.storages import (
@@ -497,7 +498,7 @@ def index_spans(data: bytes) -> list[tuple[int, int]]:
 
 
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.settings(max_examples=examples(50), deadline=None)
 def test_a_damaged_offset_index_costs_no_row_and_shifts_none(shared_storage: Storage, data: st.DataObject) -> None:
     blob = bytearray(parquet_bytes(CONTENT, **PAGED))
     spans = index_spans(bytes(blob))
@@ -514,7 +515,7 @@ def test_a_damaged_offset_index_costs_no_row_and_shifts_none(shared_storage: Sto
 
 
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.settings(max_examples=examples(50), deadline=None)
 def test_rows_are_whole_whatever_the_indexes_say(shared_storage: Storage, data: st.DataObject) -> None:
     """Other bounds may hide a row, as they may in any statistics; no row is made of two, and nothing else fails."""
     blob = bytearray(parquet_bytes(CONTENT, **PAGED, data_page_version=data.draw(st.sampled_from(["1.0", "2.0"]))))

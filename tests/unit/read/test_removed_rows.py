@@ -101,8 +101,8 @@ def shared_storage() -> Iterator[Storage]:
 TRACKED = {"delta.enableRowTracking": "true"}
 
 
-@meets(filtered=11, kept=11, all_removed=9)
-@settings(max_examples=examples(240), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@meets(filtered=7, kept=7, all_removed=5)
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_table_reads_as_one_without_its_removed_rows(shared_storage: Storage, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 90))
