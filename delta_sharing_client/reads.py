@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 import pyarrow as pa
 
 from delta_sharing_client import optional
-from delta_sharing_client.asynchronous import AsyncOutputs
 from delta_sharing_client.delta.schema import is_geometry
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
@@ -41,6 +40,7 @@ from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
 from delta_sharing_client.run.batches import Batches, check_rows, execute
+from delta_sharing_client.run.coroutines import AsyncOutputs
 from delta_sharing_client.run.partitions import Partition, partition
 from delta_sharing_client.run.progress import progress_of
 from delta_sharing_client.shortcuts import SHORTCUTS

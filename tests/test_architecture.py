@@ -31,24 +31,18 @@ MAX_POSITIONAL = 7
 COMMAND_LINES = ("delta_sharing_client/cli/commands.py", "mock_server/command.py")
 # Modules that one module of their own folder alone imports, and why each is a noun and not the half of one.
 NOUNS_WITH_ONE_READER = {
-    "asynchronous.py": "the outputs of a read for coroutines",
     "cli/commands.py": "the commands; program.py is the process around them",
     "cli/following.py": "where the steps of a follower are stored",
     "cli/target.py": "what a command is about: settings, client, table",
-    "delta/file_values.py": "what files may hold of a type; each function stands in a row of delta/data_types.py",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",
-    "predicates/casts.py": "the meaning of casts, value by value; each function stands in a row of functions.py",
     "predicates/sql.py": "one grammar; parse.py also reads tuples",
     "protocol/auth.py": "sign-in",
     "protocol/pages.py": "a response from the network: its pages, polls and resumptions",
     "read/decode.py": "bytes to batches, without a download",
-    "fetch/flight.py": "how many requests are in flight, which needs no network to be tested",
     "run/scan.py": "the files of one read, on the loop; batches.py hands their rows to threads and coroutines",
     "storage/place.py": "one location in one store, and its credentials",
     "spark/push_down.py": "Java in the driver, and the check of it",
-    "spark/catalog.py": "the responses to a catalog in the JVM",
-    "follow/cursor.py": "the file that keeps a place; steps.py walks from it",
     "spark/served_table.py": "what is asked of a server for a relation; datasource.py is what Spark asks of us",
 }
 

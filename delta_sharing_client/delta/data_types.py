@@ -7,12 +7,13 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import pyarrow as pa
 
+from delta_sharing_client.arrow_forms import is_bytes, is_text
 from delta_sharing_client.columns import ColumnPath as ColumnPath
-from delta_sharing_client.delta import file_values, value_bounds, value_texts
+from delta_sharing_client.delta import value_bounds, value_texts
 
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"
@@ -162,6 +163,78 @@ class StructType:
 DataType = Union[PrimitiveType, DecimalType, ArrayType, MapType, StructType]
 
 
+# === What files may hold of a type (Delta log protocol, "Type Widening") ===
+#
+# Each function takes the target Arrow type and the file's Arrow type, and returns a conversion of arrays, or None if it
+# would not be exact.
+
+
+Convert = Callable[[pa.Array], pa.Array]
+Stored = Optional[Convert]
+
+
+def _stored_only_itself(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    """Return ``None``: no other type is converted to this one."""
+    return None
+
+
+def _stored_integer(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    return _cast(arrow) if pa.types.is_integer(found) else None
+
+
+def _stored_floating(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    narrower = pa.types.is_floating(found) and found.bit_width < arrow.bit_width
+    return _cast(arrow) if narrower or pa.types.is_integer(found) else None
+
+
+def _stored_exact_decimal(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    if pa.types.is_decimal(found):
+        return _cast(arrow)
+    if not pa.types.is_integer(found):
+        return None
+    # Arrow first requires room for every value of the integer type; the second cast checks the actual values.
+    digits = 20 + arrow.scale
+    room = pa.decimal128(digits, arrow.scale) if digits <= 38 else pa.decimal256(digits, arrow.scale)
+    return lambda array: array.cast(room).cast(arrow)
+
+
+def _stored_text(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    # Fixed lengths are UUIDs and numbers; as text their bytes would be another value.
+    return _cast(arrow) if is_text(found) or is_bytes(found) else None
+
+
+def _stored_binary(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    is_binary = is_text(found) or is_bytes(found) or pa.types.is_fixed_size_binary(found)
+    return _cast(arrow) if is_binary else None
+
+
+def _stored_date(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    return _cast(arrow) if pa.types.is_date(found) else None
+
+
+def _stored_timestamp(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    if not pa.types.is_timestamp(found):
+        return None
+    # INT96 and zone-less INT64 contain UTC, as in Spark; the number is the same with and without a zone.
+    if found.unit == arrow.unit:
+        return lambda array: array.view(arrow)
+    return lambda array: array.cast(pa.timestamp(arrow.unit, tz=found.tz)).view(arrow)
+
+
+def _stored_timestamp_ntz(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    return _cast(arrow) if pa.types.is_date(found) else _stored_timestamp(arrow, found)
+
+
+def _stored_day_time_interval(arrow: pa.DataType, found: pa.DataType) -> Stored:
+    if found == pa.int64():
+        return lambda array: array.view(arrow)
+    return _cast(arrow) if pa.types.is_duration(found) else None
+
+
+def _cast(arrow: pa.DataType) -> Convert:
+    return lambda array: array.cast(arrow)
+
+
 # === One row per type ===
 
 
@@ -197,7 +270,7 @@ class TypeRow:
     text: Callable[[str, Any], object] | None = None
     statistics: Callable[[StructField], value_bounds.Converters] = value_bounds.no_statistics
     footer: Callable[[Any, Any, pa.DataType], value_bounds.Footer] = value_bounds.no_footer
-    stored: Callable[[pa.DataType, pa.DataType], file_values.Stored] = file_values.only_itself
+    stored: Callable[[pa.DataType, pa.DataType], Stored] = _stored_only_itself
     spark: str | None = None
     spelled: Callable[[str], bool] = lambda name: False
 
@@ -215,7 +288,7 @@ def _integer(arrow: pa.DataType, spark: str) -> TypeRow:
         text=functools.partial(value_texts.integer, bits=arrow.bit_width),
         statistics=value_bounds.integer_statistics,
         footer=value_bounds.integer_footer,
-        stored=file_values.integer,
+        stored=_stored_integer,
         spark=spark,
     )
 
@@ -244,7 +317,7 @@ TYPES: dict[str, TypeRow] = {
         text=value_texts.string,
         statistics=value_bounds.text_statistics,
         footer=value_bounds.text_footer,
-        stored=file_values.text,
+        stored=_stored_text,
         spark="StringType",
         spelled=_is_text,
     ),
@@ -258,7 +331,7 @@ TYPES: dict[str, TypeRow] = {
         text=functools.partial(value_texts.floating, bits=32),
         statistics=value_bounds.float_statistics,
         footer=value_bounds.floating_footer,
-        stored=file_values.floating,
+        stored=_stored_floating,
         spark="FloatType",
     ),
     "double": TypeRow(
@@ -267,7 +340,7 @@ TYPES: dict[str, TypeRow] = {
         text=functools.partial(value_texts.floating, bits=64),
         statistics=value_bounds.double_statistics,
         footer=value_bounds.floating_footer,
-        stored=file_values.floating,
+        stored=_stored_floating,
         spark="DoubleType",
     ),
     "decimal": TypeRow(
@@ -276,7 +349,7 @@ TYPES: dict[str, TypeRow] = {
         text=value_texts.exact_decimal,
         statistics=value_bounds.decimal_statistics,
         footer=value_bounds.decimal_footer,
-        stored=file_values.exact_decimal,
+        stored=_stored_exact_decimal,
         spark="DecimalType",
     ),
     "boolean": TypeRow(
@@ -292,7 +365,7 @@ TYPES: dict[str, TypeRow] = {
         width=12.0,
         text=value_texts.binary,
         footer=value_bounds.binary_footer,
-        stored=file_values.binary,
+        stored=_stored_binary,
         spark="BinaryType",
     ),
     "date": TypeRow(
@@ -301,7 +374,7 @@ TYPES: dict[str, TypeRow] = {
         text=value_texts.date,
         statistics=value_bounds.date_statistics,
         footer=value_bounds.date_footer,
-        stored=file_values.date,
+        stored=_stored_date,
         spark="DateType",
     ),
     "timestamp": TypeRow(
@@ -310,7 +383,7 @@ TYPES: dict[str, TypeRow] = {
         text=functools.partial(value_texts.timestamp, zoned=True),
         statistics=value_bounds.timestamp_statistics,
         footer=value_bounds.timestamp_footer,
-        stored=file_values.timestamp,
+        stored=_stored_timestamp,
         spark="TimestampType",
     ),
     "timestamp_ntz": TypeRow(
@@ -319,7 +392,7 @@ TYPES: dict[str, TypeRow] = {
         text=functools.partial(value_texts.timestamp, zoned=False),
         statistics=value_bounds.timestamp_ntz_statistics,
         footer=value_bounds.timestamp_ntz_footer,
-        stored=file_values.timestamp_ntz,
+        stored=_stored_timestamp_ntz,
         spark="TimestampNTZType",
     ),
     "timestamp_nanos": TypeRow(
@@ -328,7 +401,7 @@ TYPES: dict[str, TypeRow] = {
         text=functools.partial(value_texts.timestamp, zoned=True, unit="nanoseconds"),
         statistics=value_bounds.nanos_statistics,
         footer=value_bounds.timestamp_footer,
-        stored=file_values.timestamp,
+        stored=_stored_timestamp,
     ),
     "timestamp_nanos_ntz": TypeRow(
         arrow=pa.timestamp("ns"),
@@ -336,20 +409,20 @@ TYPES: dict[str, TypeRow] = {
         text=functools.partial(value_texts.timestamp, zoned=False, unit="nanoseconds"),
         statistics=value_bounds.nanos_ntz_statistics,
         footer=value_bounds.timestamp_footer,
-        stored=file_values.timestamp,
+        stored=_stored_timestamp,
     ),
     "day_time_interval": TypeRow(
         arrow=pa.duration("us"),
         width=8.0,
         text=functools.partial(value_texts.interval, family=value_texts.DAY_TIME_UNITS, bits=64),
-        stored=file_values.day_time_interval,
+        stored=_stored_day_time_interval,
         spelled=_is_interval(value_texts.DAY_TIME_UNITS),
     ),
     "year_month_interval": TypeRow(
         arrow=pa.int32(),
         width=8.0,
         text=functools.partial(value_texts.interval, family=value_texts.YEAR_MONTH_UNITS, bits=32),
-        stored=file_values.integer,
+        stored=_stored_integer,
         spelled=_is_interval(value_texts.YEAR_MONTH_UNITS),
     ),
     "void": TypeRow(arrow=pa.null(), width=0.0, text=value_texts.void, spark="NullType"),
@@ -358,14 +431,14 @@ TYPES: dict[str, TypeRow] = {
     "geometry": TypeRow(
         arrow=pa.binary(),
         width=40.0,
-        stored=file_values.binary,
+        stored=_stored_binary,
         spark="BinaryType",
         spelled=lambda name: bool(_GEOMETRY.match(name)),
     ),
     "geography": TypeRow(
         arrow=pa.binary(),
         width=40.0,
-        stored=file_values.binary,
+        stored=_stored_binary,
         spark="BinaryType",
         spelled=lambda name: bool(_GEOGRAPHY.match(name)),
     ),

@@ -5,7 +5,7 @@ those of decimals are exact, and refused if 38 digits might not be enough. With 
 double, with two of 32 bits a 32-bit float. ``/`` returns a double; ``/`` and ``%`` fail for zero and are refused for
 decimals, ``/`` because it rounds. ``lower`` and ``upper`` use the Unicode case mapping, ``length`` counts characters
 (bytes of binary), ``date``, ``year``, ``month`` and ``day`` use the date in UTC. The name of a type is the cast to it,
-see :mod:`.casts`. ``+`` also adds an interval to a date or timestamp, in UTC; months end at the last day of the month.
+see :mod:`.values`. ``+`` also adds an interval to a date or timestamp, in UTC; months end at the last day of the month.
 All return null for a null, except ``coalesce``, which returns its first non-null argument.
 """
 
@@ -31,7 +31,6 @@ from delta_sharing_client.instants import (
     days_in_month,
     days_of,
 )
-from delta_sharing_client.predicates import casts
 from delta_sharing_client.predicates.values import (
     NUMBERS,
     Day,
@@ -41,9 +40,17 @@ from delta_sharing_client.predicates.values import (
     Value,
     Zone,
     as_double,
+    boolean_of,
+    date_of,
+    decimal_of,
     describe,
+    double_of,
+    float_of,
     from_arrow,
+    integer_of,
     kind_of,
+    string_of,
+    timestamp_of,
     to_arrow,
 )
 
@@ -381,7 +388,7 @@ def cast_failure(shown: str, value: Value, data_type: pa.DataType) -> DataError:
 
 
 def _part_of(index: int) -> Callable[[Value], Value]:
-    return lambda value: int(civil_of(casts.date_of(value).days)[index])
+    return lambda value: int(civil_of(date_of(value).days)[index])
 
 
 # === Arrow arrays ===
@@ -525,9 +532,7 @@ _READABLE = ("A date, timestamp or string", _DATES | {Kind.STRING})
 
 
 def _integers(data_type: pa.DataType) -> Function:
-    return Function(
-        sql=(), takes=_CASTABLE, result=data_type, value=casts.integer_of(data_type.bit_width), kernel=_cast
-    )
+    return Function(sql=(), takes=_CASTABLE, result=data_type, value=integer_of(data_type.bit_width), kernel=_cast)
 
 
 ROWS: dict[str, Function] = {
@@ -561,7 +566,7 @@ ROWS: dict[str, Function] = {
         arrow=("day",), polars=(("TemporalExpr", "Day"),),
     ),
     "date": Function(
-        sql=("Date", "TsOrDsToDate"), takes=_READABLE, result=pa.date32(), value=casts.date_of, kernel=_dates,
+        sql=("Date", "TsOrDsToDate"), takes=_READABLE, result=pa.date32(), value=date_of, kernel=_dates,
         interval=_day_interval, polars=(("TemporalExpr", "Date"),),
     ),
     "coalesce": Function(sql=("Coalesce",), takes=None, most=0, arrow=("coalesce",)),
@@ -569,18 +574,18 @@ ROWS: dict[str, Function] = {
     "smallint": _integers(pa.int16()),
     "int": _integers(pa.int32()),
     "bigint": _integers(pa.int64()),
-    "float": Function(sql=(), takes=_CASTABLE, result=pa.float32(), value=casts.float_of, kernel=_cast),
-    "double": Function(sql=(), takes=_CASTABLE, result=pa.float64(), value=casts.double_of, kernel=_cast),
-    "decimal": Function(sql=(), takes=_EXACT_NUMBERS, most=3, value=casts.decimal_of, kernel=_decimals),
-    "boolean": Function(sql=(), takes=_CASTABLE, result=pa.bool_(), value=casts.boolean_of, kernel=_booleans),
-    "string": Function(sql=(), takes=_PRINTABLE, result=pa.string(), value=casts.string_of, kernel=_cast),
+    "float": Function(sql=(), takes=_CASTABLE, result=pa.float32(), value=float_of, kernel=_cast),
+    "double": Function(sql=(), takes=_CASTABLE, result=pa.float64(), value=double_of, kernel=_cast),
+    "decimal": Function(sql=(), takes=_EXACT_NUMBERS, most=3, value=decimal_of, kernel=_decimals),
+    "boolean": Function(sql=(), takes=_CASTABLE, result=pa.bool_(), value=boolean_of, kernel=_booleans),
+    "string": Function(sql=(), takes=_PRINTABLE, result=pa.string(), value=string_of, kernel=_cast),
     "timestamp": Function(
         sql=(), takes=("An integer, date, timestamp or string", _READABLE[1] | {Kind.INTEGER}),
-        result=pa.timestamp("us", "UTC"), value=casts.timestamp_of(Zone.UTC), kernel=_timestamps,
+        result=pa.timestamp("us", "UTC"), value=timestamp_of(Zone.UTC), kernel=_timestamps,
         interval=_moment_interval,
     ),
     "timestamp_ntz": Function(
-        sql=(), takes=_READABLE, result=pa.timestamp("us"), value=casts.timestamp_of(Zone.LOCAL), kernel=_timestamps,
+        sql=(), takes=_READABLE, result=pa.timestamp("us"), value=timestamp_of(Zone.LOCAL), kernel=_timestamps,
         interval=_moment_interval,
     ),
     "current_date": Function(sql=("CurrentDate",), takes=None, result=pa.date32(), folds=False),

@@ -33,9 +33,8 @@ from delta_sharing_client.run.partitions import (
     read_cost,
     read_size,
 )
-from delta_sharing_client.spark.catalog import told
 from delta_sharing_client.spark.options import SparkOptions
-from delta_sharing_client.spark.served_table import ServedTable
+from delta_sharing_client.spark.served_table import ServedTable, told
 from delta_sharing_client.spark.types import (
     Columns,
     check_unchanged,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import platform
+from collections.abc import Callable, Mapping
 
 import pyspark
+from pyspark.sql.types import NullType, StructField, StructType
 
 from delta_sharing_client import __version__
+from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.errors import (
+    DeltaSharingError,
+    NotFoundError,
     ProtocolError,
     RequestError,
     SchemaChangeError,
@@ -21,8 +27,9 @@ from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.planning import plan_change_feed, stream_table
 from delta_sharing_client.predicates.tree import known_of_all
 from delta_sharing_client.protocol.answers import TableHead
+from delta_sharing_client.protocol.names import Schema
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.spark.options import SparkOptions
+from delta_sharing_client.spark.options import SparkOptions, profile_of
 from delta_sharing_client.spark.types import Columns
 
 
@@ -115,3 +122,38 @@ def user_agent(operation: Operation, caller: str | None) -> str:
         f"Python/{platform.python_version()}",
     ]
     return " ".join([*parts, f"callerOrg-{caller}"] if caller else parts)
+
+
+# === What a catalog asks ===
+
+
+def told(options: Mapping[str, str], table: Callable[[], tuple[StructType, int]]) -> StructType:
+    """Answer the catalog of ``PushDown.java`` with a schema: for the option ``tell``, the names below the option
+    ``namespace``, or the columns of ``table``, with the version in an additional last field.
+
+    A schema that Spark infers costs a Python worker, and no job. Errors are returned in the schema too, because Spark
+    would wrap an error of a Python worker.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    try:
+        if given["tell"] == "names":
+            return StructType([StructField(name, NullType()) for name in _names(given)])
+        columns, version = table()
+        return StructType([*columns.fields, _note(**{"delta-sharing-version": version})])
+    except DeltaSharingError as error:
+        status = 404 if isinstance(error, NotFoundError) else 0
+        return StructType([_note(**{"delta-sharing-error": str(error), "delta-sharing-status": status})])
+
+
+def _names(given: Mapping[str, str]) -> list[str]:
+    namespace: list[str] = json.loads(given["namespace"])
+    with SharingClient(profile_of(given)) as client:
+        if not namespace:
+            return [share.name for share in client.list_shares()]
+        if len(namespace) == 1:
+            return [schema.name for schema in client.list_schemas(namespace[0])]
+        return [table.name for table in client.list_tables(Schema(name=namespace[1], share=namespace[0]))]
+
+
+def _note(**metadata: object) -> StructField:
+    return StructField("note", NullType(), metadata=metadata)

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
-from delta_sharing_client.fetch.flight import Flight
+from delta_sharing_client.fetch.source import Flight
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:

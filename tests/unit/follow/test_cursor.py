@@ -11,8 +11,8 @@ import pytest
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.follow.admission import Position
-from delta_sharing_client.follow.cursor import CursorFile, State
 from delta_sharing_client.follow.offsets import BEGINNING, Offset
+from delta_sharing_client.follow.steps import CursorFile, State
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.names import TableName
 
