@@ -17,6 +17,7 @@ import io
 import json
 import pathlib
 import re
+import socket
 import sys
 import threading
 import urllib.parse
@@ -85,7 +86,7 @@ class LongListing:
         sink = io.BytesIO()
         pq.write_table(pa.table({"id": range(ROWS)}), sink)
         self.file = sink.getvalue()
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._server = Server(("127.0.0.1", 0), _handler(self))
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.profile = {"shareCredentialsVersion": 1, "endpoint": self.endpoint, "bearerToken": self.token}
 
@@ -176,12 +177,39 @@ class LongListing:
         yield b"".join(made)
 
 
-class _Server(http.server.ThreadingHTTPServer):
+class Server(http.server.ThreadingHTTPServer):
+    """A server for clients that hang up. It takes its connections along when it is closed.
+
+    Clients keep connections for the next request, and each would keep a thread of a server that is no more.
+    """
+
     daemon_threads = True
     request_queue_size = 128
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._open: set[socket.socket] = set()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that hang up are what this is for."""
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Remember the connection."""
+        connection, address = super().get_request()
+        self._open.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget the connection."""
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Close the connections, too."""
+        super().server_close()
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _handler(listing: LongListing) -> type[http.server.BaseHTTPRequestHandler]:

@@ -61,4 +61,7 @@ class Raw:
         return True
 
     def close(self) -> None:
+        # Or the thread that accepts would wait on.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -10,7 +10,6 @@ import json
 import re
 import signal
 import socket
-import socketserver
 import struct
 import sys
 import threading
@@ -23,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from benchmarks.long_listing import LongListing
+from benchmarks.long_listing import LongListing, Server
 from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol, SharedFile
 from delta_sharing_client.delta.deletion_vectors import decode_inline
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
@@ -191,19 +190,11 @@ def cut(after: int) -> Fault:
     return fault
 
 
-class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # clients that hang up are part of the tests
-
-
 @contextlib.contextmanager
 def running_storage() -> Iterator[Storage]:
     """A storage that answers while the block runs."""
     found = Storage()
-    server = _Server(("127.0.0.1", 0), _handler(found))
+    server = Server(("127.0.0.1", 0), _handler(found))
     found.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from benchmarks.long_listing import Server
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
@@ -68,12 +69,6 @@ class FakeServer:
                 outer._serve(self)
 
             do_GET = do_POST = do_HEAD = serve
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *args: object) -> None:
-                pass  # clients that give up break pipes
 
         self._http = Server(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
