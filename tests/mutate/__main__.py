@@ -34,11 +34,12 @@ ROOMS = {
     "protocol": (),
     "read": ("align.py", "bounds.py", "decode.py", "layout.py", "pages.py", "vectors.py"),
 }
-# A mutant is tried by those that reach it: those of its room, and of what stands above all rooms. Those that serve or
+# A mutant is tried by those that reach it: those of all rooms, and of the modules around them. Those that serve or
 # start programs are not worth their seconds here.
 ABOVE = (
-    *(f"tests/unit/{folder}" for folder in ("plan", "read", "run", "outputs")),
-    *(f"tests/unit/test_{module}.py" for module in ("columns", "instants", "planning", "reads")),
+    *(f"tests/unit/{folder}" for folder in ("plan", "read", "run", "outputs", "follow", "fetch", "storage")),
+    *(f"tests/unit/{room}" for room in ROOMS),
+    *(f"tests/unit/test_{module}.py" for module in ("columns", "instants", "optional", "planning", "reads", "redact")),
 )
 
 
@@ -97,8 +98,7 @@ def _outcomes(wanted: set[str], chosen: argparse.Namespace) -> dict[str, Outcome
         return mutant.key in wanted
 
     files = [path for room in ROOMS for path in _files(room)]
-    own = [f"tests/unit/{room}" for room in chosen.rooms or ROOMS]
-    if code := run(chosen.tests or list(dict.fromkeys([*own, *ABOVE])), Mutate(PACKAGE, files, choose, tell)):
+    if code := run(chosen.tests or list(ABOVE), Mutate(PACKAGE, files, choose, tell)):
         sys.exit(f"The tests cannot be run (pytest ended with {code}).")
     return outcomes
 

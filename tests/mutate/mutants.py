@@ -53,10 +53,11 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 class Mutant:
     """One change. ``apply`` makes it, in the tree that it was found in; ``key`` names it whatever its line is.
 
-    ``line`` is where the change is, ``statement`` where the statement around it begins.
+    ``line`` is where the change is, ``statement`` where the statement around it begins, ``function`` what it is in.
     """
 
     path: Path
+    function: str
     line: int
     statement: int
     key: str
@@ -71,7 +72,9 @@ def mutants(path: Path, name: str, tree: ast.Module) -> list[Mutant]:
         for line, statement, before, after, apply in _changes(function):
             text = f"{name}::{qualname}: {before} => {after}"
             seen[text] += 1
-            found.append(Mutant(path, line, statement, text if seen[text] == 1 else f"{text} ({seen[text]})", apply))
+            found.append(
+                Mutant(path, qualname, line, statement, text if seen[text] == 1 else f"{text} ({seen[text]})", apply)
+            )
     return found
 
 
@@ -95,6 +98,19 @@ def parts(source: str) -> dict[str, tuple[str, range]]:
     inside = {line for _, span in found.values() for line in span}
     around = [text for line, text in enumerate(lines, 1) if line not in inside and text.strip()]
     return {"": (_digest(around), range(0)), **found}
+
+
+def made_by(tree: ast.Module, function: str) -> list[ast.Assign | ast.AnnAssign]:
+    """Return the statements of a module that call a function of it when the module is imported."""
+    return [
+        each
+        for each in tree.body
+        if isinstance(each, (ast.Assign, ast.AnnAssign)) and any(_is_call(node, function) for node in ast.walk(each))
+    ]
+
+
+def _is_call(node: ast.AST, function: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function
 
 
 def _digest(lines: list[str]) -> str:
@@ -181,7 +197,17 @@ def _children(node: ast.AST) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None
 
 def _for_people(node: ast.AST) -> bool:
     return isinstance(node, (ast.JoinedStr, ast.Assert, ast.arguments)) or (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        _is_assertion(node) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    )
+
+
+def _is_assertion(node: ast.AST) -> bool:
+    """Whether this is ``strict=True``, which says that two things have the same length."""
+    return (
+        isinstance(node, ast.keyword)
+        and node.arg == "strict"
+        and isinstance(node.value, ast.Constant)
+        and node.value.value is True
     )
 
 
@@ -265,7 +291,8 @@ def _calls(node: ast.Call) -> Iterator[ast.AST]:
     elif isinstance(node.func, ast.Name) and len(node.args) == 1 and not isinstance(node.args[0], ast.Starred):
         yield node.args[0]
     for index in range(len(node.keywords)):
-        yield ast.Call(node.func, node.args, [*node.keywords[:index], *node.keywords[index + 1 :]])
+        if not _is_assertion(node.keywords[index]):
+            yield ast.Call(node.func, node.args, [*node.keywords[:index], *node.keywords[index + 1 :]])
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:

@@ -31,7 +31,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.mutate.mutants import Mutant, mutants, parts, watched
+from tests.mutate.mutants import Mutant, made_by, mutants, parts, watched
 
 MEMORY = 6 << 30
 # A mutant may never end: a test has four times the seconds that it took of the processor, and these.
@@ -97,6 +97,9 @@ class Mutate:
             for mutant in mutants(path, path.relative_to(self._root).as_posix(), tree):
                 if self._choose(mutant):
                     reached = [one for one in covered if mutant.statement in one.lines.get(file, ())]
+                    if made_by(tree, mutant.function):
+                        # Its table is made when the module is imported, and read by any function.
+                        reached = [one for one in covered if one.lines.get(file)]
                     self._tell(self._try(mutant, tree, functions[file], self._ordered(path, reached)))
         return True
 
@@ -104,8 +107,7 @@ class Mutate:
         """Return the functions of each file, after what they have cached is forgotten."""
         # A module that is imported by a test only would be imported unchanged.
         for path in self._files.values():
-            module = path.relative_to(self._root.parent).with_suffix("")
-            importlib.import_module(".".join(module.parts).removesuffix(".__init__"))
+            importlib.import_module(_module_of(path, self._root))
         gc.unfreeze()
         found = defaultdict(list)
         self._caches = []
@@ -161,6 +163,10 @@ class Mutate:
             _put(compile(tree, str(mutant.path), "exec", dont_inherit=True), functions)
         except (SyntaxError, ValueError):  # a 'return' of a generator, or other variables of a closure
             return 3
+        try:
+            self._make_again(mutant, tree)
+        except Exception:
+            return 1
         for number, (one, following) in enumerate(itertools.pairwise([*tests, None])):
             assert one is not None
             os.write(note, b"%d " % number)
@@ -170,6 +176,19 @@ class Mutate:
             if self._failed:
                 return 1
         return 0
+
+    def _make_again(self, mutant: Mutant, tree: ast.Module) -> None:
+        """Fill the tables that a changed function made when its module was imported."""
+        for statement in made_by(tree, mutant.function):
+            module = vars(sys.modules[_module_of(mutant.path, self._root)])
+            made = dict(module)
+            exec(compile(ast.Module([statement], []), str(mutant.path), "exec", dont_inherit=True), made)
+            for name in (name for name, value in made.items() if name in module and module[name] is not value):
+                if isinstance(module[name], dict):
+                    module[name].clear()
+                    module[name].update(made[name])
+                else:
+                    module[name] = made[name]
 
     def _run(self, item: pytest.Item, following: pytest.Item | None) -> None:
         plugins = item.config.pluginmanager
@@ -237,8 +256,9 @@ class Mutate:
         os.close(write)
         with os.fdopen(read) as pipe:
             found = [json.loads(line) for line in pipe]
-        os.waitpid(pid, 0)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if len(found) < len(items):
+            print(f"The process ended ({status}) in the test {items[len(found)].nodeid}.", flush=True)
             found.append([0, True, {}])
         for item, (seconds, failed, lines) in zip(items, found, strict=False):
             test = os.path.relpath(item.path, ROOT)
@@ -261,6 +281,10 @@ class Mutate:
             tree = watched(ast.parse(Path(file).read_text()), WATCH)
             _put(compile(tree, file, "exec", dont_inherit=True), functions)
         return reached
+
+
+def _module_of(path: Path, root: Path) -> str:
+    return ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from tests.mutate.mutants import mutants, parts, watched
+from tests.mutate.mutants import made_by, mutants, parts, watched
 
 SOURCE = '''
 LIMIT = 1
@@ -18,6 +18,7 @@ def chosen(rows: int | None, *, most: int = 2) -> bool:
         raise ValueError(f"{rows + 4} is no number")
     warnings.warn("rows", stacklevel=2)
     kind = KINDS.get("few", "It is none of them.")
+    pairs = zip(rows, kind, strict=True)
     return min(rows, most) == 5
 '''
 
@@ -46,6 +47,7 @@ def test_every_change_is_one_program_of_its_own() -> None:
     assert any("raise" not in text for text in found)
     assert all("warn('rows'" in text or "pass" in text for text in found)
     assert all("It is none of them." in text for text in found)
+    assert all("strict=True" in text for text in found)
     assert all("LIMIT = 1" in text and "nor 3" in text and "most: int=2" in text for text in found)
 
 
@@ -60,11 +62,11 @@ def test_a_change_has_a_name_that_does_not_depend_on_its_line() -> None:
 def test_a_part_of_a_module_changes_with_its_own_text_alone() -> None:
     before = parts(SOURCE)
     assert list(before) == ["", "chosen"]
-    assert before["chosen"][1] == range(5, 12)
+    assert before["chosen"][1] == range(5, 13)
     moved, changed, around = (
         parts(text) for text in (f"\n\n{SOURCE}", SOURCE.replace("== 5", "== 6"), SOURCE.replace("LIMIT", "MOST"))
     )
-    assert moved["chosen"] == (before["chosen"][0], range(7, 14))
+    assert moved["chosen"] == (before["chosen"][0], range(7, 15))
     assert moved[""] == before[""] == changed[""]
     assert changed["chosen"][0] != before["chosen"][0] == around["chosen"][0]
     assert around[""] != before[""]
@@ -75,6 +77,12 @@ def test_what_tests_share_belongs_to_all_of_them() -> None:
     assert list(parts(source)) == ["", "test_a", "TestB.test_b"]
     assert parts(source.replace("1", "2"))[""] != parts(source)[""]
     assert parts(source.replace("pass", "..."))[""] == parts(source)[""]
+
+
+def test_what_an_import_makes_is_found_by_the_function_that_makes_it() -> None:
+    source = "def made(x):\n    return x\n\n\nONE = made(1)\nTWO: dict = {2: made(2)}\nTHREE = 3\nFOUR = other(made)\n"
+    assert [each.lineno for each in made_by(ast.parse(source), "made")] == [5, 6]
+    assert mutants(Path("a.py"), "a.py", ast.parse(SOURCE))[0].function == "chosen"
 
 
 def test_a_lambda_is_reached_when_it_is_called() -> None:
