@@ -51,6 +51,14 @@ class Fingerprints:
         keys = keys[order]
         self._runs.append((keys, values[order]))
 
+    def has_any(self, names: Iterable[str]) -> bool:
+        """Return whether one of the names has a number."""
+        return bool(self._runs) and bool(self.get(hashes(names)).any())
+
+    def number(self, name: str) -> int:
+        """Return the number of a name, 0 without one."""
+        return int(self.get(hashes([name]))[0]) if self._runs else 0
+
     def get(self, names: array.array[int]) -> np.ndarray:
         """Return the number of each hash, 0 without one."""
         import numpy as np

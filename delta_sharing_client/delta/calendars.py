@@ -106,8 +106,8 @@ def _gregorian(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _numbers(array: pa.Array, storage: pa.DataType) -> npt.NDArray[np.int64]:
-    numbers = array.view(storage)
-    filled: npt.NDArray[np.int64] = (pc.fill_null(numbers, 0) if numbers.null_count else numbers).to_numpy()
+    # What stands for a null means nothing.
+    filled: npt.NDArray[np.int64] = array.view(storage).fill_null(_SWITCH).to_numpy()
     return filled
 
 

@@ -72,8 +72,7 @@ class ListedFiles:
             paths = [add.path.partition("?")[0] for add in adds]
             identities = map(hash, zip(paths, map(_size_of, adds), itertools.repeat(None)))
         distinct = dict(zip(names, identities, strict=False))
-        is_any_known = not self._held.keys().isdisjoint(distinct)
-        is_any_known = is_any_known or (bool(self._seen) and bool(self._seen.get(hashes(distinct)).any()))
+        is_any_known = not self._held.keys().isdisjoint(distinct) or self._seen.has_any(distinct)
         if is_any_known or len(distinct) < len(names):
             return list(filter(self._is_new, files))
         self._hold(distinct)
@@ -95,7 +94,7 @@ class ListedFiles:
                 version=self._version,
             )
         name, identity = file.file_id or canonical_path(file.action.path), _identity(file)
-        before = self._held.get(name) or (int(self._seen.get(hashes([name]))[0]) if self._seen else 0)
+        before = self._held.get(name) or self._seen.number(name)
         if before == 0:
             self._hold({name: identity})
         if before == 0 or before == identity:

@@ -58,8 +58,7 @@ def binary_text(value: bytes) -> str | None:
 def partition_bound(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
     """Return the value as in ``ColumnBounds``: timestamps in nanoseconds."""
     value = parse_partition_value(text, data_type, column=column)
-    row = row_of(data_type)
-    is_micros = row is not None and pa.types.is_timestamp(row.arrow) and row.arrow.unit == "us"
+    is_micros = to_arrow_type(data_type) in (pa.timestamp("us"), pa.timestamp("us", "UTC"))
     return value * 1000 if is_micros and isinstance(value, int) else value
 
 

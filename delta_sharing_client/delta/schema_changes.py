@@ -119,13 +119,12 @@ def _of_types(old: DataType, new: DataType, path: ColumnPath, mapped: bool) -> I
 
 
 _INTEGER_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
-_INTEGERS = list(_INTEGER_DIGITS)
 _WIDENINGS = {
-    ("byte", "double"),
-    ("short", "double"),
-    ("integer", "double"),
-    ("float", "double"),
-    ("date", "timestamp_ntz"),
+    "byte": ("short", "integer", "long", "double"),
+    "short": ("integer", "long", "double"),
+    "integer": ("long", "double"),
+    "float": ("double",),
+    "date": ("timestamp_ntz",),
 }
 
 
@@ -141,11 +140,7 @@ def holds(new: DataType, old: DataType) -> bool:
         return digits is not None and new.precision - new.scale >= digits
     if not isinstance(new, PrimitiveType) or not isinstance(old, PrimitiveType):
         return False
-    if new.base == old.base:
-        return True
-    if old.base in _INTEGERS and new.base in _INTEGERS:
-        return _INTEGERS.index(old.base) < _INTEGERS.index(new.base)
-    return (old.base, new.base) in _WIDENINGS
+    return new.base == old.base or new.base in _WIDENINGS.get(old.base, ())
 
 
 def _shown(data_type: DataType) -> str:

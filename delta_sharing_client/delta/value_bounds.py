@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import functools
 import math
 import struct
 from collections.abc import Callable
@@ -98,16 +99,13 @@ def _to_float(value: float) -> float | None:
     return float(rounded)
 
 
-def _widened_below(raw: msgspec.Raw) -> float | None:
+def _widened(raw: msgspec.Raw, farther: Callable[[float, float], float]) -> float | None:
+    """Return the bound of a double that may have been written as a float: of its two values the ``farther`` one."""
     value = _double(raw)
-    narrow = None if value is None else _to_float(value)
-    return value if value is None or narrow is None else min(value, narrow)
-
-
-def _widened_above(raw: msgspec.Raw) -> float | None:
-    value = _double(raw)
-    narrow = None if value is None else _to_float(value)
-    return value if value is None or narrow is None else max(value, narrow)
+    if value is None:
+        return None
+    narrow = _to_float(value)
+    return value if narrow is None else farther(value, narrow)
 
 
 def _was_float(leaf: StructField) -> bool:
@@ -222,7 +220,9 @@ def float_statistics(leaf: StructField) -> Converters:
 
 def double_statistics(leaf: StructField) -> Converters:
     if _was_float(leaf):
-        return Converters(_widened_below, _widened_above, floating=True)
+        return Converters(
+            functools.partial(_widened, farther=min), functools.partial(_widened, farther=max), floating=True
+        )
     return Converters(_double, _double, floating=True)
 
 

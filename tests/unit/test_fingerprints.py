@@ -26,6 +26,9 @@ def test_it_is_a_map_in_which_the_first_counts(parts: list[list[str]], others: l
     met("other", set(others) - set(expected))
     asked = [*expected, *others]
     assert found.get(hashes(asked)).tolist() == [expected.get(name, 0) for name in asked]
+    assert [found.number(name) for name in asked] == [expected.get(name, 0) for name in asked]
+    assert [found.has_any([name]) for name in others] == [name in expected for name in others]
+    assert found.has_any(asked) is bool(expected)
 
 
 def test_it_stays_small_and_has_few_parts() -> None:

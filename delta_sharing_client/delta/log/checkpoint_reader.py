@@ -7,7 +7,6 @@ statistics nor two copies of its rows in memory. If it has statistics or partiti
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -58,6 +57,7 @@ _DEFAULTS = {"modificationTime": 0, "dataChange": True}
 _COUNTS = ("size", "baseRowId")
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _NAMES = {"nullCounts": "nullCount"}
+_SPECIAL_FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator[Action]:
@@ -327,7 +327,7 @@ def other_rows(column: pa.Array, kind: type[Any], source: str) -> Iterator[Actio
 
 
 def _texts(array: pa.Array) -> list[Any]:
-    return array.cast(pa.string()).to_numpy(zero_copy_only=False).tolist()
+    return list(array.cast(pa.string()).to_numpy(zero_copy_only=False))
 
 
 def _integers(array: pa.Array) -> list[Any]:
@@ -450,9 +450,7 @@ def _cast_texts(array: pa.Array) -> list[Any]:
 
 
 def _json_float(value: float) -> object:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return _SPECIAL_FLOATS.get(str(value), value)
 
 
 def _mapped(values: list[Any], function: Callable[[Any], Any]) -> list[Any]:

@@ -169,8 +169,8 @@ class LogListing:
     @property
     def latest(self) -> int:
         """The newest version of a commit, a compacted file or a complete checkpoint."""
-        newest = max((item.last for group in self.compacted.values() for item in group), default=-1)
-        return max(newest, max(self.commits, default=-1), max(self.checkpoints, default=-1))
+        compacted = (item.last for group in self.compacted.values() for item in group)
+        return max((*self.commits, *self.checkpoints, *compacted))
 
     @cached_property
     def rebuildable(self) -> tuple[int, ...]:
@@ -253,9 +253,10 @@ def _complete(parts: Mapping[tuple[int, str], Mapping[int, LogFile]]) -> dict[in
     checkpoints: dict[int, list[Checkpoint]] = {}
     for (version, group), files in sorted(parts.items(), key=_preference):
         expected = int(group.split(" ")[1]) if group.startswith("parts ") else 1
-        if len(files) == expected and sorted(files) == list(range(1, expected + 1)):
-            names = tuple(files[number].name for number in sorted(files))
-            modified = max(item.modified_ms for item in files.values())
+        numbers = range(1, expected + 1)
+        if expected and all(number in files for number in numbers):
+            names = tuple(files[number].name for number in numbers)
+            modified = max(files[number].modified_ms for number in numbers)
             checkpoints.setdefault(version, []).append(Checkpoint(version, names, modified))
     return checkpoints
 
@@ -306,8 +307,8 @@ def canonical_json(text: str) -> str:
     """
     document = _parse(text)
     document.pop("checksum", None)
-    leaves = [("+".join(path), leaf) for path, leaf in _leaves(document, ())]
-    leaves.sort(key=lambda item: item[0].encode())
+    # A path is there once and in ASCII, so this is its order in UTF-8.
+    leaves = sorted(("+".join(path), leaf) for path, leaf in _leaves(document, ()))
     return ",".join(f"{path}={leaf}" for path, leaf in leaves)
 
 

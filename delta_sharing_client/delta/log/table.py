@@ -229,10 +229,10 @@ class DeltaLog:
         return CommitTimes(listing, None)
 
     def _newest_first(self, listing: LogListing) -> Iterator[Iterator[Action]]:
-        base = max(listing.checkpoints, default=-1)
-        for version in sorted((item for item in listing.commits if item > base), reverse=True):
+        base = max(listing.checkpoints, default=None)
+        for version in sorted((item for item in listing.commits if base is None or item > base), reverse=True):
             yield self._named(self._read(listing.commits[version]), version)
-        if base >= 0:
+        if base is not None:
             yield self._named(read_table_state(listing.directory, listing.checkpoints[base][0]), base)
 
     def _times(self, listing: LogListing, protocol: Protocol, metadata: Metadata) -> CommitTimes:
@@ -331,7 +331,7 @@ def _metadata_facts(metadata: Metadata) -> dict[str, object]:
         "id": repr(metadata.id),
         "schemaString": schema,
         "partitionColumns": metadata.partition_columns,
-        "configuration": dict(sorted(metadata.properties.items())),
+        "configuration": dict(metadata.properties),
     }
 
 

@@ -217,7 +217,8 @@ class _Objects:
         found = layout(value, 0, len(value))
         fields: dict[str, tuple[str, int, bytes]] = {}
         copied = 0
-        for field_id, offset in zip(found.field_ids or (), found.offsets, strict=False):
+        assert found.field_ids is not None
+        for field_id, offset in zip(found.field_ids, found.offsets, strict=False):
             name = metadata.name(field_id)
             if name in self._fields:
                 raise DataError(f"The shredded field {name!r} of a variant must not be in its value as well.")
@@ -226,7 +227,7 @@ class _Objects:
             start = found.start + offset
             size = size_of(value, start, found.stop)
             copied += size
-            if copied > len(value):
+            if copied > found.stop - found.start:
                 raise DataError("The elements of a variant must not overlap, found more of them than bytes.")
             fields[name] = (name, field_id, value[start : start + size])
         return list(fields.values())

@@ -498,6 +498,7 @@ def _nanos_text(nanos: int) -> str:
     return f"{format_date(days)} {_time_text(rest)}"
 
 
+_SPECIAL_FLOATS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 _FORMATS = {
     int(Primitive.DATE): format_date,
     int(Primitive.TIME): lambda micros: _time_text(micros * 1000),
@@ -519,10 +520,8 @@ def _decimal_json(value: Decimals) -> str:
 
 
 def _float_json(value: float, *, single: bool) -> str:
-    if math.isnan(value):
-        return '"NaN"'
-    if math.isinf(value):
-        return '"Infinity"' if value > 0 else '"-Infinity"'
+    if not math.isfinite(value):
+        return _SPECIAL_FLOATS[str(value)]
     number = np.float32(value) if single else np.float64(value)
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return str(np.format_float_positional(number, unique=True, trim="0"))

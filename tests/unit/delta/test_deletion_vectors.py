@@ -40,6 +40,70 @@ def inline(data: bytes, cardinality: int, size: int | None = None) -> DeletionVe
     return DeletionVectorDescriptor("i", text, len(data) if size is None else size, cardinality)
 
 
+# === Numbers of a descriptor ===
+
+EMPTY = struct.pack("<IQ", PORTABLE_MAGIC, 0)
+
+
+def test_a_vector_may_delete_nothing() -> None:
+    assert decode_inline(inline(EMPTY, 0)) == DeletionVector.from_positions([])
+
+
+@pytest.mark.parametrize(
+    ("size", "offset", "cardinality", "reason"),
+    [
+        (-1, 1, 1, "sizeInBytes"),
+        (1 << 31, 1, 1, "sizeInBytes"),
+        (12, -1, 1, "offset"),
+        (12, 1 << 31, 1, "offset"),
+        (12, 1, -1, "cardinality"),
+        (12, None, -1, "cardinality"),
+    ],
+)
+@pytest.mark.parametrize("storage", ["i", "u"])
+def test_numbers_out_of_range_are_refused_first(
+    storage: str, size: int, offset: int | None, cardinality: int, reason: str
+) -> None:
+    text = z85_encode(EMPTY) if storage == "i" else EXAMPLE_FILE
+    descriptor = DeletionVectorDescriptor(storage, text, size, cardinality, offset)
+    with pytest.raises(DataError, match=f"A deletion vector's {reason} must"):
+        decode_inline(descriptor) if storage == "i" else decode_file(b"", descriptor)
+
+
+@pytest.mark.parametrize("number", [0, (1 << 31) - 1])
+def test_the_extremes_of_numbers_are_in_range(number: int) -> None:
+    assert byte_range(DeletionVectorDescriptor("u", EXAMPLE_FILE, number, 0, number)) == (number, 2 * number + 8)
+
+
+@pytest.mark.parametrize("positions", [[-1], [-1, 5], [5, 1 << 63], [1 << 63]])
+def test_positions_out_of_range_are_refused(positions: list[int]) -> None:
+    with pytest.raises(UsageError, match="between 0 and"):
+        DeletionVector.from_positions(positions)
+
+
+def test_a_bucket_is_there_once() -> None:
+    bucket = struct.pack("<I", 1) + pyroaring.BitMap([1]).serialize()
+    decoded = decode_inline(inline(struct.pack("<IQ", PORTABLE_MAGIC, 1) + bucket, 1))
+    assert decoded.positions().tolist() == [(1 << 32) + 1]
+    with pytest.raises(DataError, match="must ascend below 2\\^31, found 1 after 1"):
+        decode_inline(inline(struct.pack("<IQ", PORTABLE_MAGIC, 2) + 2 * bucket, 1))
+
+
+@pytest.mark.parametrize("containers", range(1, 18))
+@pytest.mark.parametrize("runs", [True, False])
+def test_bitmaps_of_any_number_of_containers_end_where_another_library_ends_them(containers: int, runs: bool) -> None:
+    step = 1 if runs else 2
+    positions = [number for first in range(containers) for number in range(first << 16, (first << 16) + 50, step)]
+    bitmap = pyroaring.BitMap64(positions)
+    if runs:
+        bitmap.run_optimize()
+    data = struct.pack("<I", PORTABLE_MAGIC) + bitmap.serialize()
+    assert decode_inline(inline(data, len(positions))).positions().tolist() == positions
+    for wrong in (data[:-1], data + b"\0\0\0\0"):
+        with pytest.raises(DataError):
+            decode_inline(inline(wrong, len(positions)))
+
+
 # === An independent decoder, written from the format specification only ===
 
 

@@ -27,6 +27,7 @@ def _features(*names: str, writer: tuple[str, ...] = ()) -> Protocol:
 @pytest.mark.parametrize(
     "protocol",
     [
+        Protocol(0),
         Protocol(1),
         Protocol(1, 7, None, ["anything", "at-all"]),
         Protocol(2, 5),

@@ -74,6 +74,15 @@ def test_two_files_of_one_id_are_refused(most: int, together: bool, other: Share
     assert (caught.value.table, caught.value.version, caught.value.file_id) == ("s.s.t", 3, "a")
 
 
+@pytest.mark.parametrize("vector", [None, VECTOR])
+def test_a_page_of_new_files_is_given_back_as_it_is(vector: DeletionVectorDescriptor | None) -> None:
+    """A million files are looked at all at once, not one by one."""
+    listed = ListedFiles("s.s.t", 3, 2)
+    for page in (["a", "b"], ["c"], ["d", "e", "f"]):
+        files = [file(name, deletion_vector=vector) for name in page]
+        assert listed.new(files) is files
+
+
 def test_the_bytes_are_known_if_the_size_of_every_file_is() -> None:
     listed = ListedFiles("s.s.t", 3)
     listed.new([file("a", 0), file("b", 5)])

@@ -109,6 +109,94 @@ def test_a_rename_does_not_hide_what_else_became_of_the_column() -> None:
     assert str(first_difference(old, new, {Kind.RETYPED})) == "column 'a' changed its type from long to integer"
 
 
+RELAXED = [
+    (column("a", nullable=False), column("a")),
+    (column("a", array("long", nulls=False)), column("a", array("long"))),
+    (column("a", mapping("long", nulls=False)), column("a", mapping("long"))),
+    (column("a", array("long", nulls=False)), column("a", array("long", nulls=False))),
+    (column("a", mapping("long", nulls=False)), column("a", mapping("long", nulls=False))),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), RELAXED)
+def test_what_was_not_null_may_stay_so_or_become_nullable(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert first_difference(table(old), table(new), set(Kind)) is None
+
+
+FORMS: dict[str, Any] = {
+    "long": "long",
+    "decimal(20,0)": "decimal(20,0)",
+    "struct": struct(A),
+    "array": array("long"),
+    "map": mapping("long"),
+}
+
+
+@pytest.mark.parametrize("before", FORMS)
+@pytest.mark.parametrize("after", FORMS)
+def test_a_type_of_another_form_is_another_type(before: str, after: str) -> None:
+    """At the top and below every kind of parent."""
+    for parent, path in [
+        (lambda inner: inner, "a"),
+        (lambda inner: struct(column("x", inner)), "a.x"),
+        (array, "a.element"),
+        (mapping, "a.value"),
+        (lambda inner: {**mapping("long"), "keyType": inner}, "a.key"),
+    ]:
+        old, new = (table(column("a", parent(FORMS[name]))) for name in (before, after))
+        found = first_difference(old, new, set(Kind))
+        if before == after:
+            assert found is None
+        else:
+            verb = "was widened" if (before, after) == ("long", "decimal(20,0)") else "changed its type"
+            assert str(found) == f"column '{path}' {verb} from {before} to {after}"
+
+
+# Protocol, "Supported Type Changes", beside changes to and from decimals.
+WIDER = {
+    *(("byte", wide) for wide in ("short", "integer", "long", "double")),
+    *(("short", wide) for wide in ("integer", "long", "double")),
+    *(("integer", wide) for wide in ("long", "double")),
+    ("float", "double"),
+    ("date", "timestamp_ntz"),
+}
+PRIMITIVES = [
+    *("byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"),
+    *("string", "binary", "boolean"),
+]
+
+
+def parsed(*types: Any) -> list[Any]:
+    return [
+        field.type
+        for field in parse_schema(json.dumps(struct(*(column(f"c{n}", t) for n, t in enumerate(types))))).fields
+    ]
+
+
+@pytest.mark.parametrize("old", PRIMITIVES)
+def test_a_type_holds_those_that_the_specification_lists(old: str) -> None:
+    held = {new for new in PRIMITIVES if holds(*parsed(new, old))}
+    assert held == {old} | {wide for narrow, wide in WIDER if narrow == old}
+
+
+@pytest.mark.parametrize(("old", "digits"), [("byte", 3), ("short", 5), ("integer", 10), ("long", 20)])
+@pytest.mark.parametrize("scale", [0, 2])
+def test_a_decimal_holds_the_integers_whose_digits_fit_before_its_point(old: str, digits: int, scale: int) -> None:
+    exact, short = f"decimal({digits + scale},{scale})", f"decimal({digits + scale - 1},{scale})"
+    assert holds(*parsed(exact, old))
+    assert not holds(*parsed(short, old))
+    assert not holds(*parsed(old, exact))
+
+
+@pytest.mark.parametrize(
+    "old", ["float", "double", "string", "date", "boolean", struct(A), array("long"), mapping("long")]
+)
+def test_a_decimal_holds_nothing_else(old: Any) -> None:
+    decimal, other = parsed("decimal(38,0)", old)
+    assert not holds(decimal, other)
+    assert not holds(other, decimal)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "is_held"),
     [

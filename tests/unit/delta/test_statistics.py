@@ -162,6 +162,9 @@ def test_float_widened_to_double_covers_the_float_that_was_written():
     column = field("c", "double", **{"delta.typeChanges": [{"fromType": "float", "toType": "double"}]})
     found = bounds(column, 3.4, 3.4)
     assert (found.lower, found.upper_without_nan) == (3.4, written)
+    found = bounds(column, -3.4, -3.4)
+    assert (found.lower, found.upper_without_nan) == (-written, -3.4)
+    assert bounds(column, "NaN", 3.4) == ColumnBounds(None, None, 0, 10, written)
 
 
 def test_only_columns_that_were_floats_are_covered_so():
@@ -263,6 +266,11 @@ def test_null_counts_are_exact_for_visible_rows_or_unknown(tight, deleted, nulls
         expected = expected._replace(null_count=0)
     assert found.bounds(("c",)) == expected
     assert found.num_records == 10
+
+
+def test_a_vector_of_more_rows_than_the_file_has_leaves_its_counts_unknown():
+    stats = {"numRecords": 10, "tightBounds": True, "minValues": {"c": 1}, "nullCount": {"c": 0}}
+    assert read("long", stats, deleted=11).bounds(("c",)) == ColumnBounds(1, None, None, None)
 
 
 def test_null_count_without_row_count_is_unknown():
@@ -375,6 +383,9 @@ def test_names_that_json_escapes_stay_unknown_beside_known_ones(name):
         ("string", "null", None, ColumnBounds("null", "null", 0, None)),
         ("long", None, '{"numRecords":5}', ColumnBounds(None, None, 5, 5)),
         ("long", "", None, ColumnBounds(None, None, 1, 1)),
+        ("timestamp", "", None, ColumnBounds(None, None, 1, 1)),
+        ("timestamp_ntz", "1970-01-01 00:00:00.000001", None, ColumnBounds(1000, 1000, 0, None)),
+        ("timestamp_nanos_ntz", "1970-01-01T00:00:00.000000001", None, ColumnBounds(1, 1, 0, None)),
         ("double", "1.5", None, ColumnBounds(1.5, 1.5, 0, None, 1.5)),
         ("double", "NaN", None, ColumnBounds(None, None, 0, None)),
         (DecimalType(20, 2), "1.50", None, ColumnBounds(Decimal("1.5"), Decimal("1.5"), 0, None)),

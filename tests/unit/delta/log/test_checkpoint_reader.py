@@ -12,6 +12,7 @@ import pytest
 
 from delta_sharing_client.delta.actions import AddFile, DomainMetadata, RemoveFile, Transaction
 from delta_sharing_client.delta.log import checkpoint_reader as checkpoints
+from delta_sharing_client.delta.log.listing import LocalDirectory, LogListing
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError
@@ -314,6 +315,41 @@ def test_statistics_held_as_text_are_taken_as_they_are_and_gaps_are_filled(build
     assert [file.stats for file in _snapshot_files(builder)] == ['{"numRecords":1}', STATS_JSON]
     _write(_classic(builder, 1), rows[:-1], fields)
     assert [file.stats for file in _snapshot_files(builder)] == ['{"numRecords":1}']
+
+
+def test_every_row_of_several_row_groups_comes_once(builder: LogBuilder) -> None:
+    files = [add(f"f{i}") for i in range(7)]
+    _write(_classic(builder, 1), [*HEAD, *files, remove("r")], row_group_size=3)
+    (checkpoint,) = LogListing.read(LocalDirectory(builder.directory), "t").checkpoints[1]
+    found = list(checkpoints.read_checkpoint(LocalDirectory(builder.directory), checkpoint, Want.TOMBSTONES))
+    assert [one.path for one in found if isinstance(one, AddFile)] == [f"f{i}" for i in range(7)]
+    assert [one.path for one in found if isinstance(one, RemoveFile)] == ["r"]
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize(
+    ("left_out", "want", "structs", "expected"),
+    [
+        ([], Want.STATS, False, ["partitionValues", "stats"]),
+        ([], Want.STATS, True, ["partitionValues", "stats", "stats_parsed"]),
+        ([], Want.NOTHING, True, ["partitionValues"]),
+        (["stats"], Want.STATS, False, ["partitionValues", "stats_parsed"]),
+        (["stats_parsed"], Want.STATS, True, ["partitionValues", "stats"]),
+        (["partitionValues"], Want.NOTHING, False, ["partitionValues_parsed"]),
+    ],
+)
+def test_only_the_forms_that_are_needed_are_read(
+    tmp_path: Path, left_out: list[str], want: Want, structs: bool, expected: list[str]
+) -> None:
+    fields = [*ADD_FIELDS, ("stats_parsed", STATS_TYPE), ("partitionValues_parsed", pa.struct([("p", pa.int32())]))]
+    _write(tmp_path / "x.parquet", [add("a")], [field for field in fields if field[0] not in left_out])
+    with pq.ParquetFile(tmp_path / "x.parquet") as parquet:
+        rows = checkpoints.FileRows(parquet, "add", want, "x.parquet")
+    both = {"partitionValues", "partitionValues_parsed", "stats", "stats_parsed"}
+    found = [leaf.removeprefix("add.") for leaf in rows.leaves(structs=structs)]
+    assert [name for name in found if name in both] == expected
+    others = [name for name, _ in ADD_FIELDS if name not in both]
+    assert sorted(set(found) - both) == sorted(others)
 
 
 def test_a_late_gap_in_the_text_statistics_is_filled_and_no_file_comes_twice(

@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from delta_sharing_client.delta.actions import AddCdcFile, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Transaction,
+)
 from delta_sharing_client.delta.log.commit import Commit, change_actions
 from delta_sharing_client.delta.log.table import DeltaLog
 from delta_sharing_client.errors import DataError, ProtocolError, UsageError
@@ -40,11 +49,10 @@ def test_a_merge_that_changed_no_row_gives_no_changes(info: CommitInfo, expected
 
 
 def test_a_commit_sorts_its_actions_by_kind() -> None:
-    metadata = Metadata(id="t", schema_string="{}")
-    commit = Commit.from_actions(4, 9, [ADD, Protocol(1), metadata, REMOVE, CDC, CommitInfo(timestamp=3)])
-    assert (commit.version, commit.timestamp_ms, commit.protocol, commit.metadata) == (4, 9, Protocol(1), metadata)
-    assert (commit.adds, commit.removes, commit.cdcs) == ((ADD,), (REMOVE,), (CDC,))
-    assert commit.commit_info == CommitInfo(timestamp=3)
+    metadata, txn, domain = Metadata(id="t", schema_string="{}"), Transaction("a", 1), DomainMetadata("d", "{}")
+    info = CommitInfo(timestamp=3)
+    expected = Commit(4, 9, Protocol(1), metadata, (ADD,), (REMOVE,), (CDC,), (txn,), (domain,), info)
+    assert Commit.from_actions(4, 9, [ADD, Protocol(1), metadata, REMOVE, CDC, txn, domain, info]) == expected
 
 
 # === Times ===
@@ -167,6 +175,21 @@ def test_the_property_without_the_feature_means_nothing(tmp_path: Path) -> None:
     properties = {"delta.enableInCommitTimestamps": "true"}
     builder.commit(0, _info(START), PROTOCOL, metadata(configuration=properties), mtime_ms=START + 5)
     assert DeltaLog.open(builder.root).commit_timestamp(0) == START + 5
+
+
+@pytest.mark.parametrize("several", ["protocol", "metadata"])
+def test_the_newest_protocol_and_the_newest_metadata_say_where_times_are(tmp_path: Path, several: str) -> None:
+    properties = {"delta.enableInCommitTimestamps": "true"}
+    before = {"protocol": TIMED, "metadata": metadata(configuration=properties)}
+    after = {"protocol": PROTOCOL, "metadata": metadata()}
+    builder = LogBuilder(tmp_path / "table")
+    # The other one of the two is found in the oldest commit alone, after both of these.
+    builder.commit(0, _info(START), *before.values(), mtime_ms=START + 5)
+    builder.commit(1, _info(START + 1), before[several], mtime_ms=START + 6)
+    builder.commit(2, _info(START + 2), after[several], mtime_ms=START + 7)
+    builder.commit(3, _info(START + 3), add("a"), mtime_ms=START + 8)
+    log = DeltaLog.open(builder.root)
+    assert [log.commit_timestamp(version) - START for version in range(4)] == [5, 6, 7, 8]
 
 
 def test_a_time_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:

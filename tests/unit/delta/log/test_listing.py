@@ -113,6 +113,35 @@ def test_the_latest_and_the_rebuildable_versions_come_from_every_kind_of_file(tm
     assert _listing(tmp_path, None, f"{10:020}.json").rebuildable == (0, 2, 3, 6, 7, 8)
 
 
+def test_versions_are_built_upon_each_other_in_their_order(tmp_path: Path) -> None:
+    later = [f"{version:020}.json" for version in (7, 8, 9)]
+    assert _listing(tmp_path, None, f"{6:020}.checkpoint.parquet", *later).rebuildable == (0, 6, 7, 8, 9)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "of", "complete"),
+    [
+        ((1, 2), 2, True),
+        ((1,), 1, True),
+        ((2,), 1, False),
+        ((0, 2), 2, False),
+        ((2, 3), 2, False),
+        ((1, 3), 3, False),
+        ((0,), 0, False),
+        ((1,), 0, False),
+        ((1,), 9_999_999_999, False),
+    ],
+)
+def test_a_checkpoint_in_parts_needs_each_of_them(
+    tmp_path: Path, numbers: tuple[int, ...], of: int, complete: bool
+) -> None:
+    names = [f"{3:020}.checkpoint.{number:010}.{of:010}.parquet" for number in numbers]
+    found = _listing(tmp_path, None, *names).checkpoints
+    assert found.keys() == ({3} if complete else set())
+    if complete:
+        assert found[3][0].files == tuple(names)
+
+
 def test_a_single_commit_is_a_compacted_range_too(tmp_path: Path) -> None:
     assert _listing(tmp_path, None, f"{1:020}.{1:020}.compacted.json").latest == 1
 
@@ -163,6 +192,25 @@ def test_no_hint_is_no_reason_for_a_warning(tmp_path: Path) -> None:
 )
 def test_a_damaged_or_stale_hint_is_ignored_with_a_warning(tmp_path: Path, text: str) -> None:
     with pytest.warns(LastCheckpointWarning, match="_last_checkpoint of table t is ignored"):
+        assert hinted_checkpoint(_listing(tmp_path, text, CLASSIC)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"version":3,"version":3}', "it has a key twice"),
+        ("[]", "it must be a JSON object"),
+        ('{"version":"3"}', "version must be a whole number, found '3'"),
+        ('{"version":3,"parts":-1}', "parts must be a whole number, found '-1'"),
+        ('{"version":3,"parts":""}', "parts must be a whole number, found ''"),
+        ('{"version":%s}' % ("9" * 21), f"version must be a whole number, found '{'9' * 21}'"),
+        ('{"version":%s}' % ("9" * 20), r"checkpoint of version 9{20} in 1 part\(s\) that is not there"),
+        ('{"version":3,"checksum":"0"}', "its checksum does not fit its content"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "the JSON nests too deep"),
+    ],
+)
+def test_the_warning_says_what_is_wrong_with_the_hint(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.warns(LastCheckpointWarning, match=f"is listed instead: .*{reason}"):
         assert hinted_checkpoint(_listing(tmp_path, text, CLASSIC)) is None
 
 

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from delta_sharing_client.delta.actions import Transaction
+from delta_sharing_client.delta.log.listing import LocalDirectory
 from delta_sharing_client.delta.log.table import DeltaLog, VersionChecksumWarning
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.errors import DataError, ProtocolError, UnsupportedFeatureError, UsageError
@@ -198,7 +200,56 @@ def test_a_commit_cut_short_is_refused(builder: LogBuilder) -> None:
         DeltaLog.open(builder.root).snapshot()
 
 
+class Remote(LocalDirectory):
+    """A log directory that is told what comes next."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.expected: list[str] = []
+        self.opened: list[str] = []
+
+    def expect(self, paths: Sequence[str]) -> None:
+        self.expected += paths
+
+    def open(self, path: str) -> BinaryIO:
+        self.opened.append(path.rpartition("/")[2])
+        return super().open(path)
+
+
+def test_a_store_is_told_what_is_opened_next(builder: LogBuilder) -> None:
+    builder.start(add("a")).commit(1).commit(2)
+    builder.write(f"{2:020}.crc", checksum(numFiles=1, tableSizeBytes=10, **NO_VECTORS))
+    sidecar = {"sidecar": {"path": "x.json", "sizeInBytes": 1, "modificationTime": 1}}
+    builder.write(f"{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", PROTOCOL, metadata(), sidecar)
+    directory = Remote(builder.directory)
+    log = DeltaLog(directory, "table")
+    with pytest.raises(DataError, match=r"'x\.json' cannot be read"):
+        log.snapshot()
+    checkpoint = f"{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+    assert directory.expected == [checkpoint, "_sidecars/x.json"]
+
+    (builder.directory / checkpoint).unlink()
+    directory.expected.clear()
+    log.snapshot()
+    commits = [f"{version:020}.json" for version in range(3)]
+    assert directory.expected == [*commits, f"{2:020}.crc"]
+
+    directory.expected.clear()
+    list(log.commits(1, 2))
+    assert directory.expected == commits[1:]
+
+
+def test_what_a_checkpoint_stands_for_is_not_opened(builder: LogBuilder) -> None:
+    builder.start(add("a")).commit(1).commit(2)
+    builder.write(f"{1:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", PROTOCOL, metadata())
+    directory = Remote(builder.directory)
+    DeltaLog(directory, "table").commit_timestamp(2)
+    assert directory.opened == [f"{2:020}.json", f"{1:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"]
+
+
 # === Version checksums ===
+
+NO_VECTORS = {"numDeletedRecordsOpt": 0, "numDeletionVectorsOpt": 0}
 
 
 def checksum(**fields: Any) -> dict[str, Any]:
@@ -254,7 +305,10 @@ def test_fields_that_a_writer_left_out_are_not_compared(builder: LogBuilder) -> 
             {"metadata": metadata(partitionColumns=["a"])["metaData"]},
             "'metadata.partitionColumns' must be ['a'], found []",
         ),
-        ({"metadata": metadata(configuration={"k": "v"})["metaData"]}, "must be {'k': 'v'}, found {}"),
+        (
+            {"metadata": metadata(configuration={"k": "v"})["metaData"]},
+            "'metadata.configuration' must be {'k': 'v'}, f",
+        ),
         (
             {"metadata": metadata(json.dumps({"type": "struct", "fields": []}))["metaData"]},
             "'metadata.schemaString' must",

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -27,9 +28,10 @@ from delta_sharing_client.delta.actions import (
 )
 from delta_sharing_client.delta.log import writer
 from delta_sharing_client.delta.log.commit import Commit
+from delta_sharing_client.delta.log.lines import action_fields
 from delta_sharing_client.delta.log.listing import json_checksum
 from delta_sharing_client.delta.log.table import DeltaLog
-from delta_sharing_client.delta.log.writer import append_commit, write_log
+from delta_sharing_client.delta.log.writer import append_commit, write_checkpoint, write_log
 from delta_sharing_client.delta.snapshot import Snapshot, Want
 from delta_sharing_client.errors import DataError, UsageError
 from tests.versions import rows_of_deltalake
@@ -171,6 +173,72 @@ def test_the_protocol_is_written_so_that_both_halves_agree(
     assert next(line["protocol"] for line in lines if "protocol" in line) == expected
     written = next(line["metaData"] for line in lines if "metaData" in line)
     assert {"format", "partitionColumns", "configuration"} <= set(written)
+
+
+def test_a_commit_is_written_with_all_its_actions(tmp_path: Path) -> None:
+    write_log(tmp_path, Snapshot.from_actions(0, [Protocol(1), METADATA], timestamp_ms=5))
+    metadata = msgspec.structs.replace(METADATA, configuration={"k": "v"}, partition_columns=[])
+    commit = Commit(
+        1,
+        7,
+        Protocol(1, 2),
+        metadata,
+        (AddFile("a", {}, 0, 5, False),),
+        (RemoveFile("r", data_change=False),),
+        (AddCdcFile("c", {}, 3),),
+        (Transaction("app", 4),),
+        (DomainMetadata("d", "{}"),),
+    )
+    append_commit(tmp_path, commit, protocol=Protocol(1, 2), metadata=metadata)
+    (found,) = DeltaLog.open(tmp_path).commits(1, 1)
+    assert dataclasses.replace(found, commit_info=None) == commit
+
+
+@pytest.mark.parametrize(
+    ("protocol", "expected"),
+    [
+        (Protocol(3, 7), {"readerFeatures": [], "writerFeatures": []}),
+        (Protocol(3, 7, ["a", "b"], ["c", "a"]), {"readerFeatures": ["a", "b"], "writerFeatures": ["c", "a", "b"]}),
+    ],
+)
+def test_a_protocol_of_features_lists_those_of_readers_for_writers_too(
+    protocol: Protocol, expected: dict[str, Any]
+) -> None:
+    assert action_fields(protocol) == {"minReaderVersion": 3, "minWriterVersion": 7, **expected}
+
+
+@pytest.mark.parametrize("configuration", [None, {}, {"a": "b"}])
+def test_a_metadata_always_has_its_configuration(configuration: dict[str, str] | None) -> None:
+    fields = action_fields(msgspec.structs.replace(METADATA, configuration=configuration))
+    assert fields["configuration"] == (configuration or {})
+
+
+def test_maps_are_pairs_for_arrow() -> None:
+    """PyArrow 14 takes no dicts for maps."""
+    fields = {"path": "a", "partitionValues": {"p": None}, "tags": {"t": "1"}, "configuration": {}, "size": 3}
+    pairs = {"path": "a", "partitionValues": [("p", None)], "tags": [("t", "1")], "configuration": [], "size": 3}
+    assert writer._arrow_ready(fields) == pairs
+    described = {"format": {"provider": "parquet", "options": {"o": "1"}}, "tags": None}
+    assert writer._arrow_ready(described) == {"format": {"provider": "parquet", "options": [("o", "1")]}, "tags": None}
+
+
+def test_a_checkpoint_holds_every_field_of_an_action(tmp_path: Path) -> None:
+    vector = DeletionVectorDescriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 4, 1, 9)
+    file = AddFile("a", {"p": None}, 3, 5, False, "{}", {"t": "1"}, vector, base_row_id=7)
+    gone = RemoveFile("b", False, 8, extended_file_metadata=True, partition_values={"p": "1"}, size=2)
+    actions = [Protocol(1, 2), METADATA, file, gone, Transaction("app", 4), DomainMetadata("d", "{}")]
+    assert write_checkpoint(tmp_path / "x.parquet", actions) == (6, 1)
+    rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
+    described = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    assert [list(row) for row in described] == [
+        ["protocol"], ["metaData"], ["add"], ["remove"], ["txn"], ["domainMetadata"]
+    ]  # fmt: skip
+    for row, action in zip(described, actions, strict=True):
+        (found,) = row.values()
+        expected = writer._arrow_ready(action_fields(action))
+        assert {name: value for name, value in found.items() if value is not None} == {
+            name: value for name, value in expected.items() if value is not None
+        }
 
 
 def test_the_last_checkpoint_carries_a_checksum_that_holds(tmp_path: Path) -> None:

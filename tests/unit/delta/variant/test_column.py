@@ -583,6 +583,33 @@ def test_columns_outside_the_specification_are_refused(typed, row, reason):
         variant_to_json(shredded(typed, [row]))
 
 
+def group(**fields: pa.Array) -> pa.StructArray:
+    """A struct array; a name that ends with ``_`` is repeated."""
+    return pa.StructArray.from_arrays(list(fields.values()), names=[name.rstrip("_") for name in fields])
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        (group(typed_value=pa.array([1]), typed_value_=pa.array([1])), "fields value and typed_value"),
+        (group(value=pa.array([b"\0"]), value_=pa.array([b"\0"])), "fields value and typed_value"),
+        (group(typed_value=pa.array([1]), other=pa.array([1])), "fields value and typed_value"),
+        (group(other=pa.array([1])), "fields value and typed_value"),
+    ],
+)
+def test_a_field_that_is_no_shredded_group_is_refused(field, reason):
+    array = group(metadata=pa.array([ONE_NAME]), typed_value=group(a=field))
+    with pytest.raises(DataError, match=reason):
+        unshred(array)
+
+
+def test_a_shredded_field_is_there_once():
+    field = group(typed_value=pa.array([1]))
+    array = group(metadata=pa.array([ONE_NAME]), typed_value=group(a=field, a_=field))
+    with pytest.raises(DataError, match="distinct names"):
+        unshred(array)
+
+
 def test_decimal_beyond_its_precision_is_refused():
     typed = pa.Array.from_buffers(pa.decimal128(9, 0), 1, [None, pa.py_buffer((10**12).to_bytes(16, "little"))])
     array = pa.StructArray.from_arrays([pa.array([EMPTY]), typed], names=["metadata", "typed_value"])
