@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbclient
@@ -29,6 +31,14 @@ def notebooks(names: list[str]) -> list[Path]:
         for path in sorted(FOLDER.glob("*.ipynb"))
         if not names or path.name.startswith(tuple(names))
     ]
+
+
+@contextlib.contextmanager
+def one_kernel() -> Iterator[KernelManager]:
+    """A kernel for several notebooks, which starts with the first."""
+    kernel = KernelManager(kernel_name="python3")
+    yield kernel
+    kernel.shutdown_kernel(now=True)
 
 
 def executed(path: Path, kernel: KernelManager | None = None) -> nbformat.NotebookNode:

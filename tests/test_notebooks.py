@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client import KernelManager
 
-from notebooks.run import PRIVATE, executed, notebooks, texts
+from notebooks.run import PRIVATE, executed, notebooks, one_kernel, texts
 from tests.versions import PANDAS
 
 pytestmark = pytest.mark.skipif(PANDAS < 2, reason="the notebooks have units of time, as pandas 2 has")
@@ -39,7 +39,7 @@ def test_committed_outputs_are_whole_and_belong_to_no_machine(path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def spark_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
+def spark_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One kernel, and so one JVM, for all notebooks with Spark; its sessions are as small and quick as those of the
     other tests."""
     from tests.spark.conftest import SETTINGS, quick_workers
@@ -47,11 +47,9 @@ def spark_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelMan
     folder = tmp_path_factory.mktemp("spark-conf")
     settings = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
     (folder / "spark-defaults.conf").write_text(settings)
-    kernel = KernelManager(kernel_name="python3")
-    with pytest.MonkeyPatch.context() as patch, quick_workers(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch, quick_workers(tmp_path_factory), one_kernel() as kernel:
         patch.setenv("SPARK_CONF_DIR", str(folder))
         yield kernel
-        kernel.shutdown_kernel(now=True)
 
 
 @pytest.mark.timeout(900)

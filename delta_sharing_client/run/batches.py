@@ -123,13 +123,14 @@ class _Read:
 
     def _finish(self, item: Item) -> None:
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the interpreter has ended the loop
-            self._loop.call_soon_threadsafe(item.release)
         if item.ends:
+            # Before the release: after the last one, progress is shown for the last time.
             self._taken.files += 1
             self._taken.bytes += max(0, item.task.size)
-            if self.report.on_progress is not None and (progress := self.report.progress) is not None:
-                self.report.on_progress(progress)
+        with contextlib.suppress(RuntimeError):  # the interpreter has ended the loop
+            self._loop.call_soon_threadsafe(item.release)
+        if item.ends and self.report.on_progress is not None and (progress := self.report.progress) is not None:
+            self.report.on_progress(progress)
 
 
 async def _read(

@@ -16,6 +16,7 @@ from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.redact import Secret
 from mock_server import catalog
 from mock_server.s3 import S3Settings
+from tests.effort import sample
 from tests.golden import corpus
 from tests.golden.test_golden import LOG_ONLY, READABLE, REFUSED, TABLES, Served, assert_matches, shared_name
 from tests.versions import is_too_new
@@ -97,7 +98,7 @@ def in_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         store.stop()
 
 
-@pytest.mark.parametrize(("name", "version"), CASES)
+@pytest.mark.parametrize(("name", "version"), sample(CASES, 2))
 def test_version_of_golden_table_reads_from_its_directory(served: Served, name: str, version: int) -> None:
     table = TABLES[name]
     scan = served.table(name).scan(version=version)
