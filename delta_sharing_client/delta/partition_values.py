@@ -36,12 +36,7 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
 
 def partition_scalar(text: str | None, data_type: DataType, *, column: str | None = None) -> pa.Scalar:
     """Return :func:`parse_partition_value` as a scalar of the column's Arrow type; same errors."""
-    value = parse_partition_value(text, data_type, column=column)
-    arrow_type = to_arrow_type(data_type)
-    if value is not None and (pa.types.is_timestamp(arrow_type) or pa.types.is_date32(arrow_type)):
-        storage = pa.int64() if pa.types.is_timestamp(arrow_type) else pa.int32()
-        return pa.scalar(value, storage).cast(arrow_type)
-    return pa.scalar(value, arrow_type)
+    return pa.scalar(parse_partition_value(text, data_type, column=column), to_arrow_type(data_type))
 
 
 def binary_text(value: bytes) -> str | None:

@@ -97,7 +97,7 @@ def table_schema(metadata: Metadata, *, table: str | None = None) -> StructType:
             if schema.find(name) is None and (name,) not in {item.path for item in schema.left_out}:
                 raise ProtocolError(f"The partition column {name!r} must be a column of the schema, which has none.")
     except (ProtocolError, UnsupportedFeatureError) as error:
-        error.table = error.table or table
+        error.table = table
         raise
     return without_mapping(schema) if mode is ColumnMappingMode.NONE else schema
 

@@ -274,8 +274,8 @@ def timestamp_ntz_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
 
 
 def floating_footer(lower: Any, upper: Any, found: pa.DataType) -> Footer:
-    exact_integer = pa.types.is_signed_integer(found) and found.bit_width <= 32
-    if not (exact_integer or pa.types.is_float32(found) or pa.types.is_float64(found)):
+    # Longer integers are not exact as floats.
+    if found not in (pa.float32(), pa.float64(), pa.int8(), pa.int16(), pa.int32()):
         return UNKNOWN
     low, high = float(lower), float(upper)
     # With a NaN in them they mean nothing.

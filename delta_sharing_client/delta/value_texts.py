@@ -90,15 +90,15 @@ def exact_decimal(text: str, data_type: DecimalType) -> Decimal:
     name = f"decimal({data_type.precision},{data_type.scale})"
     if not _NUMBER.match(text):
         raise DataError(f"A partition value of type {name} must be a decimal number.")
-    value = Decimal(text)
+    value, zero = Decimal(text), Decimal((0, (0,), -data_type.scale))
     if not value:
-        return Decimal((0, (0,), -data_type.scale))
+        return zero
     before = data_type.precision - data_type.scale
     if value.adjusted() >= before:
         raise DataError(f"A partition value of type {name} must have at most {before} digits before the point.")
     context = decimal.Context(prec=data_type.precision, traps=[decimal.Inexact, decimal.InvalidOperation])
     try:
-        return value.quantize(Decimal((0, (1,), -data_type.scale)), context=context)
+        return value.quantize(zero, context=context)
     except (decimal.Inexact, decimal.InvalidOperation):
         raise DataError(
             f"A partition value of type {name} must have at most {data_type.scale} digits after the point."
@@ -207,7 +207,7 @@ def interval(text: str, data_type: Simple, *, family: tuple[str, ...], bits: int
         whole, _, fraction = fields[unit].partition(".")
         if position and int(whole) > _MOST[unit]:
             raise DataError(f"An interval's {unit}s must be at most {_MOST[unit]} after another field.")
-        amount += int(whole) * _SIZES[unit] + int(fraction.ljust(6, "0") or 0)
+        amount += int(whole) * _SIZES[unit] + int(fraction.ljust(6, "0"))
     amount = -amount if fields["sign"] == "-" else amount
     limit = 1 << (bits - 1)
     if not -limit <= amount < limit:

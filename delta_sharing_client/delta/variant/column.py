@@ -43,8 +43,8 @@ def variant_to_json(array: pa.Array) -> pa.StringArray:
     plain, parse = unshred(array), _MetadataCache()
     texts: list[str | None] = []
     size = 0
-    columns = (plain.is_valid(), plain.field("metadata"), plain.field("value"))
-    for valid, metadata, value in zip(*(column.to_pylist() for column in columns), strict=True):
+    columns = (plain.field(name).to_pylist() for name in ("metadata", "value"))
+    for valid, metadata, value in zip(_valid(plain), *columns, strict=True):
         if not valid:
             texts.append(None)
             continue
@@ -78,7 +78,7 @@ def unshred(array: pa.Array) -> pa.StructArray:
     metadata = storage.field("metadata")
     if storage.type.get_field_index("typed_value") >= 0:
         shredded, parse = _Shredded(storage), _MetadataCache()
-        rows = enumerate(zip(valid.to_pylist(), metadata.to_pylist(), strict=True))
+        rows = enumerate(zip(_valid(storage), metadata.to_pylist(), strict=True))
         values = pa.array([shredded.rebuild(row, parse(data)) if ok else None for row, (ok, data) in rows], pa.binary())
     else:
         values = storage.field("value")
@@ -90,6 +90,10 @@ def unshred(array: pa.Array) -> pa.StructArray:
     # The fields are not nullable, so rows without a variant have empty bytes below a null struct.
     columns = [column.cast(pa.binary()).fill_null(b"") for column in (metadata, values)]
     return pa.StructArray.from_arrays(columns, fields=list(VARIANT_ARROW_TYPE), mask=pc.invert(valid))
+
+
+def _valid(array: pa.Array) -> list[bool]:
+    return list(array.is_valid().to_numpy(zero_copy_only=False))
 
 
 class _MetadataCache:
@@ -147,7 +151,7 @@ class _Shredded:
         names = [field.name for field in group.type]
         if not {"value", "typed_value"} & set(names) or len(set(names)) != len(names) or set(names) - set(_FIELDS):
             raise DataError(f"A shredded variant must have the fields value and typed_value, found {names}.")
-        self._present = group.is_valid().to_pylist()
+        self._present = _valid(group)
         self._value: list[bytes | None] = [None] * len(group)
         if "value" in names:
             if not is_bytes(group.type.field("value").type):
@@ -191,7 +195,7 @@ class _Objects:
     """Objects with shredded fields."""
 
     def __init__(self, typed: pa.StructArray) -> None:
-        self.present = typed.is_valid().to_pylist()
+        self.present = _valid(typed)
         names = [field.name for field in typed.type]
         if len(set(names)) != len(names):
             raise DataError("The shredded fields of a variant must have distinct names, found one twice.")
@@ -237,7 +241,7 @@ class _Arrays:
     """Arrays with shredded elements."""
 
     def __init__(self, typed: pa.ListArray) -> None:
-        self._present = typed.is_valid().to_pylist()
+        self._present = _valid(typed)
         self._offsets = typed.offsets.to_pylist()
         element = typed.type.value_type
         if not pa.types.is_struct(element):
@@ -277,7 +281,7 @@ def _primitive_encoder(typed: pa.Array) -> _Encode:
         return _bytes_encoder(typed, Primitive.BINARY)
     if is_text(arrow_type):
         return _bytes_encoder(typed.cast(pa.large_string()).cast(pa.large_binary()), Primitive.STRING)
-    if types.is_fixed_size_binary(arrow_type) and arrow_type.byte_width == 16:
+    if arrow_type == pa.binary(16):
         return _bytes_encoder(typed, Primitive.UUID)
     kind = _fixed_kind(arrow_type)
     if kind is None:
@@ -289,7 +293,8 @@ def _primitive_encoder(typed: pa.Array) -> _Encode:
 
 
 def _fixed_kind(arrow_type: pa.DataType) -> Primitive | None:
-    zoned = pa.types.is_timestamp(arrow_type) and arrow_type.tz is not None
+    if pa.types.is_timestamp(arrow_type) and arrow_type.tz is not None:
+        return {"us": Primitive.TIMESTAMP, "ns": Primitive.TIMESTAMP_NANOS}.get(arrow_type.unit)
     return {
         pa.int8(): Primitive.INT8,
         pa.int16(): Primitive.INT16,
@@ -301,8 +306,6 @@ def _fixed_kind(arrow_type: pa.DataType) -> Primitive | None:
         pa.time64("us"): Primitive.TIME,
         pa.timestamp("us"): Primitive.TIMESTAMP_NTZ,
         pa.timestamp("ns"): Primitive.TIMESTAMP_NTZ_NANOS,
-        pa.timestamp("us", arrow_type.tz if zoned else "UTC"): Primitive.TIMESTAMP,
-        pa.timestamp("ns", arrow_type.tz if zoned else "UTC"): Primitive.TIMESTAMP_NANOS,
     }.get(arrow_type)
 
 
@@ -327,7 +330,7 @@ def _decimal_encoder(typed: pa.Array) -> _Encode:
 
 
 def _buffer_encoder(typed: pa.Array, width: int, encode: Callable[[bytes], bytes]) -> _Encode:
-    valid = typed.is_valid().to_pylist()
+    valid = _valid(typed)
     buffer = typed.buffers()[1]
     data = memoryview(b"" if buffer is None else buffer)
     first = typed.offset

@@ -23,7 +23,7 @@ import enum
 import math
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import NamedTuple, Union
 
@@ -246,8 +246,8 @@ def encode_object(fields: Sequence[tuple[str, int, bytes]]) -> bytes:
     """Encode an object of (name, field id, encoded value); names are distinct."""
     ordered = sorted(fields, key=lambda item: item[0].encode("utf-8"))
     offsets = _offsets([data for _, _, data in ordered])
-    id_width = _width(max((field_id for _, field_id, _ in ordered), default=0))
-    offset_width = _width(offsets[-1])
+    id_width = _width(field_id for _, field_id, _ in ordered)
+    offset_width = _width(offsets)
     large = len(ordered) > 255
     header = (large << 4 | (id_width - 1) << 2 | (offset_width - 1)) << 2 | _OBJECT
     return b"".join(
@@ -264,7 +264,7 @@ def encode_object(fields: Sequence[tuple[str, int, bytes]]) -> bytes:
 def encode_array(elements: Sequence[bytes]) -> bytes:
     """Encode an array of encoded values."""
     offsets = _offsets(elements)
-    offset_width = _width(offsets[-1])
+    offset_width = _width(offsets)
     large = len(elements) > 255
     header = (large << 2 | (offset_width - 1)) << 2 | 3
     return b"".join(
@@ -295,8 +295,8 @@ def _offsets(values: Sequence[bytes]) -> list[int]:
     return offsets
 
 
-def _width(largest: int) -> int:
-    return max(1, (largest.bit_length() + 7) // 8)
+def _width(numbers: Iterable[int]) -> int:
+    return max((1, *((number.bit_length() + 7) // 8 for number in numbers)))
 
 
 # === Scalars ===
@@ -430,8 +430,7 @@ def write_primitive(kind: Primitive, payload: bytes = b"") -> bytes:
 def to_python(kind: int, payload: Payload) -> object:
     """Return a Python value; values that Python cannot represent (years beyond 9999, nanoseconds) are text."""
     if isinstance(payload, Decimals):
-        digits = tuple(int(digit) for digit in str(abs(payload.unscaled)))
-        return Decimal((int(payload.unscaled < 0), digits, -payload.scale))
+        return Decimal(f"{payload.unscaled}E-{payload.scale}")
     if kind == Primitive.UUID and isinstance(payload, bytes):
         return uuid.UUID(bytes=payload)
     if kind in _FORMATS and isinstance(payload, int):

@@ -7,7 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.delta.paths import canonical_path, is_absolute, is_url, resolve, unversioned
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    DeletionVectorDescriptor,
+    RemoveFile,
+    SharedFile,
+)
+from delta_sharing_client.delta.paths import (
+    canonical_path,
+    is_absolute,
+    is_url,
+    resolve,
+    shared_file_key,
+    unversioned,
+    url_key,
+)
 from delta_sharing_client.errors import DataError
 from tests.quota import meets, met
 
@@ -49,6 +64,9 @@ def test_any_absolute_file_name_survives_the_log(parts: list[str]) -> None:
         ("/x/y", "/x/y"),
         ("s3://bucket/a%20b", "s3://bucket/a b"),
         ("https://h/p?sig=secret", "https://h/p"),
+        ("http://h/a%20b?sig=secret", "http://h/a%20b"),
+        ("HTTPS://h/p?sig=secret", "HTTPS://h/p"),
+        ("s3://bucket/a?b", "s3://bucket/a?b"),
         ("date=2024-01-01 10:00:00/x", "date=2024-01-01 10:00:00/x"),
     ],
 )
@@ -61,6 +79,51 @@ def test_a_path_that_is_no_file_of_a_local_table_is_refused_without_its_signatur
     with pytest.raises(DataError) as caught:
         resolve("/table", path)
     assert "secret" not in str(caught.value)
+
+
+SIGNED = "https://h/p?sig=secret"
+
+
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        (SharedFile(AddFile(SIGNED), "a"), "a"),
+        (SharedFile(AddFile(SIGNED), "a:b"), "add::a:b"),
+        (SharedFile(AddFile(SIGNED), "a", version=0), "add:0:a"),
+        (SharedFile(AddFile(SIGNED), None), "add::https://h/p"),
+        (SharedFile(AddFile(SIGNED), "", version=3), "add:3:https://h/p"),
+        (SharedFile(AddFile("a?b"), None), "add::a?b"),
+        (SharedFile(RemoveFile(SIGNED), "a"), "remove::a"),
+        (SharedFile(RemoveFile(SIGNED), "a", version=4), "remove:4:a"),
+        (SharedFile(AddCdcFile(SIGNED), "a"), "cdc::a"),
+        (SharedFile(AddCdcFile(SIGNED), None, version=4), "cdc:4:https://h/p"),
+    ],
+)
+def test_the_key_of_a_file_has_its_kind_and_version_where_there_is_one(file: SharedFile, key: str) -> None:
+    assert url_key(file) == key
+
+
+def vector(kind: str, path: str, offset: int | None = 1) -> DeletionVectorDescriptor:
+    return DeletionVectorDescriptor(kind, path, 4, 1, offset)
+
+
+@pytest.mark.parametrize(
+    ("found", "vector_id", "key"),
+    [
+        (None, None, "a"),
+        (vector("i", "x", None), None, ("a", "ix")),
+        (vector("u", "x"), "v", ("a", "ux@1")),
+        (vector("p", "/d"), None, ("a", "p/d@1")),
+        (vector("p", "/d"), "v", ("a", "pv@1")),
+        (vector("p", "https://h/d?sig=secret"), None, ("a", "phttps://h/d@1")),
+        (vector("p", "https://h/d?sig=secret", 7), "v", ("a", "pv@7")),
+    ],
+)
+def test_a_logical_file_is_known_by_its_vector_too(
+    found: DeletionVectorDescriptor | None, vector_id: str | None, key: object
+) -> None:
+    file = SharedFile(AddFile(SIGNED, deletion_vector=found), "a", vector_id)
+    assert shared_file_key(file) == key
 
 
 def test_only_http_urls_are_urls() -> None:

@@ -215,6 +215,31 @@ def test_a_malformed_field_is_refused(field: object) -> None:
         parse_schema(_schema(field))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"type":"struct"}', "The table's schema must have a list of fields, as a struct type, found None."),
+        (_schema(5), "The table's schema must have fields with a name and a type each, found 5."),
+        (
+            _schema(_field("a", {"type": "struct", "fields": [{"name": "b"}]})),
+            "Column 'a' must have fields with a name and a type each, found {'name': 'b'}.",
+        ),
+        (
+            _schema(_field("a", {"type": "array", "elementType": ["x" * 76]})),
+            f"Column 'a.element' must have a type, a name or an object with a type, found ['{'x' * 76}'].",
+        ),
+        (
+            _schema(_field("a", {"type": "map", "keyType": ["x" * 77], "valueType": "long"})),
+            f"Column 'a.key' must have a type, a name or an object with a type, found ['{'x' * 75}....",
+        ),
+    ],
+)
+def test_the_message_says_which_column_and_what_was_found(text: str, message: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parse_schema(text)
+    assert caught.value.message == message
+
+
 def test_find_ignores_case_and_prefers_nothing_else() -> None:
     schema = parse_schema(_schema(_field("Alpha", "long"), _field("beta", "string")))
     assert schema.find("ALPHA") is schema.fields[0]
@@ -295,6 +320,8 @@ def test_nesting_and_nullability_survive_the_way_to_arrow_and_back() -> None:
     assert not arrow.field("id").nullable
     assert not arrow.field("list").type.value_field.nullable
     assert not arrow.field("map").type.item_field.nullable
+    assert arrow.field("list").type.value_field.name == "element"
+    assert (arrow.field("map").type.key_field.name, arrow.field("map").type.item_field.name) == ("key", "value")
     assert from_arrow_schema(arrow) == schema
 
 

@@ -47,6 +47,12 @@ def _paths(snapshot: Snapshot) -> list[tuple[str, str | None]]:
     return [(f.path, f.deletion_vector.unique_id if f.deletion_vector else None) for f in snapshot.files]
 
 
+@pytest.mark.parametrize("provider", ["parquet", "Parquet", "PARQUET"])
+def test_the_format_is_parquet_in_any_case(provider: str) -> None:
+    metadata = Metadata(id="t", schema_string=SCHEMA, format=Format(provider))
+    assert Snapshot.from_actions(7, [Protocol(1), metadata]).metadata.format.provider == provider
+
+
 def test_the_newest_action_of_each_kind_and_key_wins() -> None:
     snapshot = Snapshot.from_actions(
         7,

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.delta.data_types import TYPES
+from delta_sharing_client.delta.data_types import TYPES, DecimalType, PrimitiveType, StructField
 from delta_sharing_client.delta.value_bounds import UNKNOWN
+from delta_sharing_client.read.bounds import typed_bounds
 
 DAY = 86_400_000_000_000
 US = pa.timestamp("us")
@@ -71,6 +72,15 @@ def test_a_footer_bounds_values_of_its_own_type(
     bounds = TYPES[name].footer(lower, upper, found)
     assert bounds == expected
     assert [type(one) for one in bounds] == [type(one) for one in expected]
+
+
+@pytest.mark.parametrize("name", ["long", "boolean", "date", "timestamp", "timestamp_ntz", "double", "decimal"])
+@pytest.mark.parametrize("found", [pa.int64(), pa.bool_(), pa.date32(), US, pa.float64(), pa.string(), pa.binary()])
+def test_bytes_are_no_bounds_of_numbers(name: str, found: pa.DataType) -> None:
+    if name == "boolean" and found == pa.bool_():
+        return
+    data_type = DecimalType(5, 2) if name == "decimal" else PrimitiveType(name)
+    assert typed_bounds((b"a", b"b"), StructField("c", data_type), found) == UNKNOWN
 
 
 def test_a_decimal_of_the_most_digits_is_not_rounded() -> None:

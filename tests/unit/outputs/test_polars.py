@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import functools
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -55,7 +57,12 @@ NAMES = st.sampled_from(sorted(VALUES))
 # What stands in a query beside a column of another type, too: Polars converts the one or the other, or refuses.
 OTHERS = [0.1, 0.5, 1, 2.0**53, 300, decimal.Decimal("1.505"), DAY, datetime.datetime(2024, 1, 1), True, b"b", "b"]
 SCHEMA = {name: kind for name, (kind, _) in VALUES.items()} | {"o": pl.Struct({"a": pl.Int64()})}
-ARROW = pl.DataFrame(schema=SCHEMA).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+
+
+@functools.cache
+def arrow_schema() -> pa.Schema:
+    """Called by tests only: a frame starts the threads of Polars, and a process that is forked off afterwards hangs."""
+    return pl.DataFrame(schema=SCHEMA).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
 
 
 def _row() -> st.SearchStrategy[dict[str, Any]]:
@@ -113,11 +120,11 @@ def test_the_weaker_predicate_is_true_of_every_row_that_polars_keeps(
         wanted = frame.select(condition.fill_null(False).alias("kept"))["kept"].to_list()
     except (pl.exceptions.PolarsError, TypeError):
         assume(False)
-    weaker = weaker_predicate(condition, ARROW)
+    weaker = weaker_predicate(condition, arrow_schema())
     if weaker is None or not rows:
         return
     (batch,) = frame.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()
-    kept = mask(bind(weaker, ARROW), batch).to_pylist()
+    kept = mask(bind(weaker, arrow_schema()), batch).to_pylist()
     met("matching", any(wanted))
     met("left_out", not all(kept))
     assert all(ours for ours, theirs in zip(kept, wanted, strict=True) if theirs)
@@ -173,7 +180,7 @@ def test_the_weaker_predicate_is_true_of_every_row_that_polars_keeps(
     ids=str,
 )
 def test_what_is_known_of_a_filter(condition: pl.Expr, expected: object) -> None:
-    assert weaker_predicate(condition, ARROW) == expected
+    assert weaker_predicate(condition, arrow_schema()) == expected
 
 
 @pytest.mark.parametrize(

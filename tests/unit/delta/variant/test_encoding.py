@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from delta_sharing_client.delta.variant import encoding
+from delta_sharing_client.errors import DataError
+from tests.unit.delta.variant_encoder import container, dictionary, encode, primitive, text
 
 
 @pytest.mark.parametrize(
@@ -12,4 +16,57 @@ from delta_sharing_client.delta.variant import encoding
     [(0, 1), (1, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 3), (2**24 - 1, 3), (2**24, 4), (2**32 - 1, 4)],
 )
 def test_a_number_has_the_fewest_bytes_that_hold_it(largest: int, width: int) -> None:
-    assert encoding._width(largest) == width
+    assert encoding._width([largest]) == encoding._width([0, largest, 1]) == width
+
+
+def test_no_numbers_have_the_width_of_the_smallest() -> None:
+    assert encoding._width([]) == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 255, 256, 300])
+@pytest.mark.parametrize("size", [1, 250, 70_000])
+def test_objects_and_arrays_are_what_another_encoder_makes(count: int, size: int) -> None:
+    values = [primitive(0)] * (count - 1) + [text("x" * size)] * bool(count)
+    assert encoding.encode_array(values) == container(values)
+    # Ids are in another order than names.
+    for first in (0, 200, 70_000):
+        names = [(f"{number:05}", first + count - number, value) for number, value in enumerate(values)]
+        made = encoding.encode_object(names[::-1])
+        assert made == container(values, [field_id for _, field_id, _ in names])
+        found = encoding.layout(made, 0, len(made))
+        assert (found.stop, len(found.offsets)) == (len(made), count + 1)
+
+
+@pytest.mark.parametrize("size", [0, 1, 62, 63, 64, 300])
+def test_a_text_is_short_as_long_as_it_can_be(size: int) -> None:
+    assert encoding.write_primitive(encoding.Primitive.STRING, b"x" * size) == text("x" * size)
+    data = struct.pack("<I", size) + b"x" * size
+    assert encoding.write_primitive(encoding.Primitive.BINARY, b"x" * size) == primitive(15, data)
+
+
+def test_names_may_have_so_many_characters_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "MAX_KEY_TEXT", 6)
+    names = ["abc", "de", "f", "g"]
+    metadata = encoding.VariantMetadata(dictionary(names))
+    tree = {"abc": 1, "de": {"f": 2}}
+    assert encoding.decode(encode(tree, names), metadata) == tree
+    with pytest.raises(DataError, match="more than 6 characters"):
+        encoding.decode(encode({**tree, "g": 3}, names), metadata)
+
+
+@pytest.mark.parametrize("kind", ["array", "object", "both"])
+def test_every_kind_of_nesting_counts(kind: str) -> None:
+    names, metadata = ["a"], encoding.VariantMetadata(dictionary(["a"]))
+
+    def nested(levels: int) -> bytes:
+        value = primitive(0)
+        for level in range(levels):
+            value = container([value], [0] if kind == "object" or (kind == "both" and level % 2) else None)
+        return value
+
+    assert names
+    encoding.decode(nested(encoding.MAX_DEPTH), metadata)
+    encoding.decode_json(nested(encoding.MAX_DEPTH), metadata)
+    for decode in (encoding.decode, encoding.decode_json):
+        with pytest.raises(DataError, match="deeper"):
+            decode(nested(encoding.MAX_DEPTH + 1), metadata)
