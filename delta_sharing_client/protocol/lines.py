@@ -359,8 +359,7 @@ class FileReader:
 
     def _read_delta(self, line: Line) -> SharedFile | str:
         file = line.file
-        single = file.delta_single_action if file is not None else None
-        if file is None or single is None:
+        if file is None or (single := file.delta_single_action) is None:
             return "a delta response wraps its files as file.deltaSingleAction"
         add, remove, cdc = single.add, single.remove, single.cdc
         action: FileAction
@@ -393,7 +392,7 @@ class FileReader:
         file = file or line.remove or line.cdf
         if file is None or file.url is None:
             return "a parquet response gives each file a url"
-        values = self._shared(file.partition_values or {})
+        values = self._shared(file.partition_values)
         size = -1 if file.size is None else file.size
         action: FileAction
         if is_added:
@@ -406,7 +405,7 @@ class FileReader:
             action, file.id, version=file.version, timestamp=file.timestamp, expiration=file.expiration_timestamp
         )
 
-    def _shared(self, values: PartitionValues) -> PartitionValues:
+    def _shared(self, values: PartitionValues | None) -> PartitionValues:
         if not values:
             return _NO_VALUES
         # A million files have few different partitions: sharing dicts saves most of their memory. Actions are never

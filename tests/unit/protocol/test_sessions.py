@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import io
 import json
 import socket
 import threading
@@ -17,7 +19,8 @@ from delta_sharing_client.protocol import sessions
 from delta_sharing_client.protocol.names import TableName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.watch import Interrupt
+from delta_sharing_client.protocol.watch import Interrupt, Watch, sending
+from delta_sharing_client.retry import Deadline
 from tests.unit.raw_server import SOON, Raw, pause
 
 BODY = json.dumps({"items": [{"name": "whole"}]}).encode()
@@ -177,3 +180,104 @@ def test_a_response_of_many_small_chunks_is_no_endless_head(
     padding = b"3\r\n   \r\n" * 100
     raw.answers = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + last + padding + b"0\r\n\r\n"]
     assert shares(client) == ["whole"]
+
+
+# === The bytes of one response ===
+
+
+def source(data: bytes, sock: socket.socket | None = None) -> sessions._Source:
+    """What a response reads, without a connection."""
+    watch = Watch(ReadOptions(), Deadline(None), "Reading", None)
+    return sessions._Source(io.BytesIO(data), sock or object(), watch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("left", [b"", b"x"])
+def test_a_response_that_left_bytes_behind_takes_its_connection_along(left: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        lines = sessions._Lines(source(b"head\r\n" + left, ours))
+        assert lines.readline() == b"head\r\n"
+        lines.close()
+        lines.close()
+        assert lines.closed
+        assert lines.raw.closed
+        ours.settimeout(SOON)
+        if left:
+            assert theirs.recv(1) == b""
+        else:
+            theirs.sendall(b"next")
+            assert ours.recv(4) == b"next"
+
+
+def test_nothing_is_read_after_the_end_of_a_response() -> None:
+    found = source(b"abc")
+    assert found.readable()
+    buffer = bytearray(2)
+    assert found.readinto(buffer) == 2
+    found.end()
+    assert found.readinto(buffer) is None
+    assert found.read(1) is None
+
+
+def test_the_end_of_a_response_is_out_of_reach_of_an_interrupt() -> None:
+    ours, theirs = socket.socketpair()
+    interrupt = Interrupt()
+    with ours, theirs:
+        with sending(Watch(ReadOptions(), Deadline(None), "Reading", None), interrupt):
+            found = source(b"abc", ours)
+        interrupt.use(ours)
+        found.end()
+        interrupt.set()
+        theirs.sendall(b"next")
+        ours.settimeout(SOON)
+        assert ours.recv(4) == b"next"
+
+
+def test_lines_have_a_length_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_LONGEST_HEAD", 10)
+    for read, reaches in (
+        (lambda lines: lines.read(2), False),
+        (lambda lines: lines.read(3), True),
+        (lambda lines: lines.read1(1), True),
+    ):
+        lines = sessions._Lines(source(b"12345678\r\n" + b"abc" + b"1\r\n" + b"x" * 30))
+        assert lines.readline() == b"12345678\r\n"
+        read(lines)
+        if reaches:
+            lines.readline(6)
+        else:
+            with pytest.raises(http.client.LineTooLong):
+                lines.readline(6)
+    lines = sessions._Lines(source(b"12345678\r\n" + b"abc"))
+    lines.readline()
+    assert lines.read() == b"abc"
+    assert lines.readline() == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "head"),
+    [
+        (b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody", b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\n\nbody", b"HTTP/1.1 200 OK\n\n"),
+        (b"HTTP/1.1 100 Go\r\n\r\nHTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n"),
+        (b"HTTP/1.1 101 Other\r\n\r\nHTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.1 101 Other\r\n\r\n"),
+        (b"HTTP/1.0 199 X\n\nHTTP/1.1 103 Y\r\nA: b\r\n\r\nHTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n"),
+    ],
+)
+def test_a_head_ends_with_its_blank_line(data: bytes, head: bytes) -> None:
+    assert sessions._Lines(source(data)).head() == head
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", http.client.RemoteDisconnected),
+        (b"HTTP/1.1 100 Go\r\n\r\n", http.client.RemoteDisconnected),
+        (b"HTTP/1.1 200 OK", http.client.IncompleteRead),
+        (b"HTTP/1.1 200 OK\r\n", http.client.IncompleteRead),
+        (b"HTTP/1.1 200 OK\r\nA: b", http.client.IncompleteRead),
+    ],
+)
+def test_a_head_that_is_cut_is_no_head(data: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        sessions._Lines(source(data)).head()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 import warnings
@@ -14,7 +15,14 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError, ProtocolError, TransportError
+from delta_sharing_client.errors import (
+    AuthError,
+    DeltaSharingError,
+    ProfileError,
+    ProtocolError,
+    TransportError,
+    UsageError,
+)
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import auth
 from delta_sharing_client.protocol.profile import Profile
@@ -125,6 +133,13 @@ def test_client_signs_its_grant_with_a_key_from_anywhere(server, wire, tmp_path,
 
     assert rest.list_shares() == rest.list_shares() == []
     assert len(endpoint.asked) == 1
+
+
+def test_a_key_needs_its_package(server, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    profile = Profile.load(signing(server, {"privateKey": pem(KEYS["RS256"])}, "RS256"))
+    with pytest.raises(UsageError, match=r'needs the package .jwt.* "delta-sharing-client\[jwt\]"'):
+        RestClient(profile, OPTIONS).list_shares()
 
 
 def test_grant_signed_by_another_key_is_refused_and_a_new_grant_is_no_replay(server, wire):

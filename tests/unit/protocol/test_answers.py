@@ -1,0 +1,418 @@
+"""The rules of a response's lines, one by one, without a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from requests.structures import CaseInsensitiveDict
+
+from delta_sharing_client.delta.actions import (
+    AddCdcFile,
+    AddFile,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SharedFile,
+    TableAction,
+    VersionedMetadata,
+    VersionedProtocol,
+)
+from delta_sharing_client.errors import (
+    DeltaSharingError,
+    ProtocolError,
+    RequestError,
+    UnsupportedFeatureError,
+    UsageError,
+)
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol.answers import Answer, AnswerRules
+from delta_sharing_client.protocol.lines import AnswerKind, Line, Subject
+from delta_sharing_client.protocol.loose import Loosened
+from delta_sharing_client.protocol.names import TableName
+from delta_sharing_client.retry import Transient
+
+DELTA, PARQUET = ResponseFormat.DELTA, ResponseFormat.PARQUET
+SNAPSHOT, CHANGES = AnswerKind.SNAPSHOT, AnswerKind.CHANGES
+SCHEMA = '{"type":"struct","fields":[]}'
+METADATA = {"id": "t", "schemaString": SCHEMA, "format": {"provider": "parquet"}, "partitionColumns": []}
+HEADS: dict[ResponseFormat, list[dict[str, Any]]] = {
+    DELTA: [
+        {"protocol": {"deltaProtocol": {"minReaderVersion": 1, "minWriterVersion": 2}}},
+        {"metaData": {"deltaMetadata": METADATA}},
+    ],
+    PARQUET: [{"protocol": {"minReaderVersion": 1}}, {"metaData": METADATA}],
+}
+VERSION = {"delta-table-version": "7"}
+VIEW = {"delta-sharing-capabilities": "cdfonviews=true"}
+
+
+def lines(*documents: dict[str, Any]) -> list[Line]:
+    return [msgspec.json.decode(json.dumps(document), type=Line) for document in documents]
+
+
+def answer(headers: dict[str, str] | None = None, *, negotiates: bool = False, **rules: Any) -> Answer:
+    subject = Subject(
+        doing="Querying s.d.t", table="s.d.t", secrets=list, status=200, content_type="x", negotiates=negotiates
+    )
+    wanted = {"table": TableName("s", "d", "t"), "kind": SNAPSHOT, "formats": (DELTA, PARQUET), **rules}
+    return Answer(
+        subject,
+        AnswerRules(**wanted),
+        CaseInsensitiveDict(VERSION if headers is None else headers),
+        Loosened("Querying s.d.t"),
+    )
+
+
+def begun(form: ResponseFormat = DELTA, headers: dict[str, str] | None = None, **rules: Any) -> Answer:
+    found = answer(headers, **rules)
+    found.begin(iter(lines(*HEADS[form])))
+    return found
+
+
+def taken(found: Answer, *documents: dict[str, Any]) -> Sequence[TableAction]:
+    actions: list[TableAction] = []
+    found.take(iter(lines(*documents)), actions.append)
+    return actions
+
+
+def delta(kind: str = "add", name: str = "f", action: dict[str, Any] | None = None, **wrapper: Any) -> dict[str, Any]:
+    fields = {"path": f"https://x/{name}", "partitionValues": {}, "size": 5, **(action or {})}
+    return {"file": {"id": name, **wrapper, "deltaSingleAction": {kind: fields}}}
+
+
+def parquet(kind: str = "file", name: str = "f", **fields: Any) -> dict[str, Any]:
+    return {kind: {"id": name, "url": f"https://x/{name}", **fields}}
+
+
+# === The first lines ===
+
+
+@pytest.mark.parametrize("form", [DELTA, PARQUET])
+def test_the_head_is_the_first_two_lines(form: ResponseFormat) -> None:
+    found = answer()
+    found.begin(iter(lines({}, HEADS[form][0], {}, HEADS[form][1])))
+    assert (found.head.version, found.head.response_format, found.head.metadata.id) == (7, form, "t")
+    assert found.head.protocol.min_reader_version == 1
+    assert found.status is None
+
+
+@pytest.mark.parametrize(
+    ("documents", "error", "message"),
+    [
+        ([], Transient, "no protocol line"),
+        ([{}], Transient, "no protocol line"),
+        ([{"endStreamAction": {}}], Transient, "no protocol line"),
+        ([HEADS[DELTA][1]], ProtocolError, "line 1 of the response is malformed: the first line must hold protocol"),
+        ([{"protocol": {}}], ProtocolError, "protocol needs minReaderVersion or deltaProtocol"),
+        ([{**HEADS[DELTA][0], **HEADS[DELTA][1]}], ProtocolError, "expected exactly one of .*; found protocol, metaD"),
+        ([HEADS[DELTA][0]], Transient, "no metaData line"),
+        ([HEADS[DELTA][0], {"endStreamAction": {}}], Transient, "no metaData line"),
+        ([HEADS[DELTA][0]] * 2, ProtocolError, "line 2 of the response is malformed: the second line must hold metaD"),
+        ([HEADS[DELTA][0], delta()], ProtocolError, "line 2 .* the second line must hold metaData"),
+        ([HEADS[DELTA][0], {**HEADS[DELTA][1], **delta()}], ProtocolError, "found metaData, file"),
+        ([HEADS[DELTA][0], HEADS[PARQUET][1]], ProtocolError, "Expected deltaMetadata"),
+        ([HEADS[PARQUET][0], HEADS[DELTA][1]], ProtocolError, "Expected id and schemaString"),
+        ([HEADS[PARQUET][0], {"metaData": {"id": "t"}}], ProtocolError, "Expected id and schemaString"),
+        ([HEADS[PARQUET][0], {"metaData": {"schemaString": "{}"}}], ProtocolError, "Expected id and schemaString"),
+        (
+            [HEADS[DELTA][0], {"metaData": {"deltaMetadata": {**METADATA, "format": {"provider": "ORC"}}}}],
+            UnsupportedFeatureError,
+            "found the format 'ORC'",
+        ),
+        ([{"endStreamAction": {"errorMessage": "no", "httpStatusErrorCode": 400}}], RequestError, "no"),
+        ([HEADS[DELTA][0], {"endStreamAction": {"errorMessage": "no"}}], RequestError, "no"),
+        ([{"queryStatus": {}, "protocol": {}}], ProtocolError, "found protocol, queryStatus"),
+        ([{"queryStatus": {}}, HEADS[DELTA][0]], ProtocolError, "line 2 .* queryStatus must be the only line"),
+    ],
+)
+def test_what_is_no_head_is_refused(documents: list[dict[str, Any]], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        answer().begin(iter(lines(*documents)))
+    failure = caught.value.error if isinstance(caught.value, Transient) else caught.value
+    assert isinstance(failure, DeltaSharingError)
+    assert failure.table == "s.d.t"
+
+
+def test_a_query_that_runs_says_so_alone() -> None:
+    found = answer()
+    found.begin(iter(lines({"queryStatus": {"queryId": "q"}}, {}, {"endStreamAction": {}})))
+    assert found.status is not None
+    assert found.status.query_id == "q"
+
+
+@pytest.mark.parametrize(
+    ("formats", "form", "is_refused"),
+    [((DELTA,), DELTA, False), ((DELTA,), PARQUET, False), ((PARQUET,), PARQUET, False), ((PARQUET,), DELTA, True)],
+)
+def test_the_format_is_one_of_those_asked_for_or_that_of_old_servers(
+    formats: tuple[ResponseFormat, ...], form: ResponseFormat, is_refused: bool
+) -> None:
+    if is_refused:
+        with pytest.raises(ProtocolError, match="asked for the parquet response format, found delta"):
+            begun(form, formats=formats)
+    else:
+        assert begun(form, formats=formats).head.response_format is form
+
+
+@pytest.mark.parametrize(
+    ("header", "described", "rules", "version"),
+    [
+        ("7", None, {}, 7),
+        ("7", 6, {}, 7),
+        ("0", 6, {}, 0),
+        (None, 6, {}, 6),
+        (None, 0, {}, 0),
+        (None, None, {"version": 5}, 5),
+        (None, None, {"version": 0}, 0),
+        (None, None, {"starting_version": 4, "ending_version": 9}, 4),
+        ("4", None, {"starting_version": 3}, 4),
+        (None, None, {}, None),
+        ("7", None, {"version": 6}, None),
+    ],
+)
+def test_the_version_is_that_of_the_header_or_of_what_was_asked(
+    header: str | None, described: int | None, rules: dict[str, Any], version: int | None
+) -> None:
+    found = answer({} if header is None else {"delta-table-version": header}, **rules)
+    metadata = {"metaData": {"deltaMetadata": METADATA, **({} if described is None else {"version": described})}}
+    head = iter(lines(HEADS[DELTA][0], metadata))
+    if version is None:
+        with pytest.raises(ProtocolError, match=r"no .* header|asked for version 6, found version 7"):
+            found.begin(head)
+    else:
+        found.begin(head)
+        assert (found.head.version, found.head.metadata_version) == (version, described)
+
+
+@pytest.mark.parametrize(
+    ("modes", "needs_url", "refused"),
+    [
+        (None, True, None),
+        ([], True, None),
+        (["url"], True, None),
+        (["DIR", "URL"], True, None),
+        (["dir"], True, "directory access only"),
+        (["dir"], False, None),
+        (["Volume"], True, "shared as 'volume', not as files"),
+        (["volume"], False, None),
+    ],
+)
+def test_access_is_by_url(modes: list[str] | None, needs_url: bool, refused: str | None) -> None:
+    found = answer(needs_url_access=needs_url)
+    described = {"deltaMetadata": METADATA, "accessModes": modes, "size": 3, "numFiles": 2, "location": "s3://b"}
+    head = iter(lines(HEADS[DELTA][0], {"metaData": {**described, "auxiliaryLocations": ["s3://c"]}}))
+    if refused is not None:
+        with pytest.raises(UnsupportedFeatureError, match=refused) as caught:
+            found.begin(head)
+        assert caught.value.table == "s.d.t"
+        return
+    found.begin(head)
+    told = found.head
+    assert (told.table_size, told.num_files, told.location, told.auxiliary_locations) == (3, 2, "s3://b", ("s3://c",))
+    assert told.access_modes == tuple(modes or ())
+
+
+# === Files ===
+
+
+def test_a_file_of_each_kind_is_read_in_both_formats() -> None:
+    found = begun(kind=CHANGES)
+    told = {"version": 7, "timestamp": 9, "expirationTimestamp": 11, "deletionVectorFileId": "v"}
+    assert list(taken(found, *(delta(kind, **told) for kind in ("add", "remove", "cdc")))) == [
+        SharedFile(kind("https://x/f", partition_values={}, size=5), "f", "v", 7, 9, 11)
+        for kind in (AddFile, RemoveFile, AddCdcFile)
+    ]
+    found = begun(PARQUET, kind=CHANGES)
+    told = {"version": 7, "timestamp": 9, "expirationTimestamp": 11, "size": 5, "partitionValues": {"p": "1"}}
+    kinds = {"file": AddFile, "add": AddFile, "remove": RemoveFile, "cdf": AddCdcFile}
+    assert list(taken(found, *(parquet(name, **told) for name in kinds))) == [
+        SharedFile(kind("https://x/f", partition_values={"p": "1"}, size=5), "f", None, 7, 9, 11)
+        for kind in kinds.values()
+    ]
+
+
+def test_what_a_file_does_not_say_is_unknown() -> None:
+    (found,) = taken(begun(PARQUET), parquet())
+    assert found == SharedFile(AddFile("https://x/f", {}, -1), "f")
+    (removed,) = taken(begun(PARQUET, kind=CHANGES), parquet("remove", version=7))
+    assert removed.action == RemoveFile("https://x/f", partition_values={})  # type: ignore[union-attr]
+    for size, wrapped, expected in ((5, 6, 5), (-1, 6, 6), (None, 6, 6), (None, None, -1), (0, 6, 0)):
+        told = {} if wrapped is None else {"size": wrapped}
+        (found,) = taken(begun(), delta(action={"size": size} if size is not None else {"size": -1}, **told))
+        assert found.action.size == expected  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", [SNAPSHOT, CHANGES])
+@pytest.mark.parametrize(
+    ("form", "document", "reason"),
+    [
+        (DELTA, parquet(), "a delta response wraps its files as file.deltaSingleAction"),
+        (DELTA, parquet("add"), "a delta response wraps its files as file.deltaSingleAction"),
+        (DELTA, parquet("remove"), "a delta response wraps its files as file.deltaSingleAction"),
+        (
+            DELTA,
+            {"file": {"id": "f", "deltaSingleAction": {}}},
+            "a snapshot holds add|deltaSingleAction must hold exactly one of add",
+        ),
+        (PARQUET, delta(), "a parquet response gives each file a url"),
+        (PARQUET, {"file": {"id": "f"}}, "a parquet response gives each file a url"),
+        (DELTA, {**delta(), "add": {"id": "f"}}, "expected exactly one of .*; found file, add"),
+        (PARQUET, {**parquet(), **parquet("remove")}, "expected exactly one of .*; found file, remove"),
+        (DELTA, {"queryStatus": {}}, "queryStatus must be the only line"),
+    ],
+)
+def test_a_line_that_does_not_belong_there_is_refused(
+    kind: AnswerKind, form: ResponseFormat, document: dict[str, Any], reason: str
+) -> None:
+    first = delta(version=7) if form is DELTA else parquet(version=7)
+    with pytest.raises(ProtocolError, match=f"line 4 of the response is malformed: ({reason})"):
+        taken(begun(form, kind=kind), first, document)
+
+
+@pytest.mark.parametrize("several", [("add", "remove"), ("add", "cdc"), ("remove", "cdc"), ("add", "remove", "cdc")])
+def test_a_wrapper_holds_one_action(several: tuple[str, ...]) -> None:
+    actions = {kind: {"path": "https://x/f", "partitionValues": {}, "size": 1} for kind in several}
+    document = {"file": {"id": "f", "version": 7, "deltaSingleAction": actions}}
+    with pytest.raises(ProtocolError, match="must hold exactly one of add, remove and cdc"):
+        taken(begun(kind=CHANGES), document)
+    with pytest.raises(ProtocolError, match="a snapshot holds add actions only"):
+        taken(begun(), document)
+
+
+@pytest.mark.parametrize("kind", ["remove", "cdf"])
+def test_a_snapshot_has_files_only(kind: str) -> None:
+    with pytest.raises(ProtocolError, match="a snapshot holds files only"):
+        taken(begun(PARQUET), parquet(kind))
+    with pytest.raises(ProtocolError, match="a snapshot holds add actions only"):
+        taken(begun(), delta({"cdf": "cdc"}.get(kind, kind)))
+
+
+def test_the_first_url_to_expire_counts() -> None:
+    found = begun(PARQUET)
+    assert found.min_expiration is None
+    for expires, least in ((None, None), (50, 50), (60, 50), (40, 40), (None, 40)):
+        taken(found, parquet(expirationTimestamp=expires))
+        assert found.min_expiration == least
+    taken(found, {"endStreamAction": {"minUrlExpirationTimestamp": 45}})
+    assert found.min_expiration == 40
+    for least, expected in ((30, 30), (None, 40), (40, 40)):
+        found = begun(PARQUET)
+        taken(found, parquet(expirationTimestamp=40), {"endStreamAction": {"minUrlExpirationTimestamp": least}})
+        assert found.min_expiration == expected
+    found = begun(PARQUET)
+    taken(found, {"endStreamAction": {"minUrlExpirationTimestamp": 30}})
+    assert found.min_expiration == 30
+
+
+# === Changes ===
+
+
+@pytest.mark.parametrize(("version", "kept"), [(2, None), (3, True), (5, True), (6, False), (None, None)])
+def test_changes_are_those_of_the_range(version: int | None, kept: bool | None) -> None:
+    found = begun(PARQUET, kind=CHANGES, starting_version=3, ending_version=5)
+    if kept is None:
+        reason = "needs its version" if version is None else "version 2 is before the range that starts at 3"
+        with pytest.raises(ProtocolError, match=f"line 3 of the response is malformed: .*{reason}"):
+            taken(found, parquet(version=version))
+    else:
+        assert len(taken(found, parquet(version=version))) == kept
+
+
+def test_a_snapshot_asks_no_file_for_its_version() -> None:
+    found = begun(PARQUET, starting_version=3, ending_version=5)
+    assert len(taken(found, parquet(version=1), parquet(version=9), parquet())) == 3
+
+
+def test_metadata_and_protocols_inside_a_range_are_given_with_their_version() -> None:
+    found = begun(kind=CHANGES, starting_version=3, ending_version=5)
+    protocol = {"protocol": {"deltaProtocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "version": 5}}
+    metadata = {"metaData": {"deltaMetadata": METADATA, "version": 4}}
+    assert list(taken(found, metadata, protocol)) == [
+        VersionedMetadata(4, Metadata(id="t", schema_string=SCHEMA)),
+        VersionedProtocol(5, Protocol(1, 2)),
+    ]
+    late = [{name: {**line[name], "version": 6}} for line in (metadata, protocol) for name in line]
+    assert list(taken(found, *late)) == []
+    unknown = {"metaData": {"deltaMetadata": METADATA}}
+    assert list(taken(found, unknown)) == [VersionedMetadata(None, Metadata(id="t", schema_string=SCHEMA))]
+
+
+def test_a_snapshot_has_one_protocol_and_one_metadata() -> None:
+    found = begun()
+    assert list(taken(found, *HEADS[DELTA])) == []
+    with pytest.raises(ProtocolError, match="a snapshot has one protocol"):
+        taken(found, {"protocol": {"deltaProtocol": {"minReaderVersion": 2, "minWriterVersion": 5}}})
+    with pytest.raises(ProtocolError, match="a snapshot has one metaData"):
+        taken(found, {"metaData": {"deltaMetadata": {**METADATA, "id": "u"}}})
+
+
+@pytest.mark.parametrize(
+    ("rules", "refused"),
+    [
+        ({"may_be_view": True}, False),
+        ({"may_be_view": True, "starting_version": 3}, True),
+        ({"may_be_view": True, "ending_version": 3}, True),
+        ({}, True),
+    ],
+)
+def test_the_changes_of_a_view_are_those_between_two_times(rules: dict[str, Any], refused: bool) -> None:
+    if refused:
+        with pytest.raises(UsageError, match="this is a view"):
+            begun(PARQUET, VIEW, kind=CHANGES, **rules)
+        return
+    found = begun(PARQUET, VIEW, kind=CHANGES, **rules)
+    assert (found.head.version, found.head.is_view) == (0, True)
+    assert len(taken(found, parquet(timestamp=5))) == 1
+    for wrong in ({}, {"version": 3}, {"version": 3, "timestamp": 5}):
+        with pytest.raises(ProtocolError, match="each file of a view's changes has a timestamp and no version"):
+            taken(found, parquet(**wrong))
+
+
+# === The end ===
+
+
+@pytest.mark.parametrize(
+    ("promised", "asked", "sent", "complete"),
+    [
+        ("true", True, True, True),
+        ("true", True, False, False),
+        ("true", False, False, True),
+        ("false", True, False, True),
+        (None, True, False, True),
+    ],
+)
+def test_the_end_that_was_promised_must_come(promised: str | None, asked: bool, sent: bool, complete: bool) -> None:
+    headers = dict(VERSION)
+    if promised is not None:
+        headers["delta-sharing-capabilities"] = f"includeendstreamaction={promised}"
+    found = begun(headers=headers, ends_aloud=asked)
+    taken(found, *([{"endStreamAction": {"refreshToken": "r"}}] if sent else []))
+    assert (found.end is not None) == sent
+    if complete:
+        found.finish()
+    else:
+        with pytest.raises(Transient, match="without the endStreamAction"):
+            found.finish()
+
+
+def test_after_the_end_comes_nothing() -> None:
+    found = begun()
+    assert len(taken(found, delta(), {"endStreamAction": {}}, {})) == 1
+    with pytest.raises(ProtocolError, match="endStreamAction must be the last line"):
+        taken(found, delta())
+
+
+@pytest.mark.parametrize(
+    ("status", "negotiates", "error"),
+    [(400, False, RequestError), (503, False, Transient), (429, True, Transient), (None, False, RequestError)],
+)
+def test_an_error_in_the_stream_is_tried_again_if_its_status_says_so(
+    status: int | None, negotiates: bool, error: type[Exception]
+) -> None:
+    found = begun(negotiates=negotiates)
+    with pytest.raises(error, match="it broke"):
+        taken(found, {"endStreamAction": {"errorMessage": "it broke", "httpStatusErrorCode": status}})

@@ -1,0 +1,253 @@
+"""One request to the server: what it carries, and what is left of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+
+import pytest
+import requests
+
+from delta_sharing_client import retry
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError, UsageError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol import loose, pages
+from delta_sharing_client.protocol import urls as protocol_urls
+from delta_sharing_client.protocol.loose import Loosened
+from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table, table_metadata
+from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.transport import Transport
+
+QUERY = "/shares/s/schemas/d/tables/t/query"
+STATUS = "/shares/s/schemas/d/tables/t/queries/q"
+METADATA = "/shares/s/schemas/d/tables/t/metadata"
+
+
+@pytest.fixture
+def left_open(monkeypatch):
+    """Return the statuses of the responses that were not closed."""
+    opened, closed = [], set()
+    send, close = requests.Session.send, requests.Response.close
+
+    def noted(session, *args, **kwargs):
+        opened.append(send(session, *args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(requests.Session, "send", noted)
+    monkeypatch.setattr(requests.Response, "close", lambda self: closed.add(id(self)) or close(self))
+    return lambda: [response.status_code for response in opened if id(response) not in closed]
+
+
+@pytest.mark.parametrize("statuses", [[200], [400], [403], [503, 200], [503] * 4, [307, 200], [302] * 6])
+def test_every_response_is_closed(server, rest, wire, left_open, statuses):
+    location = {"Location": f"{server.endpoint}/shares"}
+    answers = [wire.Reply(status, b"{}", location if 300 <= status < 400 else {}) for status in statuses]
+    server.on("GET", "/shares", *answers)
+    if statuses[-1] == 200:
+        assert rest.list_shares() == []
+    else:
+        with pytest.raises(DeltaSharingError):
+            rest.list_shares()
+    assert len(server.seen) == len(statuses)
+    assert left_open() == []
+
+
+@pytest.mark.parametrize("new", [200, 401])
+def test_a_refused_response_is_closed_before_the_next_try(server, wire, tmp_path, left_open, new):
+    path = tmp_path / "token"
+    path.write_text("old")
+    fields = {"type": "bearer_token", "bearerTokenFile": str(path)}
+    profile = {"shareCredentialsVersion": 2, "endpoint": server.endpoint, **fields}
+
+    def shares(seen):
+        path.write_text("new")
+        is_new = seen.headers["authorization"] == "Bearer new"
+        return wire.as_json({}, status=new) if is_new else wire.error(401, "X")
+
+    server.on("GET", "/shares", shares)
+    client = RestClient(Profile.load(profile), ReadOptions(max_attempts=1))
+    if new == 200:
+        assert client.list_shares() == []
+    else:
+        with pytest.raises(DeltaSharingError):
+            client.list_shares()
+    assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer old", "Bearer new"]
+    assert left_open() == []
+
+
+@pytest.mark.parametrize(("stated", "least"), [("7", 7), ("0", 0), ("soon", 0), (None, 0)])
+def test_the_server_says_how_long_to_wait(server, rest, wire, sleeps, monkeypatch, stated, least):
+    headers = {} if stated is None else {"Retry-After": stated}
+    server.on("GET", "/shares", wire.Reply(429, b"", headers), wire.as_json({}))
+    assert rest.list_shares() == []
+    assert len(sleeps) == 1
+    assert least <= sleeps[0] < 7 + 60 * bool(least)
+    assert retry.retry_after("7") == 7
+
+
+def test_only_a_body_has_a_type(server, rest, wire, table):
+    server.on("GET", "/shares", wire.as_json({}))
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
+    rest.list_shares()
+    list(query_table(rest, table).actions)
+    assert [seen.headers.get("content-type") for seen in server.seen] == [None, "application/json; charset=utf-8"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "told", "expected"),
+    [
+        (None, None, None),
+        (None, "", None),
+        (None, "env/1", "env/1"),
+        ("own/2", "env/1", "own/2"),
+        ("own/2", "", "own/2"),
+    ],
+)
+def test_the_user_agent_ends_with_that_of_the_caller_or_the_environment(profile, monkeypatch, agent, told, expected):
+    monkeypatch.delenv("DELTA_SHARING_USER_AGENT", raising=False)
+    if told is not None:
+        monkeypatch.setenv("DELTA_SHARING_USER_AGENT", told)
+    transport = Transport(profile, ReadOptions(user_agent=agent))
+    assert transport._last_agent == expected
+    assert Transport(profile).for_read(ReadOptions(user_agent=agent))._last_agent == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "told", "expected"),
+    [
+        ({}, None, {}),
+        ({}, "", {}),
+        ({}, "{}", {}),
+        ({"A": "1"}, '{"A": "2", "B": "3"}', {"A": "1", "B": "3"}),
+        ({"A": "1"}, None, {"A": "1"}),
+    ],
+)
+def test_headers_of_the_caller_come_before_those_of_the_environment(profile, monkeypatch, own, told, expected):
+    monkeypatch.delenv("DELTA_SHARING_HEADERS", raising=False)
+    if told is not None:
+        monkeypatch.setenv("DELTA_SHARING_HEADERS", told)
+    assert Transport(profile, ReadOptions(headers=own))._headers == expected
+    assert Transport(profile).for_read(ReadOptions(headers=own))._headers == expected
+
+
+@pytest.mark.parametrize("told", ["[]", "5", "null", "{", '{"A": 1}', '{"A": ""}', '{"A B": "1"}', '{"Host": "x"}'])
+def test_headers_of_the_environment_that_cannot_be_sent_are_refused(profile, monkeypatch, told):
+    monkeypatch.setenv("DELTA_SHARING_HEADERS", told)
+    with pytest.raises(UsageError, match=r"DELTA_SHARING_HEADERS|of 'headers'"):
+        Transport(profile)
+
+
+def test_connections_are_shared_until_they_are_closed_or_the_process_is_another(profile, monkeypatch):
+    transport = Transport(profile)
+    first = transport._server.session()
+    read = transport.for_read(ReadOptions())
+    assert transport._server.session() is read._server.session() is first
+    transport.close()
+    second = transport._server.session()
+    assert second is not first
+    assert transport._server.session() is second
+    pid = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+    third = transport._server.session()
+    assert third is not second
+    assert transport._server.session() is third
+    assert pickle.loads(pickle.dumps(transport))._server.session() is not third
+    transport.close()
+    transport.close()
+
+
+def test_a_copy_for_an_operation_has_its_own_deadline(profile):
+    transport = Transport(profile, ReadOptions(total_timeout=5))
+    assert transport.within(100) == 100
+    assert 0 < transport.operation().within(100) <= 5
+    assert transport.within(100) == 100
+    assert pickle.loads(pickle.dumps(transport.operation())).within(100) == 100
+
+
+def test_the_metadata_of_a_table_has_one_deadline(server, rest, table, wire, monkeypatch):
+    """All tries together, not each for itself."""
+    deadlines = []
+    operation = Transport.operation
+    monkeypatch.setattr(Transport, "operation", lambda self, *a: deadlines.append(operation(self, *a)) or deadlines[-1])
+    server.on("GET", METADATA, wire.error(503, "X"), wire.ndjson(*wire.delta_head()))
+    assert table_metadata(rest, table).version == 7
+    assert len(deadlines) == 1
+    assert len(server.seen) == 2
+
+
+# === Queries that run ===
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "message"),
+    [
+        ({"status": "failed", "errorMessage": "a", "message": "b", "error": {"message": "c"}}, RequestError, ": a"),
+        ({"status": "failed", "message": "b", "error": {"message": "c"}}, RequestError, ": b"),
+        ({"status": "FAILED", "error": {"message": "c"}}, RequestError, ": c"),
+        ({"status": "failed"}, RequestError, "the server gives no reason"),
+        ({"status": "x" * 50, "queryId": "q"}, ProtocolError, f"pending or failed, found '{'x' * 40}'"),
+        ({"status": "pending"}, ProtocolError, "sent no queryId"),
+        ({}, ProtocolError, "sent no queryId"),
+    ],
+)
+def test_a_query_that_does_not_run_says_why(server, rest, table, wire, status, error, message):
+    server.on("POST", QUERY, wire.ndjson({"queryStatus": status}))
+    with pytest.raises(error, match=message):
+        query_table(rest, table, QueryRequest(asynchronous=True))
+
+
+def test_a_query_is_asked_for_less_and_less_often(server, rest, table, wire, sleeps):
+    running = wire.ndjson({"queryStatus": {"queryId": "q", "status": "PENDING"}})
+    server.on("POST", QUERY, running)
+    server.on("POST", STATUS, *[running] * 30, wire.ndjson(*wire.delta_head()))
+    assert list(query_table(rest, table, QueryRequest(asynchronous=True)).actions) == []
+    assert sleeps[0] == pages._FIRST_POLL
+    for before, after in itertools.pairwise(sleeps):
+        assert after == min(before * 1.5, pages._LONGEST_POLL)
+    assert len(sleeps) == 31
+    assert sleeps[-1] == pages._LONGEST_POLL
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_a_response_may_list_as_many_files_as_the_limit(server, rest, table, wire, monkeypatch, most):
+    monkeypatch.setattr(pages, "MAX_ACTIONS", most)
+    server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *(wire.delta_file(name) for name in "abc")))
+    answer = query_table(rest, table)
+    if most == 3:
+        assert len(list(answer.actions)) == 3
+    else:
+        with pytest.raises(ProtocolError, match="more than 2 files"):
+            list(answer.actions)
+
+
+# === Small rules ===
+
+
+@pytest.mark.parametrize(
+    ("expires", "is_old"), [(None, False), (160_000, True), (160_001, False), (100_000, True), (0, True)]
+)
+def test_a_url_is_old_a_minute_before_it_expires(monkeypatch, expires, is_old):
+    monkeypatch.setattr(protocol_urls.time, "time", lambda: 100.0)
+    assert protocol_urls._Url("https://x/a", expires).is_old() is is_old
+
+
+def test_so_many_deviations_are_told_in_a_process(monkeypatch, caplog):
+    monkeypatch.setattr(loose, "_said", set())
+    monkeypatch.setattr(loose, "_MAX_SAID", 2)
+    for doing in ("one", "one", "two", "three"):
+        loosened = Loosened(doing)
+        loosened.note("x")
+        loosened.tell()
+        assert not loosened.counts
+        loosened.tell()
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["starting_timestamp", "ending_timestamp"])
+def test_a_range_of_times_is_not_wider_than_what_was_asked_for(name):
+    text = "2024-01-01T00:00:00.0005Z"
+    query = ChangesQuery(**{"starting_version": None, "starting_timestamp": text, name: text})
+    assert query.starting_timestamp == "2024-01-01T00:00:00.001Z"
+    assert query.ending_timestamp == (None if name == "starting_timestamp" else "2024-01-01T00:00:00Z")
